@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from airflow_provider_fds.delta.open import open_storage
 from airflow_provider_fds.source.offset import Offset
+from airflow_provider_fds.stream.alignment import Alignment
 from airflow_provider_fds.stream.connect import ConnectedStream
-from airflow_provider_fds.stream.poll import PollResult
+from airflow_provider_fds.stream.poll import PollResult, TablePoller
 from airflow_provider_fds.stream.quarantine import pause_of
 from airflow_provider_fds.stream.stream_end import finished_reason
 
@@ -27,6 +29,14 @@ class Standing(NamedTuple):
     position: Offset | None
     pause: str | None = None
     found: PollResult | None = None
+
+
+def table_poller(stream: DeltaStream, stream_context: StreamContext, position: Offset | None) -> TablePoller:
+    """Return the poller of a stream's table from a position."""
+    staging = open_storage(stream_context.staging_uri, stream_context.staging_options)
+    alignment = Alignment.of(stream, staging, stream_context.table_options)
+    storage = open_storage(stream.table, stream_context.table_options)
+    return TablePoller(stream, storage, position, None if alignment is None else alignment.drift)
 
 
 def read_standing(stream: DeltaStream, stream_context: StreamContext) -> Standing:

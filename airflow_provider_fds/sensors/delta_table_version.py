@@ -20,14 +20,13 @@ from airflow_provider_fds.durations import format_duration
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.hooks.data_interval import refuse_backfill, run_interval
 from airflow_provider_fds.hooks.failures import task_failures
-from airflow_provider_fds.hooks.position import read_standing
+from airflow_provider_fds.hooks.position import read_standing, table_poller
 from airflow_provider_fds.hooks.rendering import ValueTemplates
 from airflow_provider_fds.hooks.settings import poll_interval_seconds
 from airflow_provider_fds.hooks.storage import storage_options
 from airflow_provider_fds.hooks.stream_context import reading_context
 from airflow_provider_fds.sensors.table_condition import SEEN_KEY, TableArguments, seen_by
 from airflow_provider_fds.stream import DeltaStream
-from airflow_provider_fds.stream.poll import TablePoller
 from airflow_provider_fds.stream.table_condition import ConditionPoller
 from airflow_provider_fds.stream.watermark import moment_text, watermark_problem
 from airflow_provider_fds.triggers.deferral import (
@@ -61,7 +60,8 @@ class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
           may not pass (the operator then reports it), or a position that would be lost by waiting. Before the stream's
           first run any data counts.
         - Versions without data (OPTIMIZE, empty commits) do not wake it. Neither does data below the stream's
-          ``min_batch_bytes``, until ``max_batch_wait`` has passed.
+          ``min_batch_bytes``, until ``max_batch_wait`` has passed, or a version that waits for another stream
+          (``align_with``).
         - A stream that has read everything up to its end is finished: the sensor is skipped, with the reason, instead
           of waiting forever.
         - The XCom (``return_value``, an ``int``) is the newest version seen, for people to read.
@@ -278,13 +278,12 @@ class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
             if standing.pause is not None:
                 self.log.warning("Waiting: %s", standing.pause)
                 return None
-            storage = open_storage(stream.table, stream_context.table_options)
-            poller = TablePoller(stream, storage, standing.position)
+            poller = table_poller(stream, stream_context, standing.position)
             found = standing.found or poller.check()
         if found is not None and found.is_finished:
             raise AirflowSkipException(found.reason)
         if found is None:
-            waiting = poller.waiting
+            waiting = poller.waiting or poller.held
             self.log.info("%s", f"Nothing new in table {stream.table}." if waiting is None else waiting.describe())
         else:
             self.log.info("Table %s is at version %d: %s.", stream.table, found.newest_version, found.reason)

@@ -16,7 +16,7 @@ from airflow_provider_fds.errors import ConfigurationError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from airflow_provider_fds.delta.actions import Add, Metadata
+    from airflow_provider_fds.delta.actions import Add, Metadata, Remove
     from airflow_provider_fds.source.planned import PlannedFile
 
 #: Types of columns that have event times.
@@ -110,7 +110,7 @@ class TimeColumn:
         partitions = {column.lower() for column in metadata.partitionColumns}
         return cls(tuple(keys), type_, len(keys) == 1 and name.lower() in partitions)
 
-    def times_of(self, file: Add) -> TimeRange | None:
+    def times_of(self, file: Add | Remove) -> TimeRange | None:
         """Return the times in a file, ``None`` if it has none.
 
         Raises:
@@ -188,9 +188,14 @@ def _microseconds(text: str) -> int:
     return (parse_moment(text) - _EPOCH) // _MICROSECOND
 
 
+def microseconds_of(text: str) -> int:
+    """Return the time that :func:`time_text` wrote."""
+    return _microseconds(text)
+
+
 def _begins(path: str, name: str) -> bool:
     path, name = path.lower(), name.lower()
     return path == name or path.startswith(name + ".")
 
 
-__all__ = ["TYPES", "FoundTimes", "TimeColumn", "TimeRange", "time_text", "times_of"]
+__all__ = ["TYPES", "FoundTimes", "TimeColumn", "TimeRange", "microseconds_of", "time_text", "times_of"]

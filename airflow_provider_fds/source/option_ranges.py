@@ -15,11 +15,15 @@ _RANGE: Final = ("starting_version", "starting_timestamp", "ending_version", "en
 #: Options of how small work waits for more.
 _MINIMUM: Final = ("min_batch_bytes", "max_batch_wait")
 
+#: Options of how far a stream may read ahead of others.
+_ALIGNMENT: Final = ("align_with", "max_drift", "idle_after")
+
 #: Options about commits; they have no effect on a snapshot.
 _ABOUT_COMMITS: Final = (
     *(limit.option for limit in LIMITS if limit.is_about_commits),
     "whole_commits",
     *_MINIMUM,
+    *_ALIGNMENT,
     "ignore_deletes",
     "ignore_changes",
     "skip_change_commits",
@@ -50,6 +54,12 @@ def interval_problems(found: Mapping[str, tuple[str, Any]]) -> list[str]:
         "it is. Omit it."
         for name, (spelling, _) in found.items()
         if name in _MINIMUM
+    ]
+    problems += [
+        f"option {spelling!r} has no effect with read='data_interval': intervals have no watermark, because they are "
+        "loaded in any order. Omit it."
+        for name, (spelling, _) in found.items()
+        if name in _ALIGNMENT
     ]
     if found.get("on_violation", ("", "fail"))[1] != "fail":
         problems.append(
@@ -95,6 +105,23 @@ def minimum_problems(found: Mapping[str, tuple[str, Any]]) -> list[str]:
             "minimum or a larger limit."
         )
     ]
+
+
+def alignment_problems(found: Mapping[str, tuple[str, Any]]) -> list[str]:
+    """Return what is wrong with the options of how far a stream may read ahead of others.
+
+    Args:
+        found: Name of the option -> its spelling and its parsed value.
+    """
+    if not found.get("align_with", ("", ()))[1]:
+        return [
+            f"option {found[name][0]!r} has no effect without align_with. Omit it."
+            for name in ("max_drift", "idle_after")
+            if name in found
+        ]
+    spelling = found["align_with"][0]
+    missing = [name for name in ("event_time_column", "max_drift") if name not in found]
+    return [f"option {spelling!r} needs {' and '.join(missing)} too. Set it."] if missing else []
 
 
 def _bounded(found: Mapping[str, tuple[str, Any]]) -> list[str]:

@@ -73,6 +73,7 @@ def size(value: object) -> int:
 
 #: Longest wait for more data. A position must not become so old that log cleanup or VACUUM reaches it.
 _LONGEST_WAIT: Final = timedelta(days=1)
+_LONGEST_SPAN: Final = timedelta(days=36_500)
 
 
 def wait(value: object) -> timedelta:
@@ -84,6 +85,25 @@ def wait(value: object) -> timedelta:
             f"{value!r}"
         )
     return found
+
+
+def drift(value: object) -> timedelta:
+    """Parse a time span above 0 of at most 36500 days, as :func:`wait` does."""
+    found = parse_duration(value)
+    if found is None or not timedelta(0) < found <= _LONGEST_SPAN:
+        raise ValueError(f"must be a timedelta, a number of seconds or a string such as '1h', above 0, got {value!r}")
+    return found
+
+
+def streams(value: object) -> tuple[str, ...]:
+    """Parse streams or their names; sorted, without duplicates."""
+    found = set()
+    for item in _items([value] if hasattr(value, "name") else value):
+        name = getattr(item, "name", item)
+        if not isinstance(name, str) or not name.strip():
+            raise ValueError(f"must be streams or their names, got {item!r}")
+        found.add(name.strip())
+    return tuple(sorted(found))
 
 
 def shown_wait(value: timedelta) -> int | float:

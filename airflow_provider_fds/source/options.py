@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.source import option_values as values_of
-from airflow_provider_fds.source.foreign_options import foreign_option
+from airflow_provider_fds.source.foreign_options import REFUSED, foreign_option
 from airflow_provider_fds.source.limits import DEFAULT_MAX_BYTES, DEFAULT_MAX_FILES, DEFAULT_MAX_WAIT, default_limits
 from airflow_provider_fds.source.option_ranges import (
+    alignment_problems,
     column_problems,
     interval_problems,
     minimum_problems,
@@ -91,6 +92,11 @@ class SourceOptions:
             the log, a replaced table and a restored table are always errors.
         event_time_column: Column of type timestamp, timestamp_ntz or date, with dots for a nested one. Results then
             have the range of its values, and the stream a watermark, both from the log's statistics.
+        align_with: Other streams with the same staging folder, or their names. A plan ends before a version whose event
+            times are more than ``max_drift`` after the watermark of the slowest of them.
+        max_drift: See ``align_with``.
+        idle_after: How long another stream may commit nothing before this one no longer waits for it, if its table has
+            nothing new for it.
         acknowledged_schema: Newest version whose schema change the stream may pass even though it is not purely
             additive (a column renamed, dropped or of another type, other partition columns). Rows before it are read
             with the old schema, rows from it on with the new one.
@@ -137,6 +143,9 @@ class SourceOptions:
     ending_timestamp: str | None = None
     partition_filter: str | None = None
     event_time_column: str | None = None
+    align_with: tuple[str, ...] = ()
+    max_drift: timedelta | None = None
+    idle_after: timedelta = DEFAULT_MAX_WAIT
     where: str | None = None
     on_violation: str = "fail"
     on_lost_position: str = "fail"
@@ -206,7 +215,7 @@ class SourceOptions:
         for name, value in values.items():
             if value == defaults[name]:
                 continue
-            shown = _SHOWN[name](value) if name in _SHOWN else value
+            shown = _SHOWN[name](value) if name in _SHOWN and value is not None else value
             result[name] = list(shown) if isinstance(shown, tuple) else shown
         return result
 
@@ -245,6 +254,8 @@ _SHOWN: Final[dict[str, Callable[[Any], Any]]] = {
     "skip_versions": values_of.shown_ranges,
     "allow_schema_changes": shown_rules,
     "max_batch_wait": values_of.shown_wait,
+    "max_drift": values_of.shown_wait,
+    "idle_after": values_of.shown_wait,
 }
 
 
@@ -280,6 +291,9 @@ _OPTIONS: Final[dict[str, _Option]] = {
     "ending_timestamp": _Option(values_of.timestamp),
     "partition_filter": _Option(values_of.predicate),
     "event_time_column": _Option(values_of.column),
+    "align_with": _Option(values_of.streams),
+    "max_drift": _Option(values_of.drift),
+    "idle_after": _Option(values_of.wait),
     "where": _Option(values_of.row_predicate),
     "on_violation": _Option(values_of.violation),
     "on_lost_position": _Option(values_of.lost_position),
@@ -288,21 +302,6 @@ _OPTIONS: Final[dict[str, _Option]] = {
     "allowed_roots": _Option(values_of.roots),
     "columns": _Option(values_of.columns),
     "stats": _Option(values_of.boolean),
-}
-
-#: Options that Delta knows and FDS refuses, with the reason and the alternative.
-_REFUSED: Final[dict[str, str]] = {
-    "fail_on_data_loss": "FDS never skips lost versions silently; on_lost_position says what it does instead",
-    "schema_tracking_location": "batches end where the schema changes; allow_schema_changes says which changes to "
-    "follow",
-    "schema_location": "batches end where the schema changes; allow_schema_changes says which changes to follow",
-    "streaming_source_tracking_id": "the stream's name identifies its position",
-    "with_event_time_order": "open-source Delta does not support it; the initial snapshot is ordered by "
-    "modification time",
-    "path": "the table is a separate argument",
-    "merge_schema": "it belongs to the sink: DeltaTableSink(merge_schema=True)",
-    "txn_app_id": "FDS gives each batch its own transaction",
-    "txn_version": "FDS gives each batch its own transaction",
 }
 
 
@@ -327,7 +326,7 @@ _SPELLINGS: Final = _spellings()
 _DELTA_RULES: Final = {key: name for name in DELTA_OPTIONS for key in (name, _camel(name).lower())}
 
 #: Lower-case spelling -> reason.
-_REFUSALS: Final = {key: why for name, why in _REFUSED.items() for key in (name, _camel(name).lower())}
+_REFUSALS: Final = {key: why for name, why in REFUSED.items() for key in (name, _camel(name).lower())}
 
 
 def _delta_rules(values: Mapping[str, Any], problems: list[str]) -> tuple[dict[str, Rules], dict[str, Any]]:
@@ -378,6 +377,7 @@ def _exclusive(found: Mapping[str, tuple[str, Any]]) -> list[str]:
             f"options {first!r} and {second!r} cannot be combined: a stream starts at a version or at a time."
         )
     problems += range_problems(found) + minimum_problems(found) + column_problems(found)
+    problems += alignment_problems(found)
     if "read_change_feed" in found and found["read_change_feed"][1]:
         feed = found["read_change_feed"][0]
         problems += [

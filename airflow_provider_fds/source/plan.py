@@ -24,6 +24,7 @@ from airflow_provider_fds.source.barrier import NO_ALLOWANCES, Allowances, Barri
 from airflow_provider_fds.source.change_feed import as_inserts, read_changes
 from airflow_provider_fds.source.classify import CommitContent, Skip
 from airflow_provider_fds.source.cutter import BatchCutter
+from airflow_provider_fds.source.drift import files_read
 from airflow_provider_fds.source.filtering import TableFilter
 from airflow_provider_fds.source.offset import BASE_INDEX, Offset
 from airflow_provider_fds.source.planned import PlannedFile, PlanOutcome, SkippedCommit, SourceBatch, range_digest
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.delta.snapshot import FrozenSnapshot
     from airflow_provider_fds.delta.storage import Storage
     from airflow_provider_fds.source.batch_builder import BatchBuilder
+    from airflow_provider_fds.source.drift import Drift
     from airflow_provider_fds.source.options import SourceOptions
     from airflow_provider_fds.source.planned import FeedKind
 
@@ -75,6 +77,7 @@ class BatchPlanner:
             have the commit.
         allowances: What lets the stream pass versions besides its options.
         keeps_replaced_rows: Whether a commit of the change feed that both adds and removes rows is never cut.
+        drift: Ends the plan before a version that it does not admit.
 
     Attributes:
         outcome: How planning ended; ``None`` until the last batch is handed out.
@@ -98,6 +101,7 @@ class BatchPlanner:
         snapshot_timestamp_ms: int | None = None,
         allowances: Allowances = NO_ALLOWANCES,
         keeps_replaced_rows: bool = False,
+        drift: Drift | None = None,
     ) -> None:
         if start.is_initial_snapshot and (snapshot is None or snapshot_storage is None):
             raise ConfigurationError(
@@ -119,6 +123,7 @@ class BatchPlanner:
         self._snapshot_timestamp_ms = snapshot_timestamp_ms
         self._barrier = Barrier(options, log.table_uri, start.table_id, allowances)
         self._keeps_replaced_rows = keeps_replaced_rows
+        self._drift = drift
         self._timestamps = CommitTimestamps(log)
         self._cutter = BatchCutter(log.table_uri, start, options, state)
         self._filter = TableFilter.of_options(options, self._table)
@@ -274,12 +279,14 @@ class BatchPlanner:
                 self._filter.of(state.metadata)
             if options.read_change_feed:
                 self._barrier.check_recorded(state, version)
+            first_index = start.next_index if version == start.version and not start.is_initial_snapshot else 0
+            if not (first_index or isinstance(verdict, Skip) or self._admits(commit, content, state)):
+                return
             if passed is not None:
                 # one manifest has one schema: earlier files are read under the schema they were written with
                 yield from self._cutter.cut()
                 self._cutter.builder.schema_changes.append(passed)
             self._state = state
-            first_index = start.next_index if version == start.version and not start.is_initial_snapshot else 0
             if isinstance(verdict, Skip):
                 self._pass(commit, state)
                 self._cutter.skip(version, content.operation, verdict.reason)
@@ -291,6 +298,11 @@ class BatchPlanner:
                 self._ensure_index(first_index, version, content.adds)
                 self._pass(commit, state)
             self._cutter.end_version(version)
+
+    def _admits(self, commit: Commit, content: CommitContent, state: TableState) -> bool:
+        keeps = None if self._filter is None else self._filter.of(state.metadata).keeps
+        files = files_read(commit, content, self._options, self._cutter.excluded, keeps)
+        return self._drift is None or self._drift.admits(commit.version, files, state.metadata)
 
     def _commit_files(
         self, commit: Commit, content: CommitContent, state: TableState, first_index: int

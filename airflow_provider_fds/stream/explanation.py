@@ -139,7 +139,8 @@ def _waiting(facts: _Facts) -> _Answer:
     cause = (
         "Nothing in the ledger stops the stream, but no run has planned the new data. Either no run has started since "
         "then (the DAG is paused, or its next run is not due), or runs fail before they plan, for example at a version "
-        "that the stream's options do not let it pass. If runs fail, the log of the newest task says why."
+        "that the stream's options do not let it pass, or they wait for more data (min_batch_bytes) or for another "
+        "stream (align_with). The log of the newest task says which."
     )
     dry = f"fds plan {state.table} --dry-run --option starting_version={_next_version(facts)}"
     return _Answer(cause, ((dry, "with the other options of the stream, shows the version that stops it"),))

@@ -19,6 +19,7 @@ from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.plan import BatchPlanner, SourceBatch, range_digest
 from airflow_provider_fds.source.start import starting_state
 from airflow_provider_fds.source.where import Where
+from airflow_provider_fds.stream.alignment import Alignment
 from airflow_provider_fds.stream.backlog import guard_batches
 from airflow_provider_fds.stream.batch_sizes import UnknownRows
 from airflow_provider_fds.stream.event_times import EventTimes
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.batch.manifest import Manifest
     from airflow_provider_fds.delta.log import DeltaLog, TableState
     from airflow_provider_fds.ledger.state import IntervalRecord, StreamState
+    from airflow_provider_fds.source.drift import HeldBack
     from airflow_provider_fds.stream.connect import ConnectedStream
     from airflow_provider_fds.stream.min_batch import WaitingWork
 
@@ -45,14 +47,15 @@ class NextBatches:
         empty: Commits without data that come first; then there are no batches.
         is_more: Whether versions up to the target are left.
         error: The violation that planning stopped before.
-        waiting: Work after the batches that is smaller than the stream's minimum and waits for more.
+        waiting: Work after the batches that is smaller than the stream's minimum and waits for more, or a version that
+            waits for another stream.
     """
 
     batches: tuple[PlannedBatch, ...]
     empty: SourceBatch | None
     is_more: bool
     error: FdsError | None
-    waiting: WaitingWork | None = None
+    waiting: WaitingWork | HeldBack | None = None
 
 
 def plan_batches(
@@ -69,9 +72,12 @@ def plan_batches(
 
     Raises:
         ConfigurationError: Far too many batches are left, see :func:`~.backlog.guard_batches`.
+        LedgerError: The ledger of a stream in ``align_with`` cannot be read.
     """
     assert state.position is not None  # noqa: S101  # an open epoch has a position
     position = Offset.from_json(state.position)
+    alignment = Alignment.of(connected.stream, connected.staging, connected.context.table_options)
+    drift = None if alignment is None else alignment.drift(state)
     planner = BatchPlanner(
         connected.log,
         position,
@@ -83,11 +89,12 @@ def plan_batches(
         snapshot_timestamp_ms=None if state.snapshot is None else state.snapshot.timestamp_ms,
         allowances=Allowances(acknowledged_of(state), left_out_of(state), connected.context.schema_changes),
         keeps_replaced_rows=keeps_replaced_rows,
+        drift=drift,
     )
     unknown_rows = UnknownRows(connected.stream)
     times = EventTimes(connected)
     minimum = MinBatch.of(connected.stream)
-    waiting: WaitingWork | None = None
+    waiting: WaitingWork | HeldBack | None = None
     batches: list[PlannedBatch] = []
     empty: SourceBatch | None = None
     previous = state.next_prev_txn_version
@@ -109,6 +116,8 @@ def plan_batches(
     unknown_rows.warn()
     times.warn()
     error = planner.outcome.error if planner.outcome is not None else None
+    if waiting is None and drift is not None:
+        waiting = drift.held
     end = Offset.from_json(batches[-1].end) if batches else (empty.end if empty is not None else None)
     is_more = error is None and waiting is None and end is not None and end.version <= target
     return NextBatches(tuple(batches), empty, is_more, error, waiting)

@@ -21,8 +21,8 @@ from airflow_provider_fds.errors import (
     TornFileError,
     UnsupportedFeatureError,
 )
-from airflow_provider_fds.source.change_feed import files_of_changes
 from airflow_provider_fds.source.classify import CommitContent, Emit, Stop, classify
+from airflow_provider_fds.source.drift import NO_WATERMARK, files_read
 from airflow_provider_fds.source.end import known_end
 from airflow_provider_fds.source.exclusion import compile_exclusion
 from airflow_provider_fds.source.filtering import TableFilter
@@ -32,11 +32,12 @@ from airflow_provider_fds.stream.min_batch import MinBatch
 from airflow_provider_fds.stream.verifying import verify_version
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterator
 
     from airflow_provider_fds.delta.actions import Add, Cdc, Metadata, Remove
     from airflow_provider_fds.delta.log import Commit
     from airflow_provider_fds.delta.storage import Storage
+    from airflow_provider_fds.source.drift import Drift, HeldBack
     from airflow_provider_fds.source.end import StreamEnd
     from airflow_provider_fds.source.offset import Offset
     from airflow_provider_fds.source.options import SourceOptions
@@ -80,16 +81,24 @@ class TablePoller:
     and one GET per commit that was not read before. The first commit without data, and any stream with
     ``partition_filter``, ``where`` or ``min_batch_bytes``, cost one extra read of the table's metadata.
 
-    Data below ``min_batch_bytes`` is no reason for a run until ``max_batch_wait`` has passed (:attr:`waiting`).
+    Data below ``min_batch_bytes`` is no reason for a run until ``max_batch_wait`` has passed (:attr:`waiting`). Neither
+    is a version that waits for another stream (:attr:`held`); while it does, a poll reads the ledgers of those streams
+    instead of the log.
 
     Args:
         stream: The stream.
         storage: Storage of its table.
         position: Committed offset; ``None`` if the stream was never opened: then the table itself counts as new, as
             soon as a commit reaches the stream's start.
+        drift: Reads how far the stream may run ahead of those that it is aligned with; ``None``: of none.
+
+    Attributes:
+        held: The version that waits for another stream, as of the last poll, or ``None``.
     """
 
-    def __init__(self, stream: DeltaStream, storage: Storage, position: Offset | None) -> None:
+    def __init__(
+        self, stream: DeltaStream, storage: Storage, position: Offset | None, drift: Callable[[], Drift] | None = None
+    ) -> None:
         self._options = stream.options
         self._name = stream.name
         self._end: StreamEnd | None = None
@@ -101,6 +110,10 @@ class TablePoller:
         self._has_looked_for_metadata = False
         self._minimum = MinBatch.of(stream)
         self._gathered: _Gathered | None = None
+        self.held: HeldBack | None = None
+        self._read_drift = drift
+        self._drift: Drift | None = None
+        self._seen_us = NO_WATERMARK
         self._excluded = (
             compile_exclusion(stream.options.exclude_regex).search if stream.options.exclude_regex else None
         )
@@ -125,6 +138,7 @@ class TablePoller:
         if (finished := self._finished()) is not None:
             return finished
         assert self._next is not None  # noqa: S101  # a position has a version
+        self._forget_held()
         try:
             newest = verify_version(self._log, self._position, self._next)
         except LogTruncatedError as error:
@@ -137,6 +151,8 @@ class TablePoller:
             commit = self._log.commit(version)
             if (seen := self._seen(commit, newest)) is not None:
                 return seen
+            if self.held is not None:
+                return self._waited_long_enough(newest)
             if self._is_old(commit, newest):
                 return PollResult(newest, has_data=False, reason="position is old")
             self._next = version + 1
@@ -148,6 +164,8 @@ class TablePoller:
         Raises:
             LostPositionError: The log has a hole before the new version.
         """
+        if self.held is not None and await asyncio.to_thread(self._is_still_held):
+            return self._waited_long_enough(self.held.version - 1)
         if self._next is not None and not await self._log.probe_async(self._next):
             return self._waited_long_enough(self._next - 1)
         return await asyncio.to_thread(self.check)
@@ -215,13 +233,46 @@ class TablePoller:
             return None
         return PollResult(newest, has_data=True, reason="data")
 
+    def _forget_held(self) -> None:
+        self.held = self._drift = None
+
+    def _is_still_held(self) -> bool:
+        """Read the ledgers of the other streams again, for the version that waits for one of them. Blocking."""
+        assert self.held is not None  # noqa: S101  # the caller has looked
+        drift, held = self._begin_drift(), self.held
+        return not drift.admits_time(held.version, held.time_us)
+
+    def _begin_drift(self) -> Drift:
+        assert self._read_drift is not None  # noqa: S101  # only an aligned stream waits for others
+        drift = self._read_drift()
+        drift.seen_us = max(drift.seen_us, self._seen_us)
+        return drift
+
+    def _is_held(self, commit: Commit, content: CommitContent, newest: int) -> bool:
+        """Whether a commit with data must wait for another stream. Blocking."""
+        if self._position is not None and commit.version == self._position.version and self._position.next_index > 0:
+            return False
+        self._find_metadata(newest)
+        if self._metadata is None:
+            return False
+        self._drift = self._drift or self._begin_drift()
+        if self._drift.admits(commit.version, self._files(commit, content), self._metadata):
+            self._seen_us = self._drift.seen_us
+            return False
+        self.held = self._drift.held
+        return True
+
     def _seen(self, commit: Commit, newest: int) -> PollResult | None:
         content = CommitContent.of(commit.version, commit.actions, table=self._log.table_uri)
         self._metadata = content.metadata or self._metadata
         verdict = classify(content, self._options, table=self._log.table_uri)
         if isinstance(verdict, Stop):
             return PollResult(newest, has_data=False, reason=f"stopped: {verdict.error}")
-        if isinstance(verdict, Emit) and self._has_files(commit, content) and not self._gather(commit, content, newest):
+        if not isinstance(verdict, Emit) or not self._has_files(commit, content):
+            return None
+        if self._read_drift is not None and self._is_held(commit, content, newest):
+            return None
+        if not self._gather(commit, content, newest):
             return PollResult(newest, has_data=True, reason="data")
         return None
 
@@ -252,18 +303,9 @@ class TablePoller:
         return any(True for _ in self._files(commit, content))
 
     def _files(self, commit: Commit, content: CommitContent) -> Iterator[Add | Remove | Cdc]:
-        """Yield the files of a commit that the stream reads. A run reports a file without partition values."""
-        excluded, keeps = self._excluded, None if self._filter is None else self._keeps()
-        files: Iterable[Add | Remove | Cdc]
-        if self._options.read_change_feed:
-            files = files_of_changes(commit, content)
-        else:
-            files = (action.add for action in commit.actions if action.add is not None and action.add.changes_data)
-        for file in files:
-            if excluded and excluded(file.path):
-                continue
-            if keeps is None or file.partitionValues is None or keeps(file):
-                yield file
+        """Return the files of a commit that the stream reads. A run reports a file without partition values."""
+        keeps = None if self._filter is None else self._keeps()
+        return files_read(commit, content, self._options, self._excluded, keeps)
 
     def _keeps(self) -> Keeps | None:
         """Return the filter for a commit; ``None`` if it does not fit the table, which a run reports."""

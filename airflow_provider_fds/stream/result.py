@@ -175,7 +175,7 @@ class RunWork:
         warning: The violation after the batches: the batches are delivered, then the stream stops.
         result: The result, for ``done``.
         reason: A sentence, for ``finished`` and ``paused``; for ``up_to_date`` and ``done`` if data is left that is
-            waiting for more, or if a data interval has none.
+            waiting for more or for another stream, or if a data interval has none.
     """
 
     status: Literal["work", "up_to_date", "waiting", "done", "finished", "paused", "fence"]

@@ -120,6 +120,8 @@ class DeltaStream:
             parsed = SourceOptions.parse(values, by_interval=read == "data_interval")
         except ConfigurationError as error:
             problems += error.problems
+        if parsed is not None and name in parsed.align_with:
+            problems.append(f"align_with names the stream {name!r} itself. Name other streams.")
         if problems or parsed is None:
             raise ConfigurationError(
                 *problems, subject=f"stream {name!r}", table=redacted_uri(table) if isinstance(table, str) else None

@@ -10,9 +10,8 @@ from weakref import WeakKeyDictionary
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 from asgiref.sync import sync_to_async
 
-from airflow_provider_fds.delta.open import open_storage
 from airflow_provider_fds.errors import FdsError, StorageError
-from airflow_provider_fds.hooks.position import read_standing
+from airflow_provider_fds.hooks.position import read_standing, table_poller
 from airflow_provider_fds.hooks.stats import send, send_status
 from airflow_provider_fds.hooks.stream_context import reading_context
 from airflow_provider_fds.reasons import Reason
@@ -174,8 +173,7 @@ class DeltaTableVersionTrigger(BaseTrigger):
         standing = read_standing(stream, stream_context)
         if standing.pause is not None or standing.found is not None:
             return None, standing.found
-        storage = open_storage(stream.table, stream_context.table_options)
-        return TablePoller(stream, storage, standing.position), None
+        return table_poller(stream, stream_context, standing.position), None
 
     def _send_status(self) -> None:
         """Send the gauges of the stream, if the installation sends metrics. Blocks, so it must run in a thread."""

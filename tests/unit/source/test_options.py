@@ -43,6 +43,9 @@ WORKING: dict[str, tuple[Any, Any]] = {
     "ending_timestamp": ("2026-01-31", "2026-01-31"),
     "allow_schema_changes": ("rename=follow, drop=7", (("drop", 7), ("rename", "follow"))),
     "event_time_column": (" event.at ", "event.at"),
+    "align_with": ("payments, refunds", ("payments", "refunds")),
+    "max_drift": ("90m", timedelta(minutes=90)),
+    "idle_after": (600, timedelta(minutes=10)),
     "columns": ("id, Name,ID", ("id", "Name")),
     "stats": ("false", False),
     "allowed_roots": ("s3://origin/, gs://b", ("gs://b", "s3://origin")),
@@ -52,6 +55,9 @@ WORKING: dict[str, tuple[Any, Any]] = {
 BESIDE: dict[str, dict[str, Any]] = {
     "on_future_start": {"starting_timestamp": "2026-01-31"},
     "max_batch_wait": {"min_batch_bytes": 1},
+    "align_with": {"event_time_column": "ts", "max_drift": 60},
+    "max_drift": {"event_time_column": "ts", "align_with": "payments"},
+    "idle_after": {"event_time_column": "ts", "align_with": "payments", "max_drift": 60},
 }
 
 DELTAS_OWN = {"max_files_per_batch": "maxFilesPerTrigger", "max_bytes_per_batch": "maxBytesPerTrigger"}
