@@ -300,9 +300,11 @@ class BatchPlanner:
             self._cutter.end_version(version)
 
     def _admits(self, commit: Commit, content: CommitContent, state: TableState) -> bool:
+        if self._drift is None:
+            return True
         keeps = None if self._filter is None else self._filter.of(state.metadata).keeps
         files = files_read(commit, content, self._options, self._cutter.excluded, keeps)
-        return self._drift is None or self._drift.admits(commit.version, files, state.metadata)
+        return self._drift.admits(commit.version, files, state.metadata)
 
     def _commit_files(
         self, commit: Commit, content: CommitContent, state: TableState, first_index: int
