@@ -15,10 +15,11 @@ from airflow_provider_fds.errors import (
     UserFunctionError,
 )
 from airflow_provider_fds.reasons import Reason
+from airflow_provider_fds.stream.batch_versions import describe_versions
 
 if TYPE_CHECKING:
     from airflow_provider_fds.batch.report import AttemptReport, FenceReport
-    from airflow_provider_fds.ledger.values import PlannedBatch
+    from airflow_provider_fds.ledger.values import PlannedBatch, SnapshotRef
 
 #: Error class of an attempt report: a file that the batch lists is missing from storage.
 _FILES_GONE = "FAILED_READ_FILE.FILE_NOT_EXIST"
@@ -74,7 +75,9 @@ _FAILED: Final[tuple[tuple[tuple[str, ...], type[BatchFailedError]], ...]] = (
 )
 
 
-def batch_failure(stream: str, table: str, batch: PlannedBatch, report: AttemptReport | None) -> BatchFailedError:
+def batch_failure(
+    stream: str, table: str, batch: PlannedBatch, report: AttemptReport | None, snapshot: SnapshotRef | None = None
+) -> BatchFailedError:
     """Return the error for a batch that is not done.
 
     Args:
@@ -82,8 +85,9 @@ def batch_failure(stream: str, table: str, batch: PlannedBatch, report: AttemptR
         table: Its table, as the stream names it.
         batch: The batch.
         report: The attempt's report about it, or ``None`` if Spark ended without a report.
+        snapshot: The frozen snapshot of the epoch, if there is one.
     """
-    what = f"batch {batch.batch_id} (versions {batch.first_version} to {batch.last_version} of {table})"
+    what = f"batch {batch.batch_id} of {table} ({describe_versions([batch], snapshot)})"
     if report is None:
         return BatchFailedError(
             f"{what} was not finished: Spark ended without a report for it. Nothing of it was committed; a retry "

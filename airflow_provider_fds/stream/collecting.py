@@ -64,7 +64,8 @@ def collecting(
 
     def say(collected: Collected) -> None:
         done, planned = len(collected.committed), len(work.batches)
-        logger.info("Committed %d of %d batches; Spark works on the next one.", done, planned)
+        then = "Spark works on the next one" if done < planned else "waiting for Spark to end"
+        logger.info("Committed %d of %d batches; %s.", done, planned, then)
 
     def collect() -> None:
         count = 0

@@ -173,7 +173,8 @@ class Scope(ABC):
     def failure(self, work: RunWork, transaction: Transaction, report: AttemptReport | None) -> BatchFailedError:
         """Return the error for a transaction that is not done."""
         del work
-        return batch_failure(self.stream.name, self.stream.table, transaction.last, report)
+        snapshot = self.connected.state.snapshot
+        return batch_failure(self.stream.name, self.stream.table, transaction.last, report, snapshot)
 
     @property
     def owner(self) -> Owner | None:

@@ -33,7 +33,7 @@ def test_files_that_are_gone_are_an_error_of_their_own_and_the_batch_stays_plann
     assert not failure.retryable
     assert failure.table == str(bench.table)
     for words in (
-        f"batch 0 (versions 0 to 2 of {bench.table})",
+        f"batch 0 of {bench.table} (versions 0 to 2)",
         "part-7.parquet",
         "restore the files",
         "`fds replan orders --why …`, then `fds skip orders --version 0-2 --why …`",

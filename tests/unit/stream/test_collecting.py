@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
+import time
 from dataclasses import replace
 
 import pytest
 
 from airflow_provider_fds.errors import LedgerError, StorageError
-from airflow_provider_fds.stream.collecting import collecting
+from airflow_provider_fds.stream.collecting import collecting, logger
 
 
 def test_each_batch_is_committed_and_reported_while_the_run_waits_for_spark(bench, two_appends, sink):
@@ -29,6 +30,20 @@ def test_each_batch_is_committed_and_reported_while_the_run_waits_for_spark(benc
             told.clear()
             assert session.connected.state.last_batch_id == number
     assert seen == [[0], [0, 1]]
+
+
+def test_the_log_says_that_spark_works_on_the_next_batch_only_if_there_is_one(bench, two_appends, sink, caplog):
+    session = bench.session(stream=bench.stream(max_versions_per_batch=1))
+    work = session.begin(sink)
+    bench.report(session, work, session.job(work, sink))
+    caplog.clear()
+    caplog.set_level("INFO", logger=logger.name)
+    with collecting(session, work, poll_seconds=0.01):
+        until = time.monotonic() + 30
+        while not caplog.messages and time.monotonic() < until:
+            time.sleep(0.01)
+    count = len(work.batches)
+    assert caplog.messages[-1] == f"Committed {count} of {count} batches; waiting for Spark to end."
 
 
 @pytest.mark.parametrize("error", [LedgerError("the stream was taken away"), StorageError("no answer")])
