@@ -30,7 +30,7 @@ _UNITS: Final = {
 
 
 def parse_duration(value: object) -> timedelta | None:
-    """Return the duration that a person wrote, or ``None`` if the value is none.
+    """Return the duration that a value stands for, or ``None`` if it is not a duration.
 
     Args:
         value: A ``timedelta``, a number of seconds of at least 0, or a string with a unit such as ``"90s"``.

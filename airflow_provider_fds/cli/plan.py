@@ -161,11 +161,11 @@ def _shown(arguments: argparse.Namespace, stream: DeltaStream) -> Iterator[dict[
 
 def _left(connected: ConnectedStream, minimum: MinBatch | None = None) -> Iterator[dict[str, Any] | _Outcome]:
     """Return the batches that are planned and all that follow them. Writes nothing."""
-    from airflow_provider_fds.stream.changed_options import tell_changed_options
+    from airflow_provider_fds.stream.changed_options import warn_about_changed_options
     from airflow_provider_fds.stream.verifying import check_position
 
     state = connected.state
-    tell_changed_options(connected)
+    warn_about_changed_options(connected)
     for batch in state.planned:
         yield _of_ledger(batch, batch.manifest)
     assert state.position is not None  # noqa: S101  # the caller has checked it

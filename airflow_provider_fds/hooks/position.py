@@ -33,10 +33,11 @@ class Standing(NamedTuple):
 
 def table_poller(stream: DeltaStream, stream_context: StreamContext, position: Offset | None) -> TablePoller:
     """Return the poller of a stream's table from a position."""
-    staging = open_storage(stream_context.staging_uri, stream_context.staging_options)
-    alignment = Alignment.of(stream, staging, stream_context.table_options)
     storage = open_storage(stream.table, stream_context.table_options)
-    return TablePoller(stream, storage, position, None if alignment is None else alignment.drift)
+    if not stream.options.align_with:
+        return TablePoller(stream, storage, position)
+    staging = open_storage(stream_context.staging_uri, stream_context.staging_options)
+    return TablePoller(stream, storage, position, Alignment(stream, staging, stream_context.table_options).drift)
 
 
 def read_standing(stream: DeltaStream, stream_context: StreamContext) -> Standing:

@@ -339,9 +339,9 @@ def _check_arguments(
     problems = without_stream.problems(
         has_stream=stream is not None, with_stream=[name for name, is_given in pairs if is_given]
     )
-    if problems or stream is None:
-        if problems:
-            raise ConfigurationError(*problems, subject="DeltaTableVersionSensor")
+    if problems:
+        raise ConfigurationError(*problems, subject="DeltaTableVersionSensor")
+    if stream is None:
         return
     if wait_for not in ("new_data", "interval_complete", "watermark"):
         problems.append(f"wait_for must be 'new_data', 'interval_complete' or 'watermark', got {wait_for!r}.")

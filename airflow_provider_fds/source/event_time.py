@@ -137,7 +137,7 @@ class TimeColumn:
         return found
 
     def _range(self, first: Any, last: Any) -> TimeRange:
-        low, high = _microseconds(first), _microseconds(last)
+        low, high = microseconds_of(first), microseconds_of(last)
         if not _EARLIEST <= low <= high <= _LATEST:
             raise LookupError(first)
         may_be_cut = self.type != "date" and not self.is_partition and _EXACT.search(last) is None
@@ -184,13 +184,9 @@ def time_text(microseconds: int) -> str:
     return moment.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
 
 
-def _microseconds(text: str) -> int:
-    return (parse_moment(text) - _EPOCH) // _MICROSECOND
-
-
 def microseconds_of(text: str) -> int:
-    """Return the time that :func:`time_text` wrote."""
-    return _microseconds(text)
+    """Return a time, such as :func:`time_text` writes, in microseconds since the epoch."""
+    return (parse_moment(text) - _EPOCH) // _MICROSECOND
 
 
 def _begins(path: str, name: str) -> bool:

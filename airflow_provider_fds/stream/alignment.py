@@ -44,11 +44,6 @@ class Alignment:
         self._staging = staging
         self._table_options = table_options
 
-    @classmethod
-    def of(cls, stream: DeltaStream, staging: Storage, table_options: Mapping[str, Any]) -> Alignment | None:
-        """Return the alignment of a stream, or ``None`` if it has none."""
-        return cls(stream, staging, table_options) if stream.options.align_with else None
-
     def drift(self, own: StreamState | None = None) -> Drift:
         """Read the watermarks and return what they admit.
 

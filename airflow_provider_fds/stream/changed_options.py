@@ -38,7 +38,7 @@ def describe_changed_options(
     return f"{text}; to plan again with them, run `fds replan {state.name} --why …`"
 
 
-def tell_changed_options(connected: ConnectedStream, interval: IntervalRecord | None = None) -> None:
+def warn_about_changed_options(connected: ConnectedStream, interval: IntervalRecord | None = None) -> None:
     """Log the sentence of :func:`describe_changed_options` once in a session, and keep it for the run's result."""
     note = describe_changed_options(connected.state, connected.stream.options, interval)
     if note is not None and note != connected.options_note:
@@ -55,4 +55,4 @@ def _differs_in_start_only(state: StreamState, options: SourceOptions, known: st
     return replace(options, starting_version=version, starting_timestamp=timestamp).digest() == known
 
 
-__all__ = ["describe_changed_options", "tell_changed_options"]
+__all__ = ["describe_changed_options", "warn_about_changed_options"]

@@ -14,7 +14,7 @@ from airflow_provider_fds.errors import (
 )
 from airflow_provider_fds.ledger.interval_entries import Boundary, IntervalOpened
 from airflow_provider_fds.stream import opening
-from airflow_provider_fds.stream.changed_options import tell_changed_options
+from airflow_provider_fds.stream.changed_options import warn_about_changed_options
 from airflow_provider_fds.stream.chosen_columns import missing_columns_problem
 from airflow_provider_fds.stream.data_interval import instant_text, version_at
 from airflow_provider_fds.stream.overlap import refuse_overlap_of_interval
@@ -152,10 +152,10 @@ class IntervalScope(Scope):
         record = self._known()
         return () if record is None or self._replaces else record.planned
 
-    def tell_changed_options(self) -> None:
+    def warn_about_changed_options(self) -> None:
         """Warn if the planned batches were planned with other options; a sink that replaces gets them planned anew."""
         if self.planned:
-            tell_changed_options(self.connected, self.record)
+            warn_about_changed_options(self.connected, self.record)
 
     def plan(self, sink: Sink | None, max_batches: int, *, user_job: bool) -> RunWork:
         """Open the interval, with a new generation if it was planned before, and plan all of it."""

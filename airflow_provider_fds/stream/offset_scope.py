@@ -17,7 +17,7 @@ from airflow_provider_fds.ledger.request_entries import Requested
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream import opening
-from airflow_provider_fds.stream.changed_options import tell_changed_options
+from airflow_provider_fds.stream.changed_options import warn_about_changed_options
 from airflow_provider_fds.stream.chosen_columns import missing_columns_problem
 from airflow_provider_fds.stream.fencing import fence_work
 from airflow_provider_fds.stream.fork import refuse_sink_of_origin
@@ -134,9 +134,9 @@ class OffsetScope(Scope):
     def _keeps_replaced_rows(self, sink: Sink | None, *, user_job: bool) -> bool:
         return keeps_replaced_rows(self.stream, sink, self.connected.state.sink, user_job=user_job)
 
-    def tell_changed_options(self) -> None:
+    def warn_about_changed_options(self) -> None:
         """Warn if the planned batches were planned with other options."""
-        tell_changed_options(self.connected)
+        warn_about_changed_options(self.connected)
 
     def plan(self, sink: Sink | None, max_batches: int, *, user_job: bool) -> RunWork:
         """Plan batches from the position up to the run's target, unless a person must decide first."""

@@ -76,8 +76,9 @@ def plan_batches(
     """
     assert state.position is not None  # noqa: S101  # an open epoch has a position
     position = Offset.from_json(state.position)
-    alignment = Alignment.of(connected.stream, connected.staging, connected.context.table_options)
-    drift = None if alignment is None else alignment.drift(state)
+    drift = None
+    if connected.stream.options.align_with:
+        drift = Alignment(connected.stream, connected.staging, connected.context.table_options).drift(state)
     planner = BatchPlanner(
         connected.log,
         position,

@@ -111,7 +111,7 @@ class Scope(ABC):
         del sink, user_job
 
     @abstractmethod
-    def tell_changed_options(self) -> None:
+    def warn_about_changed_options(self) -> None:
         """Warn if the planned batches were planned with other options."""
 
     @abstractmethod

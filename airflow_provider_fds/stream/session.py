@@ -167,7 +167,7 @@ class StreamSession:
         opening.ensure_bound(self.connected, sink, user_job=user_job)
         if (work := scope.settled(retry=retry, user_job=user_job)) is not None:
             return work
-        scope.tell_changed_options()
+        scope.warn_about_changed_options()
         if not scope.planned:
             return scope.plan(sink, max_batches, user_job=user_job)
         if scope.record.blocked is None and scope.record.accepted is None:

@@ -20,22 +20,6 @@ def fds(capsys: Any, *arguments: object) -> tuple[int, str, str]:
     return code, captured.out, captured.err
 
 
-@pytest.fixture
-def staging(log_builder, tmp_path, capsys):
-    """Streams of one table of 3 versions: ``newest`` has nothing to read, ``planned`` has two versions to load."""
-    log_builder.create()
-    log_builder.append(2)
-    log_builder.append(2)
-    folder = tmp_path / "staging"
-    for name, start in (("newest", "latest"), ("planned", "1")):
-        start_option = f"starting_version={start}"
-        assert (
-            fds(capsys, "plan", log_builder.root, "--staging", folder, "--stream", name, "--option", start_option)[0]
-            == 0
-        )
-    return folder
-
-
 def statuses(capsys: Any, staging: object, *more: object) -> tuple[int, dict[str, dict[str, Any]]]:
     code, out, _ = fds(capsys, "status", "--all", "--staging", staging, "--output", "json", *more)
     found = [json.loads(line) for line in out.splitlines()]
