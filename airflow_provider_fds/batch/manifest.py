@@ -22,6 +22,7 @@ from airflow_provider_fds.batch.location import check_table_uri, spark_uri
 from airflow_provider_fds.batch.manifest_files import ListedFile, Written, listed_files
 from airflow_provider_fds.batch.manifest_protocol import ManifestProtocol, has_row_ids, manifest_protocol
 from airflow_provider_fds.batch.manifest_schema import NAMESPACE, ManifestSchema, manifest_schema
+from airflow_provider_fds.batch.version_ranges import describe_range
 from airflow_provider_fds.delta.damage import DAMAGE, describe
 from airflow_provider_fds.errors import StoppedError
 
@@ -127,7 +128,7 @@ def build_manifest(
         return _manifest(batch, table_uri, stats=stats, allowed_roots=allowed_roots, columns=columns, where=where)
     except DAMAGE as error:
         raise StoppedError(
-            f"{table_uri}: no manifest can be written for versions {batch.first_version} to {batch.last_version} "
+            f"{table_uri}: no manifest can be written for {describe_range(batch.first_version, batch.last_version)} "
             f"({describe(error)}): one of their actions is damaged. The stream stops before them; everything "
             "before them is delivered. Restore the commits, or skip the damaged one with skip_versions",
             table=table_uri,

@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow_provider_fds.batch.location import hadoop_path
+from airflow_provider_fds.batch.version_ranges import describe_covered
 from airflow_provider_fds.cli import arguments as common
 from airflow_provider_fds.cli.estimate import BATCHES_PER_RUN, check_arguments, known_stream, lines, totals
 from airflow_provider_fds.cli.messages import end_of, shown
@@ -358,11 +359,8 @@ def _skipped(commits: Iterable[SkippedCommit | Skipped]) -> list[dict[str, Any]]
 
 
 def _line(row: dict[str, Any]) -> str:
-    versions = (
-        f"version {row['first_version']}"
-        if row["first_version"] == row["last_version"]
-        else f"versions {row['first_version']} to {row['last_version']}"
-    )
+    start, end = json.dumps(row["start"]), json.dumps(row["end"])
+    versions = describe_covered(start, end, row["first_version"], row["last_version"])
     rows = "rows unknown" if row["num_rows"] is None else f"{row['num_rows']:,} rows"
     skipped = f", {len(row['skipped'])} commits skipped" if row["skipped"] else ""
     return (

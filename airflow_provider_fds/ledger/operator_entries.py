@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 from msgspec.structs import replace
 
+from airflow_provider_fds.batch.version_ranges import describe_range
 from airflow_provider_fds.ledger import refusals
 from airflow_provider_fds.ledger.action import BaseAction, register
 from airflow_provider_fds.ledger.facts import HeldFacts, QuarantinedFacts, RetiredFacts
@@ -92,9 +93,9 @@ class Acknowledged(BaseAction, frozen=True, kw_only=True, tag="acknowledged"):
         if state.planned and state.planned[0].first_version <= self.version <= state.planned[-1].last_version:
             raise refusals.refusal(
                 state,
-                f"version {self.version} is part of planned batches ({state.planned[0].first_version} to "
-                f"{state.planned[-1].last_version}), which no longer change. Discard them first with `fds replan "
-                f"{state.name} --why …`, then skip the version",
+                f"version {self.version} is part of planned batches "
+                f"({describe_range(state.planned[0].first_version, state.planned[-1].last_version)}), which no longer "
+                f"change. Discard them first with `fds replan {state.name} --why …`, then skip the version",
             )
         self._check_not_appended(state)
         if state.position is None:

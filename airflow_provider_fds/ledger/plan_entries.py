@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 from msgspec.structs import replace
 
+from airflow_provider_fds.batch.version_ranges import describe_range
 from airflow_provider_fds.ledger import refusals
 from airflow_provider_fds.ledger.action import BaseAction, BatchAction, register
 from airflow_provider_fds.ledger.conditions import (
@@ -103,8 +104,8 @@ class Planned(BatchAction, frozen=True, kw_only=True, tag="planned"):
         if outside:
             raise refusals.refusal(
                 state,
-                f"cannot {what}: batches {outside} are not within versions {record.first_version} to "
-                f"{record.last_version}",
+                f"cannot {what}: batches {outside} are not within "
+                f"{describe_range(record.first_version, record.last_version)}",
             )
         if self.batches and state.sink is not None and not state.sink.replaces:
             self._check_others(state, record)
@@ -117,7 +118,7 @@ class Planned(BatchAction, frozen=True, kw_only=True, tag="planned"):
             first = max(record.first_version, other.first_version)
             last = min(record.last_version, other.last_version)
             if other.interval != record.interval and first <= last and (other.planned or other.batches):
-                which = f"version {first} is" if first == last else f"versions {first} to {last} are"
+                which = f"{describe_range(first, last)} {'is' if first == last else 'are'}"
                 raise refusals.refusal(
                     state,
                     f"cannot {self.describe()}: {which} also in interval {other.interval}, which is planned or "

@@ -23,6 +23,7 @@ _MODULES: Final = (
     "batch/report.py",
     "batch/spec.py",
     "batch/user_job.py",
+    "batch/version_ranges.py",
     "credentials.py",
     "fault_points.py",
     "schemes.py",

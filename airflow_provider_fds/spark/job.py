@@ -20,6 +20,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence
 from airflow_provider_fds.batch.checked_json import SPEC_FORMAT
 from airflow_provider_fds.batch.report import AttemptReport, fence_report_name, report_name, started_name
 from airflow_provider_fds.batch.spec import BatchSpec, FenceSpec, JobSpec
+from airflow_provider_fds.batch.version_ranges import describe_covered
 from airflow_provider_fds.credentials import redacted
 from airflow_provider_fds.fault_points import reach
 from airflow_provider_fds.sinks import Sink, sink_from_dict
@@ -200,8 +201,8 @@ class _BatchWork:
             print(redacted(traceback.format_exc()), file=sys.stderr)
             batch = self._batch
             message = (
-                f"stream {batch.stream!r}, batch {batch.batch_id} (versions {batch.first_version} to "
-                f"{batch.last_version}) into {_describe(self._spec.sink)}: {message}"
+                f"stream {batch.stream!r}, batch {batch.batch_id} ({_versions(batch)}) into "
+                f"{_describe(self._spec.sink)}: {message}"
             )
         return replace(
             self._blank,
@@ -255,7 +256,7 @@ class _BatchWork:
             error_class="RowsDiffer",
             error_message=(
                 f"batch {batch.batch_id} is in the sink as version {commit.version}, but {problem}. Find out why "
-                f"before you accept it (versions {batch.first_version} to {batch.last_version})"
+                f"before you accept it ({_versions(batch)})"
             ),
         )
 
@@ -275,6 +276,10 @@ class _BatchWork:
 
     def _put(self, name: str, data: bytes) -> None:
         write_bytes(f"{hadoop_path(self._spec.reports, self._spark)}/{name}", data, self._spark)
+
+
+def _versions(batch: BatchSpec) -> str:
+    return describe_covered(batch.start, batch.end, batch.first_version, batch.last_version)
 
 
 def _describe(sink: Dict[str, Any]) -> str:

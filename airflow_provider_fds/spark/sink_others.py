@@ -10,6 +10,7 @@ import re
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Set, Tuple
 
 from airflow_provider_fds.batch.spec import stream_uuid, txn_app_id
+from airflow_provider_fds.batch.version_ranges import describe_range
 from airflow_provider_fds.spark.failures import RefusalError
 from airflow_provider_fds.spark.history import History, SinkCommit, SinkLog, parse_commit
 
@@ -92,7 +93,7 @@ class RowsTaken:
             self._found.setdefault(
                 -since,
                 f"the log of the sink {self._path} begins at version {history.oldest_version}, so it no longer "
-                f"shows whether versions {since + 1} to {history.oldest_version - 1} removed rows of stream "
+                f"shows whether {describe_range(since + 1, history.oldest_version - 1)} removed rows of stream "
                 f"{stream!r}, for example by a RESTORE. Compare the sink with the source, or keep the sink's log "
                 "for longer (delta.logRetentionDuration)",
             )

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from airflow_provider_fds.batch.version_ranges import describe_range
+
 if TYPE_CHECKING:
     from airflow_provider_fds.ledger.values import PlannedBatch
     from airflow_provider_fds.source.planned import SourceBatch
@@ -46,5 +48,5 @@ class UnknownRows:
             self._stream.name,
             len(self._versions),
             self._num_batches,
-            f"version {first}" if first == last else f"versions {first} to {last}",
+            describe_range(first, last),
         )

@@ -15,6 +15,7 @@ from airflow_provider_fds.errors import ConfigurationError, FdsError, LedgerErro
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.attempts import is_reported_done
+from airflow_provider_fds.stream.batch_versions import describe_versions
 from airflow_provider_fds.stream.function_tables import TableWrite, floor_of, look, tables_in_order
 from airflow_provider_fds.stream.late_writes import as_seen, is_read_again, late_writes, refuse_gone, refuse_lost
 from airflow_provider_fds.stream.sink_before import UNKNOWN_VERSION
@@ -340,8 +341,8 @@ class FunctionWrites:
                 reasons.append(f"the table of {name!r} lacks a write that the driver reported")
         why = ", and ".join(reasons) or "no table shows which of its writes landed"
         return ConfigurationError(
-            f"stream {self._name!r}: {_batch_words(batches)} was handed to {sink}, and {why}. Check your tables "
-            f"and answer with --landed {question}",
+            f"stream {self._name!r}: {_batch_words(batches, self._state)} was handed to {sink}, and {why}. Check your "
+            f"tables and answer with --landed {question}",
             reason=Reason.MOVE_REFUSED,
         )
 
@@ -361,8 +362,8 @@ class FunctionWrites:
             f"{self._ledger.storage.uri}/{self._ledger.folder.below(batch.manifest)}" for batch in batches
         )
         return LedgerError(
-            f"stream {self._name!r}: of {_batch_words(batches)} {there} has landed but {lacking} has not, so a "
-            f"new epoch would either load the first again or lose the second. {finish}Otherwise remove its rows "
+            f"stream {self._name!r}: of {_batch_words(batches, self._state)} {there} has landed but {lacking} has not, "
+            f"so a new epoch would either load the first again or lose the second. {finish}Otherwise remove its rows "
             f"from {there} and answer --landed {none}, or write {lacking} yourself from the rows of {manifests} "
             f"and answer --landed {every}",
             table=self._state.table,
@@ -370,10 +371,10 @@ class FunctionWrites:
         )
 
 
-def _batch_words(batches: Sequence[PlannedBatch]) -> str:
+def _batch_words(batches: Sequence[PlannedBatch], state: StreamState) -> str:
     first, last = batches[0], batches[-1]
     which = f"batch {first.batch_id}" if first is last else f"batches {first.batch_id} to {last.batch_id}"
-    return f"{which} (versions {first.first_version} to {last.last_version})"
+    return f"{which} ({describe_versions(batches, state.snapshot)})"
 
 
 def _names(names: Sequence[str]) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.reasons import Reason
+from airflow_provider_fds.stream.batch_versions import describe_versions
 from airflow_provider_fds.stream.function_writes import FunctionWrites
 from airflow_provider_fds.stream.move import describe_batches
 
@@ -82,9 +83,9 @@ class HandedOut:
         if needs_word and landed is None:
             batch = self._batches[0]
             raise ConfigurationError(
-                f"stream {name!r}: batch {batch.batch_id} (versions {batch.first_version} to "
-                f"{batch.last_version}) was handed to {sink.describe()}, and only you can know whether its rows "
-                "are in your tables. Answer with --landed yes or --landed no",
+                f"stream {name!r}: batch {batch.batch_id} ({describe_versions([batch], self._state.snapshot)}) was "
+                f"handed to {sink.describe()}, and only you can know whether its rows are in your tables. Answer with "
+                "--landed yes or --landed no",
                 reason=Reason.MOVE_REFUSED,
             )
 

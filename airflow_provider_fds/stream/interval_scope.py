@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from airflow_provider_fds.batch.version_ranges import describe_range
 from airflow_provider_fds.errors import (
     BatchFailedError,
     ConfigurationError,
@@ -256,8 +257,8 @@ class IntervalScope(Scope):
             else f"run `fds accept {self.stream.name} --interval {self.interval} --why …` and clear the task"
         )
         return VerificationError(
-            f"stream {self.stream.name!r}, interval {self.interval}, batch {blocked.batch_id} (versions "
-            f"{record.first_version} to {record.last_version} of {self.connected.log.table_uri}): "
+            f"stream {self.stream.name!r}, interval {self.interval}, batch {blocked.batch_id} of "
+            f"{self.connected.log.table_uri} ({describe_range(record.first_version, record.last_version)}): "
             f"{blocked.reason}. The plan has {blocked.rows_planned} rows, but the sink's version "
             f"{blocked.sink_version} has {blocked.rows_written}. Compare the sink with the source; then {way_out}",
             table=self.connected.log.table_uri,
@@ -271,7 +272,7 @@ class IntervalScope(Scope):
             return failure
         first, last = transaction.parts[0].first_version, transaction.last.last_version
         return SourceFilesGoneError(
-            f"interval {self.interval} of stream {self.stream.name!r}: data files of versions {first} to {last} "
+            f"interval {self.interval} of stream {self.stream.name!r}: data files of {describe_range(first, last)} "
             f"of {self.stream.table} were removed by VACUUM or by hand. This run wrote nothing of the interval; "
             "rows that an earlier run loaded are still there. Restore the files from a backup or an earlier "
             "version of the objects and clear the task; to be able to load old intervals again, keep removed "

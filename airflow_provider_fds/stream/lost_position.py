@@ -7,6 +7,7 @@ import time
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
+from airflow_provider_fds.batch.version_ranges import describe_range
 from airflow_provider_fds.delta.names import commit_key
 from airflow_provider_fds.delta.retention import FILE_RETENTION, LOG_RETENTION, retention
 from airflow_provider_fds.durations import format_duration
@@ -145,4 +146,4 @@ def newest_from_position(connected: ConnectedStream, state: StreamState, owner: 
 
 
 def _versions(first: int, last: int) -> str:
-    return f"version {first} was" if first == last else f"versions {first} to {last} were"
+    return f"{describe_range(first, last)} {'was' if first == last else 'were'}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from airflow_provider_fds.batch.version_ranges import describe_range
 from airflow_provider_fds.ledger.request_entries import Requested
 from airflow_provider_fds.source.offset import Offset
 
@@ -97,7 +98,7 @@ def describe_standing(state: StreamState) -> str:
 
 def describe_skip(state: StreamState, first: int, last: int) -> tuple[str, str]:
     """Return in words what skipping versions ``first`` to ``last`` does to a stream, and to its rows."""
-    which = f"version {first}" if first == last else f"versions {first} to {last}"
+    which = describe_range(first, last)
     note = f"No row of {which} is loaded; the history records this with the reason."
     if not state.reads_by_interval:
         return f"skips {which} when it reaches it", note

@@ -17,6 +17,7 @@ from airflow_provider_fds.ledger.request_entries import Requested
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream import opening
+from airflow_provider_fds.stream.batch_versions import describe_versions
 from airflow_provider_fds.stream.changed_options import warn_about_changed_options
 from airflow_provider_fds.stream.chosen_columns import missing_columns_problem
 from airflow_provider_fds.stream.fencing import fence_work
@@ -258,8 +259,8 @@ class OffsetScope(Scope):
         """Return the error of the next batch, at which the stream stops."""
         batch = self.planned[0]
         return VerificationError(
-            f"stream {self.stream.name!r}, batch {batch.batch_id} (versions {batch.first_version} to "
-            f"{batch.last_version} of {self.connected.log.table_uri}): {blocked.reason}. The plan has "
+            f"stream {self.stream.name!r}, batch {batch.batch_id} of {self.connected.log.table_uri} "
+            f"({describe_versions([batch], self.connected.state.snapshot)}): {blocked.reason}. The plan has "
             f"{blocked.rows_planned} rows, but the sink's version {blocked.sink_version} has "
             f"{blocked.rows_written}. Nothing more is loaded until a person has checked: compare the sink with "
             f"the source, then run `fds accept {self.stream.name} --batch {batch.batch_id} --why …`",

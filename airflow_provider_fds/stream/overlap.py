@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from airflow_provider_fds.batch.version_ranges import describe_range
 from airflow_provider_fds.errors import ConfigurationError, FdsError
 from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.reasons import Reason
@@ -49,7 +50,7 @@ class VersionRange:
         """Return the range in words."""
         if self.last is None:
             return f"versions from {self.first} on"
-        return f"version {self.first}" if self.first == self.last else f"versions {self.first} to {self.last}"
+        return describe_range(self.first, self.last)
 
 
 def refuse_overlap_of_new(connected: ConnectedStream, sink: Sink, start: Offset | None) -> None:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from airflow_provider_fds.batch.version_ranges import describe_covered, describe_range
 from airflow_provider_fds.ledger.measures import NONE_YET, Measures
 
 if TYPE_CHECKING:
@@ -79,10 +80,15 @@ class LoadResult:
         """What is committed, in words."""
         raise NotImplementedError
 
+    @property
+    def _versions(self) -> str:
+        """What the batches cover, in words."""
+        return describe_range(self.first_version, self.last_version)
+
     def describe(self) -> str:
         """Return the result as one line for people."""
         line = (
-            f"Stream {self.stream}: {self._subject}, versions {self.first_version} to {self.last_version}, "
+            f"Stream {self.stream}: {self._subject}, {self._versions}, "
             f"{_number(self.rows_read)} rows in from {self.files:,} files of {self.bytes:,} bytes, "
             f"{_number(self.rows)} rows out in {_number(self.files_written)} files of "
             f"{_number(self.bytes_written)} bytes, sink version {self.sink_version}"
@@ -116,7 +122,13 @@ class RunResult(LoadResult):
 
     @property
     def _subject(self) -> str:
-        return f"committed batches {self.first_batch_id} to {self.last_batch_id} of epoch {self.epoch}"
+        first, last = self.first_batch_id, self.last_batch_id
+        which = f"batch {first}" if first == last else f"batches {first} to {last}"
+        return f"committed {which} of epoch {self.epoch}"
+
+    @property
+    def _versions(self) -> str:
+        return describe_covered(self.start, self.end, self.first_version, self.last_version)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from airflow_provider_fds.batch.version_ranges import describe_range
 from airflow_provider_fds.delta.log import DeltaLog
 from airflow_provider_fds.delta.names import commit_key
 from airflow_provider_fds.delta.timestamps import CommitTimestamps, parse_moment
@@ -124,7 +125,7 @@ class ConditionPoller:
             return PollResult(newest, has_data=True, reason=reason)
         earliest = first if first > newest or self._log.probe(first) else self._log.earliest()
         if earliest > first:
-            reason = f"log cleanup removed versions {first} to {earliest - 1}, which may have had data"
+            reason = f"log cleanup removed {describe_range(first, earliest - 1)}, which may have had data"
             return PollResult(newest, has_data=True, reason=reason)
         for commit in self._log.commits(first, newest):
             if has_data(commit):

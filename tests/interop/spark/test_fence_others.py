@@ -151,7 +151,7 @@ def test_a_restore_whose_commit_log_cleanup_removed_still_warns(desk, request_of
     desk.load()
 
     (warning,) = warnings(desk)
-    assert "begins at version 4, so it no longer shows whether versions 3 to 3 removed rows" in warning
+    assert "begins at version 4, so it no longer shows whether version 3 removed rows" in warning
     assert "for example by a RESTORE" in warning
 
 

@@ -45,7 +45,7 @@ def test_the_job_stops_at_the_first_batch_that_fails_and_keeps_what_was_done(spa
     assert left[1].retryable is False
     assert "data files of the batch are missing" in left[1].error_message
     assert data_files(stream)[0].name not in left[1].error_message
-    assert "batch 1 (versions 1 to 1)" in left[1].error_message
+    assert "batch 1 (version 1)" in left[1].error_message
     assert not stream.was_started(spec, batches[2])
     assert len(stream.sink_commits()) == 1
 

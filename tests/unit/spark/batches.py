@@ -11,7 +11,7 @@ def batch(epoch=1, number=0, digest="d", uuid="u"):
         uuid=uuid,
         epoch=epoch,
         batch_id=number,
-        start="s",
+        start="",
         end="e",
         after="s",
         first_version=0,
