@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import json
 import sys
-from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from airflow_provider_fds.cli import arguments as common
-from airflow_provider_fds.durations import format_duration
+from airflow_provider_fds.cli.status_text import describe_age, describe_status
+from airflow_provider_fds.cli.terminal import fitted
 from airflow_provider_fds.errors import EXIT_OK, ConfigurationError
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
+    from datetime import timedelta
 
     from airflow_provider_fds.stream.connect import ConnectedStream
     from airflow_provider_fds.stream.status import StreamStatus
+
+#: Width of the labels of a status.
+_LABEL: Final = 17
 
 #: Exit code of ``--all`` if a stream needs a person or lags. The codes of errors begin with 2.
 _EXIT_STUCK: Final = 1
@@ -109,23 +113,14 @@ def _connected(arguments: argparse.Namespace) -> ConnectedStream:
 def _one(arguments: argparse.Namespace) -> int:
     from airflow_provider_fds.stream.status import status_of
 
-    found = status_of(_connected(arguments)).to_dict()
-    code = int(found["exit_code"])
+    found = status_of(_connected(arguments))
     if arguments.output == "json":
-        print(json.dumps(found))
-        return code
-    extra = found.pop("extra")
-    del found["exit_code"]
-    if found["problem"] is not None:
-        found["lag_versions"] = "unknown"
-    found["oldest_unread"] = _age(found.pop("lag_seconds") or None)
-    found["retention_left"] = _age(found.pop("retention_left_seconds"))
-    for key, value in {**found, **extra}.items():
-        if value not in (None, {}, ""):
-            text = json.dumps(value) if isinstance(value, dict | list) else str(value)
+        print(json.dumps(found.to_dict()))
+    else:
+        for label, text in describe_status(found):
             # the reason of a quarantine has several lines
-            print(f"{key:16} {text.replace(chr(10), chr(10) + ' ' * 17)}")
-    return code
+            print(fitted(f"{label:{_LABEL}}{text}", _LABEL))
+    return found.exit_code
 
 
 def _all(arguments: argparse.Namespace) -> int:
@@ -166,8 +161,8 @@ def _row(one: StreamStatus) -> tuple[str, ...]:
         one.name,
         one.condition.replace("_", " "),
         lag,
-        _age(one.lag_seconds or None),
-        _age(one.retention_left_seconds),
+        describe_age(one.lag_seconds or None),
+        describe_age(one.retention_left_seconds),
         one.table,
         sink,
     )
@@ -182,7 +177,3 @@ def _print_table(rows: Sequence[tuple[str, ...]]) -> None:
             for name, text, width in zip(_HEADER, row, widths, strict=True)
         ]
         print("  ".join(cells).rstrip())
-
-
-def _age(seconds: float | None) -> str:
-    return "" if seconds is None else format_duration(timedelta(seconds=seconds))

@@ -5,15 +5,14 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from airflow_provider_fds.durations import format_duration
+from airflow_provider_fds.sizes import format_bytes
 
 if TYPE_CHECKING:
     from airflow_provider_fds.source.planned import SourceBatch
     from airflow_provider_fds.stream.value import DeltaStream
-
-_UNITS: Final = (("GiB", 30), ("MiB", 20), ("KiB", 10))
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,17 +87,10 @@ class WaitingWork:
         age = format_duration(timedelta(seconds=max(0, round(time.time() - self.oldest_ms / 1000))))
         latest = datetime.fromtimestamp(time.time() + self.seconds_left, UTC)
         return (
-            f"Stream {self.minimum.stream!r} is waiting for more data: it has {_size_text(self.num_bytes)} of "
-            f"{_size_text(self.minimum.min_bytes)} (min_batch_bytes), and the oldest commit is {age} old. A run "
+            f"Stream {self.minimum.stream!r} is waiting for more data: it has {format_bytes(self.num_bytes)} of "
+            f"{format_bytes(self.minimum.min_bytes)} (min_batch_bytes), and the oldest commit is {age} old. A run "
             f"after {latest:%Y-%m-%dT%H:%M:%SZ} loads it anyway (max_batch_wait)."
         )
-
-
-def _size_text(size: int) -> str:
-    for unit, shift in _UNITS:
-        if size >= 1 << shift:
-            return f"{size / (1 << shift):.1f}".removesuffix(".0") + f" {unit}"
-    return f"{size} bytes"
 
 
 __all__ = ["MinBatch", "WaitingWork"]

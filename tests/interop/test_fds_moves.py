@@ -82,7 +82,7 @@ def test_a_rewound_stream_whose_next_run_deletes_the_rows_has_every_row_once(lak
     lake.run()
 
     assert lake.read("bronze") == list(range(40))
-    assert "removes=_source_version>=1 removed_rows=20" in lake.fds("history", "orders")
+    assert "removes rows of version 1 and later from the sink: 20 rows" in lake.fds("history", "orders")
 
 
 def test_a_rewound_stream_without_it_has_the_rows_twice_as_was_said(lake):

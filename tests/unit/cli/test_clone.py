@@ -53,7 +53,7 @@ def test_a_clone_starts_at_the_position_and_the_same_command_again_does_nothing(
     assert (code, "fork of" in text) == (0, True), text
     first = json.loads(fds("history", "audit", "--output", "json")[1].splitlines()[0])
     assert first["action"]["kind"] == "forked"
-    assert "stream=orders uuid=" in fds("history", "audit")[1]
+    assert "continues stream orders (uuid " in fds("history", "audit")[1]
 
 
 @pytest.mark.parametrize(

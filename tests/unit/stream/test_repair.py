@@ -153,7 +153,7 @@ def test_a_repaired_ledger_is_read_whole_by_runs_history_and_moves(bench, loaded
     code, told = command(bench, capsys, "history", "orders")
     assert code == 0
     assert "WARNING ledger entry" in told
-    assert "instead of unreadable entries=3" in told
+    assert "instead of unreadable entry 3" in told
     assert command(bench, capsys, "status", "orders")[0] == 0
     assert "The history lacks batches" in rewind_to(bench, 1, capsys)
     code, told = command(bench, capsys, "rewind", "orders", "--to-batch", "0", "--why", "w", "--yes")
