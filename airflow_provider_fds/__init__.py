@@ -19,7 +19,7 @@ _PUBLIC = located(
         "operators.delta_ingest": ("DeltaIngestOperator",),
         "operators.delta_plan": ("DeltaPlanOperator",),
         "operators.delta_stream_monitor": ("DeltaStreamMonitorOperator",),
-        "operators.delta_stream_move": ("DeltaStreamMoveOperator",),
+        "operators.delta_stream_action": ("DeltaStreamActionOperator",),
         "sensors.delta_table_version": ("DeltaTableVersionSensor",),
         "sinks": ("DeltaMergeSink", "DeltaReplaceSink", "DeltaTableSink", "ForeachBatchSink"),
         "stream": ("DeltaStream",),

@@ -4,8 +4,8 @@ from airflow_provider_fds.hooks.delta_table import DeltaTableHook as DeltaTableH
 from airflow_provider_fds.operators.delta_commit import DeltaCommitOperator as DeltaCommitOperator
 from airflow_provider_fds.operators.delta_ingest import DeltaIngestOperator as DeltaIngestOperator
 from airflow_provider_fds.operators.delta_plan import DeltaPlanOperator as DeltaPlanOperator
+from airflow_provider_fds.operators.delta_stream_action import DeltaStreamActionOperator as DeltaStreamActionOperator
 from airflow_provider_fds.operators.delta_stream_monitor import DeltaStreamMonitorOperator as DeltaStreamMonitorOperator
-from airflow_provider_fds.operators.delta_stream_move import DeltaStreamMoveOperator as DeltaStreamMoveOperator
 from airflow_provider_fds.sensors.delta_table_version import DeltaTableVersionSensor as DeltaTableVersionSensor
 from airflow_provider_fds.sinks import DeltaMergeSink as DeltaMergeSink
 from airflow_provider_fds.sinks import DeltaReplaceSink as DeltaReplaceSink
@@ -29,9 +29,9 @@ __all__ = [
     "DeltaPlanOperator",
     "DeltaReplaceSink",
     "DeltaStream",
+    "DeltaStreamActionOperator",
     "DeltaStreamMonitorOperator",
     "DeltaStreamMonitorTrigger",
-    "DeltaStreamMoveOperator",
     "DeltaTableConditionTrigger",
     "DeltaTableHook",
     "DeltaTableSink",

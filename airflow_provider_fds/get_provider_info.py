@@ -30,7 +30,7 @@ def get_provider_info() -> dict[str, Any]:
                     "airflow_provider_fds.operators.delta_plan",
                     "airflow_provider_fds.operators.delta_commit",
                     "airflow_provider_fds.operators.delta_stream_monitor",
-                    "airflow_provider_fds.operators.delta_stream_move",
+                    "airflow_provider_fds.operators.delta_stream_action",
                 ],
             }
         ],

@@ -42,7 +42,7 @@ class AttemptReport:
         error_class: Class of the exception, for ``failed``.
         error_message: Its text, shortened.
         retryable: Whether another attempt may succeed.
-        seconds: Wall-clock seconds by phase: ``look`` (check whether the sink has the batch), ``load`` (the manifest),
+        seconds: Wall-clock seconds by phase: ``check`` (check whether the sink has the batch), ``load`` (the manifest),
             ``write`` (read and write the rows), ``verify`` (find the commit in the sink), and ``total``.
         settings: Spark settings in force that affect the rows.
         warnings: What a person should know about the sink, such as rows that another writer removed.

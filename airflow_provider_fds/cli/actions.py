@@ -48,9 +48,9 @@ def act(arguments: argparse.Namespace) -> int:
     """Perform an action: show, ask, write."""
     from airflow_provider_fds.delta.log import DeltaLog
     from airflow_provider_fds.delta.open import open_storage
+    from airflow_provider_fds.stream.action_builder import ActionBuilder
     from airflow_provider_fds.stream.connect import readable, readable_sink
-    from airflow_provider_fds.stream.move import is_answered, perform
-    from airflow_provider_fds.stream.moving import Mover
+    from airflow_provider_fds.stream.prepared_action import is_answered, perform
 
     action: OperatorAction = ACTIONS[arguments.name]
     ledger, actor = common.ledger_of(arguments)
@@ -58,7 +58,7 @@ def act(arguments: argparse.Namespace) -> int:
         print(f"stream {arguments.stream}: request {arguments.request_id!r} was already made; nothing is done again")
         return EXIT_OK
     options = common.pairs(arguments.storage_option, "--storage-option")
-    mover = Mover(
+    builder = ActionBuilder(
         ledger,
         arguments.why,
         log=readable(DeltaLog(open_storage(ledger.state.table, options))),
@@ -70,7 +70,7 @@ def act(arguments: argparse.Namespace) -> int:
     # the parser has already parsed the values
     values = ((argument, getattr(arguments, _spelling(argument))) for argument in action.arguments)
     given = {a.name: value for a, value in values if value is not None and (a.kind != "flag" or value)}
-    asked = action.work_out(mover, given)
+    asked = action.prepare(builder, given)
     if action.asks:
         print(asked.describe())
         if not arguments.yes and not common.agrees():

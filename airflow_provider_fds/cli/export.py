@@ -103,9 +103,9 @@ def import_(arguments: argparse.Namespace) -> int:
     from airflow_provider_fds.ledger.log import Ledger
     from airflow_provider_fds.ledger.operator_entries import Transferred
     from airflow_provider_fds.ledger.owner import Actor
+    from airflow_provider_fds.stream.action_builder import ActionBuilder
     from airflow_provider_fds.stream.connect import readable, readable_sink
-    from airflow_provider_fds.stream.move import describe_position, is_answered, perform
-    from airflow_provider_fds.stream.moving import Mover
+    from airflow_provider_fds.stream.prepared_action import describe_position, is_answered, perform
 
     archive = LedgerArchive.read(Path(arguments.file))
     name = archive.contents.stream
@@ -134,7 +134,7 @@ def import_(arguments: argparse.Namespace) -> int:
     ledger.execute(Transferred(deployment=arguments.deployment, why=why), actor, request_id)
     state = ledger.refresh()
     if state.phase == "open":
-        mover = Mover(
+        builder = ActionBuilder(
             ledger,
             why,
             log=readable(DeltaLog(open_storage(state.table, options))),
@@ -142,7 +142,7 @@ def import_(arguments: argparse.Namespace) -> int:
             open_table=lambda uri: open_storage(uri, options),
             deployment=arguments.deployment,
         )
-        perform(ledger, mover.replan(), actor, f"{request_id}, epoch")
+        perform(ledger, builder.replan(), actor, f"{request_id}, epoch")
     where = "" if position is None else f" at {describe_position(position)}"
     print(f"stream {name!r} continues here{where}: {written} ledger entries were written to {staging.uri}")
     print(f"it belongs to deployment {arguments.deployment!r} and is on hold; to start it: fds resume {name} --why …")

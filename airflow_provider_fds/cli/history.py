@@ -206,7 +206,7 @@ def _removal(removal: dict[str, Any], removed_rows: int | None) -> str:
 
 
 def _position(offset: str) -> str:
-    from airflow_provider_fds.stream.move import describe_position
+    from airflow_provider_fds.stream.prepared_action import describe_position
 
     return describe_position(offset)
 

@@ -39,7 +39,7 @@ def recover(arguments: argparse.Namespace) -> int:
     )
     print("\n".join(found.lines))
     _show_checkpoints(arguments, ledger)
-    change = found.work_out()
+    change = found.prepare()
     if change is not None:
         print(change.describe())
         if not arguments.yes and not common.agrees():
@@ -103,7 +103,7 @@ def _settle_checkpoints(arguments: argparse.Namespace, ledger: Ledger, *, agreed
 
 def _show_airflow(stream: str, ledger: Ledger) -> None:
     from airflow_provider_fds.hooks.metadata import MetadataVariable, newest_event
-    from airflow_provider_fds.stream.move import describe_position
+    from airflow_provider_fds.stream.prepared_action import describe_position
 
     print(f"variable:   {_describe_checkpoint(MetadataVariable(stream), ledger)}")
     event = newest_event(stream)
@@ -117,7 +117,7 @@ def _show_airflow(stream: str, ledger: Ledger) -> None:
 
 
 def _describe_checkpoint(store: ReadableCheckpoint, ledger: Ledger) -> str:
-    from airflow_provider_fds.stream.move import describe_position
+    from airflow_provider_fds.stream.prepared_action import describe_position
 
     try:
         found = store.read()

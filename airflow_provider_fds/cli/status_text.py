@@ -69,7 +69,7 @@ def describe_sink(sink: dict[str, str] | None) -> str:
 
 
 def _position(position: str | None) -> str:
-    from airflow_provider_fds.stream.move import describe_position
+    from airflow_provider_fds.stream.prepared_action import describe_position
 
     return "" if position is None else describe_position(position)
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from airflow.sdk import DAG
 
-from airflow_provider_fds import DeltaStreamMoveOperator
+from airflow_provider_fds import DeltaStreamActionOperator
 
 # with native objects, the form's values keep their types
-with DAG("fds_ops", schedule=None, render_template_as_native_obj=True, params=DeltaStreamMoveOperator.form()):
-    DeltaStreamMoveOperator.from_form(task_id="move", retries=2)
+with DAG("fds_ops", schedule=None, render_template_as_native_obj=True, params=DeltaStreamActionOperator.form()):
+    DeltaStreamActionOperator.from_form(task_id="act", retries=2)

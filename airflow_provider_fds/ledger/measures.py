@@ -14,7 +14,7 @@ class Measures(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         rows_read: Rows of the batch, before a filter, a transform or a merge of the sink.
         files_written: Data files of the sink's commits.
         bytes_written: Bytes of these files.
-        seconds: Wall-clock seconds on the Spark driver by phase (``look``, ``load``, ``write``, ``verify``); empty for
+        seconds: Wall-clock seconds on the Spark driver by phase (``check``, ``load``, ``write``, ``verify``); empty for
             a batch that a user job has loaded.
         warnings: What a person should know about the sink, such as rows that another writer removed.
     """

@@ -13,8 +13,8 @@ from airflow_provider_fds.durations import format_duration
 from airflow_provider_fds.hooks.settings import poll_interval_seconds
 from airflow_provider_fds.triggers.deferral import (
     grace_problems,
-    look_at_interval,
-    look_problems,
+    poll_data_interval,
+    poll_option_problems,
     waiting_trigger,
 )
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 #: Arguments of DeltaTableVersionSensor that set how long and how often to poll; ``None``: not given.
 ARGUMENTS: Final = ("poll_interval", "timeout", "recheck_every", "max_refusals", "grace")
 #: Their defaults.
-_LOOKS: Final = {"recheck_every": 20, "max_refusals": 10}
+_POLL_OPTIONS: Final = {"recheck_every": 20, "max_refusals": 10}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Waiting:
         return cls(
             poll_interval=poll_interval_seconds() if interval is None else _seconds(interval),
             timeout=conf.getfloat("sensors", "default_timeout") if timeout is None else _seconds(timeout),
-            **{name: default if given[name] is None else given[name] for name, default in _LOOKS.items()},
+            **{name: default if given[name] is None else given[name] for name, default in _POLL_OPTIONS.items()},
             grace=given["grace"],
         )
 
@@ -103,7 +103,7 @@ class Waiting:
                 no other run loads this interval.
         """
         stream = session.stream
-        if look_at_interval(context, stream, self.grace) is not None or session.is_end_fixed():
+        if poll_data_interval(context, stream, self.grace) is not None or session.is_end_fixed():
             return
         if not self.wait(operator, context, stream, deadline=deadline):
             waited = format_duration(timedelta(seconds=self.timeout))
@@ -123,7 +123,9 @@ def waiting_problems(given: Mapping[str, Any], *, wait: object) -> list[str]:
         idle = [name for name in ARGUMENTS if given[name] is not None]
         return [f"{', '.join(idle)} has no effect without wait=True. Omit it, or set wait=True."] if idle else []
     problems = grace_problems(given["grace"])
-    problems += look_problems(*(default if given[name] is None else given[name] for name, default in _LOOKS.items()))
+    problems += poll_option_problems(
+        *(default if given[name] is None else given[name] for name, default in _POLL_OPTIONS.items())
+    )
     for name, least in (("poll_interval", "above 0"), ("timeout", "of at least 0")):
         value = given[name]
         is_time = isinstance(value, (int, float, timedelta)) and not isinstance(value, bool)

@@ -32,9 +32,9 @@ from airflow_provider_fds.stream.watermark import moment_text, watermark_problem
 from airflow_provider_fds.triggers.deferral import (
     check_event,
     grace_problems,
-    look_at_interval,
-    look_at_watermark,
-    look_problems,
+    poll_data_interval,
+    poll_option_problems,
+    poll_watermark,
     waiting_trigger,
 )
 from airflow_provider_fds.triggers.delta_table_condition import DeltaTableConditionTrigger
@@ -166,7 +166,7 @@ class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
         without = TableArguments(table, storage_conn_id, version, changed_since, committed_after)
         _check_arguments(stream, wait_for, grace, at, without)
         super().__init__(**kwargs)
-        if problems := look_problems(recheck_every, max_refusals):
+        if problems := poll_option_problems(recheck_every, max_refusals):
             raise ConfigurationError(*problems, subject=f"sensor {self.task_id!r}")
         self.stream = stream
         self.wait_for = wait_for
@@ -185,7 +185,7 @@ class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
 
     def poke(self, context: Any) -> PokeReturnValue:
         """Poll once, on the worker."""
-        found = self._look(context)
+        found = self._poll(context)
         if found is None:
             return PokeReturnValue(is_done=False)
         return PokeReturnValue(is_done=True, xcom_value=found.newest_version)
@@ -195,7 +195,7 @@ class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
         if not self.deferrable:
             version: int | None = super().execute(context)
             return version
-        return self._look_or_defer(context, deadline=time.time() + self.timeout)
+        return self._poll_or_defer(context, deadline=time.time() + self.timeout)
 
     def execute_complete(self, context: Any, event: Mapping[str, Any], deadline: float | None = None) -> int | None:
         """Resume after the trigger fired: poll again, because others may have committed meanwhile.
@@ -208,9 +208,9 @@ class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
         """
         check_event(context, event)
         self.log.info("The trigger saw version %s (%s).", event.get("version"), event.get("reason"))
-        return self._look_or_defer(context, deadline=deadline or time.time() + self.timeout)
+        return self._poll_or_defer(context, deadline=deadline or time.time() + self.timeout)
 
-    def _look_or_defer(self, context: Any, *, deadline: float) -> int | None:
+    def _poll_or_defer(self, context: Any, *, deadline: float) -> int | None:
         try:
             done = self.poke(context)
         except AirflowFailException as error:
@@ -261,17 +261,17 @@ class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
             raise ConfigurationError("The stream of DeltaTableVersionSensor is None; expected a DeltaStream.")
         return DeltaStream.coerce(self.stream)
 
-    def _look(self, context: Any) -> PollResult | None:
+    def _poll(self, context: Any) -> PollResult | None:
         if self.stream is None:
             with task_failures(context):
-                return self._look_at_table(context)
+                return self._poll_table(context)
         with task_failures(context, self._stream):
             stream = self._stream
             _check_arguments(stream, self.wait_for, self.grace, self.at, self._without_stream)
             if self.at is not None:
-                return self._look_at_watermark(stream, moment_text(self.at))
+                return self._poll_watermark(stream, moment_text(self.at))
             if stream.reads_by_interval:
-                return self._look_at_interval(context, stream)
+                return self._poll_data_interval(context, stream)
             refuse_backfill(context, stream)
             stream_context = reading_context(stream)
             standing = read_standing(stream, stream_context)
@@ -293,7 +293,7 @@ class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
     def _without_stream(self) -> TableArguments:
         return TableArguments(self.table, self.storage_conn_id, self.version, self.changed_since, self.committed_after)
 
-    def _look_at_table(self, context: Any) -> PollResult | None:
+    def _poll_table(self, context: Any) -> PollResult | None:
         arguments = self._without_stream
         _check_arguments(None, self.wait_for, self.grace, self.at, arguments)
         table = str(self.table)
@@ -313,17 +313,17 @@ class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
                 context["ti"].xcom_push(key=SEEN_KEY, value=seen_by(storage, found.newest_version))
         return found
 
-    def _look_at_watermark(self, stream: DeltaStream, at: str) -> PollResult | None:
-        found, watermark = look_at_watermark(stream, at)
+    def _poll_watermark(self, stream: DeltaStream, at: str) -> PollResult | None:
+        found, watermark = poll_watermark(stream, at)
         if found is None:
             self.log.info("The watermark of stream %s is %s; waiting for %s.", stream.name, watermark or "unknown", at)
         else:
             self.log.info("Stream %s has committed version %d: %s.", stream.name, found.newest_version, found.reason)
         return found
 
-    def _look_at_interval(self, context: Any, stream: DeltaStream) -> PollResult | None:
+    def _poll_data_interval(self, context: Any, stream: DeltaStream) -> PollResult | None:
         interval = run_interval(context, stream)
-        found = look_at_interval(context, stream, self.grace)
+        found = poll_data_interval(context, stream, self.grace)
         if found is None:
             self.log.info("Interval %s of table %s may still get commits.", interval.name, stream.table)
         else:

@@ -141,12 +141,12 @@ class DeltaTableWriter(Writer):
                 raise types_differ(self._spark, self._path, rows) from error
             if not is_conflict(error) and not has_condition(error, *_EXISTS_ALREADY):
                 raise
-            landed = self._look_again(batch)
+            landed = self._find_again(batch)
             if landed is None:
                 raise
             return landed
         began = time.monotonic()
-        landed = self._look_again(batch)
+        landed = self._find_again(batch)
         if landed is None:
             raise RefusalError(
                 "OutOfTurn",
@@ -205,7 +205,7 @@ class DeltaTableWriter(Writer):
         """Set how the rows are combined with the existing ones."""
         return writer.mode("error" if created else "append")
 
-    def _look_again(self, batch: BatchSpec) -> Optional[Landed]:
+    def _find_again(self, batch: BatchSpec) -> Optional[Landed]:
         history = self._log.history(self._known_version)
         if history is None:
             return None
@@ -310,7 +310,7 @@ class DeltaTableWriter(Writer):
         broke = history.breaking_after(since) if self._breaking_matters else None
         if broke is not None:
             raise self._broken(history, broke, since)
-        self._rows_taken.look(history, since, one.stream)
+        self._rows_taken.check(history, since, one.stream)
 
     def _broken(self, history: History, broke: SinkCommit, since: int) -> RefusalError:
         kept = history.kept(self._first.txn_app_id)

@@ -89,7 +89,7 @@ class _Fence:
             refuse_namesakes(history, self._path, fence.stream, fence.uuid, others)
             found = self._find(history)
             if fence.keeps_position and self._known is not None:
-                self._others.look(history, self._known, fence.stream, None if found is None else found.version)
+                self._others.check(history, self._known, fence.stream, None if found is None else found.version)
             if found is not None:
                 return self._report(history, found)
             if self._is_cut(history):

@@ -56,7 +56,7 @@ class WrittenTables:
         """
         self._warn()
         for name in self._logs:
-            if not self._look(name, batch):
+            if not self._check_new_commits(name, batch):
                 continue
             if name not in self._checked or is_repeated:
                 check_table(self._spark, self._paths[name])
@@ -81,7 +81,7 @@ class WrittenTables:
                 restored in the meantime, or another stream of the same name has written to it.
         """
         for name in self._logs:
-            if self._look(name, batch) and name in asked:
+            if self._check_new_commits(name, batch) and name in asked:
                 self._newest(name, batch)
             self._tell(name, batch, is_before=False)
 
@@ -138,7 +138,7 @@ class WrittenTables:
             f"{batch.stream} --why …` closes the old epochs in the table",
         )
 
-    def _look(self, name: str, batch: BatchSpec) -> bool:
+    def _check_new_commits(self, name: str, batch: BatchSpec) -> bool:
         """Check the new commits of a table; return whether it exists. The first check goes back to the last write."""
         log, known = self._logs[name], self._versions.get(name)
         history = log.history(_NONE if known is None else known + 1)

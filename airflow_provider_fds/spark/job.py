@@ -177,7 +177,7 @@ class _BatchWork:
     def write(self, writer: Writer) -> AttemptReport:
         """Write the batch into the sink if it is not there, and report what is there now."""
         landed = writer.find(self._batch)
-        self._step("look")
+        self._step("check")
         if landed is None and self._spec.verify_only:
             raise RefusalError(
                 "NotCommitted",

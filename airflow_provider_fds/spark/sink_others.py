@@ -83,7 +83,7 @@ class RowsTaken:
         self._told: Set[int] = set()
         self._judged: Dict[int, Optional[str]] = {}
 
-    def look(self, history: History, since: int, stream: str, before: Optional[int] = None) -> None:
+    def check(self, history: History, since: int, stream: str, before: Optional[int] = None) -> None:
         """Check the commits after version ``since`` and before version ``before`` (both exclusive).
 
         Raises:

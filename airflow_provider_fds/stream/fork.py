@@ -12,7 +12,7 @@ from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.ledger.values import Origin
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.source.offset import Offset
-from airflow_provider_fds.stream.move import describe_batches
+from airflow_provider_fds.stream.prepared_action import describe_batches
 from airflow_provider_fds.stream.verifying import check_position
 
 if TYPE_CHECKING:

@@ -78,7 +78,7 @@ class TableWrite:
 
 
 @dataclass(frozen=True, slots=True)
-class TableLook:
+class TableWrites:
     """What a table's log shows of one write at one point in time.
 
     Attributes:
@@ -112,7 +112,7 @@ def find_write(storage: Storage, app_id: str) -> WriteFound:
     return WriteFound(transactions(log, newest, [app_id]).get(app_id), None, is_undone)
 
 
-def look(storage: Storage, app_id: str, floor: int) -> TableLook:
+def read_table_writes(storage: Storage, app_id: str, floor: int) -> TableWrites:
     """Return the transactions of a write later than ``floor`` (exclusive), all read from one version of the table.
 
     If a transaction occurs twice, the older commit counts: the later one is a reminder without rows.
@@ -126,7 +126,7 @@ def look(storage: Storage, app_id: str, floor: int) -> TableLook:
     try:
         newest, earliest = log.latest(), log.earliest()
     except TableNotFoundError:
-        return TableLook(-1)
+        return TableWrites(-1)
     restores = _Restores()
     found: dict[int, TableWrite] = {}
     for commit in _newest_first(log, earliest, newest):
@@ -145,7 +145,7 @@ def look(storage: Storage, app_id: str, floor: int) -> TableLook:
             found[known] = TableWrite(known, None, restores.place(earliest - 1), restores.last)
     # a function need not write every table with every batch
     at_floor = found.get(max((transaction for transaction in found if transaction <= floor), default=floor))
-    return TableLook(
+    return TableWrites(
         newest,
         tuple(found[transaction] for transaction in sorted(found) if transaction > floor),
         None if at_floor is None or at_floor.is_fence else at_floor,
@@ -204,4 +204,13 @@ def _newest_first(log: DeltaLog, earliest: int, newest: int) -> Iterator[Commit]
         last = first - 1
 
 
-__all__ = ["Place", "TableLook", "TableWrite", "WriteFound", "find_write", "floor_of", "look", "tables_in_order"]
+__all__ = [
+    "Place",
+    "TableWrite",
+    "TableWrites",
+    "WriteFound",
+    "find_write",
+    "floor_of",
+    "read_table_writes",
+    "tables_in_order",
+]

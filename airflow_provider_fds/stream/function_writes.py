@@ -16,7 +16,7 @@ from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.attempts import is_reported_done
 from airflow_provider_fds.stream.batch_versions import describe_versions
-from airflow_provider_fds.stream.function_tables import TableWrite, floor_of, look, tables_in_order
+from airflow_provider_fds.stream.function_tables import TableWrite, floor_of, read_table_writes, tables_in_order
 from airflow_provider_fds.stream.late_writes import as_seen, is_read_again, late_writes, refuse_gone, refuse_lost
 from airflow_provider_fds.stream.sink_before import UNKNOWN_VERSION
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.ledger.log import Ledger
     from airflow_provider_fds.ledger.state import StreamState
     from airflow_provider_fds.ledger.values import PlannedBatch, SinkBinding
-    from airflow_provider_fds.stream.function_tables import TableLook
+    from airflow_provider_fds.stream.function_tables import TableWrites
 
 logger = logging.getLogger(__name__)
 
@@ -61,26 +61,28 @@ class FunctionWrites:
         return {} if self._sink is None else tables_in_order(self._sink)
 
     @cached_property
-    def looks(self) -> dict[str, TableLook]:
+    def table_writes(self) -> dict[str, TableWrites]:
         """What each named and readable table has after the last commit, by the write's name."""
-        found: dict[str, TableLook] = {}
+        found: dict[str, TableWrites] = {}
         for name in () if self._open is None else self._tables:
             uri = self._tables[name]
             try:
                 assert self._open is not None  # noqa: S101  # the loop is empty without it
-                found[name] = look(self._open(uri), txn_app_id(self._uuid, write=name), floor_of(self._state))
+                found[name] = read_table_writes(
+                    self._open(uri), txn_app_id(self._uuid, write=name), floor_of(self._state)
+                )
             except FdsError as error:
                 logger.warning("Stream %s: the table %s cannot be read from here: %s", self._name, uri, error)
         return found
 
     def table_versions(self) -> dict[str, int]:
         """Return the version of each table that was read, -1 for a table that does not exist."""
-        return {name: found.version for name, found in self.looks.items()}
+        return {name: found.version for name, found in self.table_writes.items()}
 
     @property
     def newest_epoch(self) -> int:
         """Newest epoch with a transaction in a table after the last commit, or 0."""
-        return max((write.epoch for found in self.looks.values() for write in found.writes), default=0)
+        return max((write.epoch for found in self.table_writes.values() for write in found.writes), default=0)
 
     def end_of_landed(self, landed: bool | Mapping[str, bool] | None) -> str | None:
         """Return where a new epoch continues, or ``None`` for the committed position.
@@ -124,7 +126,7 @@ class FunctionWrites:
 
     def refuse_gone(self) -> None:
         """Refuse to continue into the same tables if one of the written ones is gone; see :func:`.refuse_gone`."""
-        refuse_gone(self._state, self.looks, self._tables)
+        refuse_gone(self._state, self.table_writes, self._tables)
 
     def loaded_note(self, end: str | None) -> str:
         """Return a note on which of the planned batches count as loaded if a new epoch continues at ``end``."""
@@ -181,7 +183,7 @@ class FunctionWrites:
 
     @property
     def _unread(self) -> tuple[str, ...]:
-        return tuple(name for name in self._tables if name not in self.looks)
+        return tuple(name for name in self._tables if name not in self.table_writes)
 
     def _uncommitted(self) -> tuple[dict[str, list[TableWrite]], dict[str, list[TableWrite]]]:
         """Return the uncommitted writes in the tables, by name: those a person was told of, and later ones.
@@ -191,7 +193,7 @@ class FunctionWrites:
         since = {} if self._state.request is None else self._state.request.table_versions
         told: dict[str, list[TableWrite]] = {}
         later: dict[str, list[TableWrite]] = {}
-        for name, found in self.looks.items():
+        for name, found in self.table_writes.items():
             for write in found.writes:
                 if write.is_fence or write.place == "gone":
                     continue
@@ -209,7 +211,7 @@ class FunctionWrites:
         """Return the writes, still in their tables, of batches and epochs that the ledger does not know."""
         return [
             (name, write)
-            for name, found in self.looks.items()
+            for name, found in self.table_writes.items()
             for write in found.writes
             if write.place != "gone"
             and (write.epoch > self._state.epoch if write.is_fence else not self._is_planned(write))
@@ -247,7 +249,7 @@ class FunctionWrites:
 
     def _refuse_lost(self) -> None:
         """Refuse to continue at the position if a table lacks, or may lack, batches that were committed."""
-        refuse_lost(self._state, self.looks, self._tables)
+        refuse_lost(self._state, self.table_writes, self._tables)
 
     def _landed_by_evidence(self, reported: Sequence[bool], *, is_answered: bool) -> int:
         """Return how many planned batches, counted from the first, have landed in all writes."""
@@ -260,11 +262,11 @@ class FunctionWrites:
         return len(self._planned)
 
     def _has_traces(self, batch: PlannedBatch) -> bool:
-        return any(self._write(name, batch) is not None for name in self.looks)
+        return any(self._write(name, batch) is not None for name in self.table_writes)
 
     def _write(self, name: str, batch: PlannedBatch) -> TableWrite | None:
         wanted = txn_version(self._epoch, batch.batch_id)
-        found = self.looks.get(name)
+        found = self.table_writes.get(name)
         return None if found is None else next((w for w in found.writes if w.transaction == wanted), None)
 
     def _by_evidence(self, name: str, batches: Sequence[PlannedBatch], *, has_returned: bool) -> bool | None:
@@ -273,7 +275,7 @@ class FunctionWrites:
         return answers.pop() if len(answers) == 1 else None
 
     def _of_batch(self, name: str, batch: PlannedBatch, *, has_returned: bool) -> bool | None:
-        if name in self.looks:
+        if name in self.table_writes:
             has_landed = self._by_its_table(name, batch, has_returned=has_returned)
         else:
             has_landed = True if has_returned else None
@@ -291,7 +293,7 @@ class FunctionWrites:
 
     @cached_property
     def _late(self) -> frozenset[tuple[str, int]]:
-        return frozenset((name, write.transaction) for name, write in late_writes(self._state, self.looks))
+        return frozenset((name, write.transaction) for name, write in late_writes(self._state, self.table_writes))
 
     def _by_its_table(self, name: str, batch: PlannedBatch, *, has_returned: bool) -> bool | None:
         write = self._write(name, batch)
@@ -337,7 +339,7 @@ class FunctionWrites:
             elif self._state.request is not None and any(self._is_given_up(name, batch) for batch in batches):
                 again = f"the waiting {self._state.request.reason} loads it again"
                 reasons.append(f"{again}, so its rows may have been removed from {name!r}")
-            elif name in self.looks:
+            elif name in self.table_writes:
                 reasons.append(f"the table of {name!r} lacks a write that the driver reported")
         why = ", and ".join(reasons) or "no table shows which of its writes landed"
         return ConfigurationError(

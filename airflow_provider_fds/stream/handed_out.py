@@ -9,7 +9,7 @@ from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.stream.batch_versions import describe_versions
 from airflow_provider_fds.stream.function_writes import FunctionWrites
-from airflow_provider_fds.stream.move import describe_batches
+from airflow_provider_fds.stream.prepared_action import describe_batches
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

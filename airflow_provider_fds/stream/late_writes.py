@@ -12,7 +12,7 @@ from airflow_provider_fds.ledger.request_entries import Shown
 from airflow_provider_fds.ledger.values import SeenBatch
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.source.offset import Offset
-from airflow_provider_fds.stream.function_tables import floor_of, look, tables_in_order
+from airflow_provider_fds.stream.function_tables import floor_of, read_table_writes, tables_in_order
 from airflow_provider_fds.stream.sink_before import UNKNOWN_VERSION
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.ledger.state import StreamState
     from airflow_provider_fds.ledger.values import PlannedBatch, SinkBinding
     from airflow_provider_fds.stream.connect import ConnectedStream
-    from airflow_provider_fds.stream.function_tables import TableLook, TableWrite
+    from airflow_provider_fds.stream.function_tables import TableWrite, TableWrites
 
 logger = logging.getLogger(__name__)
 
@@ -39,10 +39,12 @@ def refuse_late_writes(connected: ConnectedStream, state: StreamState) -> None:
     sink, request = state.fence_sink, state.request
     if sink is None or request is None:
         return
-    looks = {}
+    table_writes = {}
     for name, uri in tables_in_order(sink).items():
         try:
-            looks[name] = look(connected.open_sink(uri), txn_app_id(state.uuid, write=name), floor_of(state))
+            table_writes[name] = read_table_writes(
+                connected.open_sink(uri), txn_app_id(state.uuid, write=name), floor_of(state)
+            )
         except (AccessDeniedError, ConfigurationError, RequestRefusedError):
             if name in request.table_versions:
                 raise
@@ -50,11 +52,11 @@ def refuse_late_writes(connected: ConnectedStream, state: StreamState) -> None:
                 "Stream %s: neither FDS nor the driver could read the table of write %r, %s", state.name, name, uri
             )
     if request.reason == "replan":
-        refuse_gone(state, looks, sink.tables)
+        refuse_gone(state, table_writes, sink.tables)
     if request.reason in ("replan", "rebind"):
         # the tables may have been restored since the request
-        refuse_lost(state, looks, sink.tables)
-    late = late_writes(state, looks)
+        refuse_lost(state, table_writes, sink.tables)
+    late = late_writes(state, table_writes)
     if not late:
         return
     planned = () if state.closed is None else state.closed.planned
@@ -65,13 +67,13 @@ def refuse_late_writes(connected: ConnectedStream, state: StreamState) -> None:
     raise _late_error(state, sink, late)
 
 
-def refuse_lost(state: StreamState, looks: Mapping[str, TableLook], tables: Mapping[str, str]) -> None:
+def refuse_lost(state: StreamState, table_writes: Mapping[str, TableWrites], tables: Mapping[str, str]) -> None:
     """Refuse to continue at the position if a table lacks, or may lack, batches that were committed.
 
     Raises:
         LedgerError: Names the table and the next step.
     """
-    for name, found in looks.items():
+    for name, found in table_writes.items():
         write = found.committed
         if write is None or write.place == "there":
             continue
@@ -85,7 +87,7 @@ def refuse_lost(state: StreamState, looks: Mapping[str, TableLook], tables: Mapp
         )
 
 
-def refuse_gone(state: StreamState, looks: Mapping[str, TableLook], tables: Mapping[str, str]) -> None:
+def refuse_gone(state: StreamState, table_writes: Mapping[str, TableWrites], tables: Mapping[str, str]) -> None:
     """Refuse to continue at the position, into the same tables, if one that was written no longer exists.
 
     Raises:
@@ -93,7 +95,7 @@ def refuse_gone(state: StreamState, looks: Mapping[str, TableLook], tables: Mapp
     """
     known = state.tables if state.closed is None else state.closed.tables
     replaced = " --replace" if state.phase == "requested" else ""
-    for name, found in looks.items():
+    for name, found in table_writes.items():
         if name in known and (found.version < known[name] or not found.has_any):
             raise LedgerError(
                 f"stream {state.name!r}: the table {tables[name]} of write {name!r} was removed, restored from a "
@@ -104,19 +106,19 @@ def refuse_gone(state: StreamState, looks: Mapping[str, TableLook], tables: Mapp
             )
 
 
-def late_writes(state: StreamState, looks: Mapping[str, TableLook]) -> list[tuple[str, TableWrite]]:
+def late_writes(state: StreamState, table_writes: Mapping[str, TableWrites]) -> list[tuple[str, TableWrite]]:
     """Return the writes of closed epochs that a requested epoch would load again and that no person was told of.
 
     Args:
         state: With a requested epoch.
-        looks: What the tables have after the last commit, by the write's name.
+        table_writes: What the tables have after the last commit, by the write's name.
     """
     request = state.request
     if request is None or state.closed is None:
         return []
     closed, late = state.closed, []
     ends = {txn_version(closed.epoch, batch.batch_id): batch.end for batch in closed.planned}
-    for name, found in looks.items():
+    for name, found in table_writes.items():
         since = request.table_versions.get(name)
         if since is not None and found.version < since:
             # the table was deleted and recreated

@@ -73,7 +73,7 @@ METRICS: Final = (
         "fds.batch_seconds",
         "timer",
         "seconds",
-        "Duration of a batch on the Spark driver, by phase: look, load, write, verify.",
+        "Duration of a batch on the Spark driver, by phase: check, load, write, verify.",
         ("stream", "phase"),
     ),
     Metric("fds.poll_errors", "counter", "polls", "Polls by triggers that storage or Airflow refused."),

@@ -23,9 +23,9 @@ from airflow_provider_fds.stream.chosen_columns import missing_columns_problem
 from airflow_provider_fds.stream.fencing import fence_work
 from airflow_provider_fds.stream.fork import refuse_sink_of_origin
 from airflow_provider_fds.stream.lost_position import nearly_lost, newest_from_position, oldest_commit
-from airflow_provider_fds.stream.move import describe_batches
 from airflow_provider_fds.stream.overlap import refuse_overlap
 from airflow_provider_fds.stream.planning import plan_batches, schema_changes_of, skipped_of
+from airflow_provider_fds.stream.prepared_action import describe_batches
 from airflow_provider_fds.stream.quarantine import paused_work, quarantine
 from airflow_provider_fds.stream.result import RunResult, RunWork, totals_of
 from airflow_provider_fds.stream.schema_changes import followed_renames_problem

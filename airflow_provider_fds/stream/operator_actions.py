@@ -1,7 +1,8 @@
 """The actions an operator may take on a stream: the one list that defines ``fds``, Airflow's operator and its form.
 
-An action is a method of :class:`~.moving.Mover` of the same name; its arguments are the keywords of that method, and
-those of :data:`FOR_ALL_REQUESTS`. ``recover``, which needs no ledger, is :func:`~.recovery_survey.survey`.
+An action is a method of :class:`~.action_builder.ActionBuilder` of the same name; its arguments are the keywords of
+that method, and those of :data:`FOR_ALL_REQUESTS`. ``recover``, which needs no ledger, is
+:func:`~.recovery_survey.survey`.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from airflow_provider_fds.errors import ConfigurationError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from airflow_provider_fds.stream.move import Move
-    from airflow_provider_fds.stream.moving import Mover
+    from airflow_provider_fds.stream.action_builder import ActionBuilder
+    from airflow_provider_fds.stream.prepared_action import PreparedAction
 
 #: What a form or a template sends for an omitted argument.
 _NOT_GIVEN: Final = (None, "", "None")
@@ -62,7 +63,7 @@ class OperatorAction:
     """Something an operator may do to a stream, with one ledger entry that records who and why.
 
     Attributes:
-        name: Name of the command, and of the method of ``Mover``.
+        name: Name of the command, and of the method of ``ActionBuilder``.
         help: One line without a full stop.
         description: What it does and means, in sentences.
         asks: Whether the command line shows the change and asks for confirmation.
@@ -112,11 +113,11 @@ class OperatorAction:
             raise ConfigurationError(*problems, subject=f"action {self.name}")
         return given
 
-    def work_out(self, mover: Mover, given: Mapping[str, Any]) -> Move:
+    def prepare(self, builder: ActionBuilder, given: Mapping[str, Any]) -> PreparedAction:
         """Return the change that the action makes; it is not made yet.
 
         Args:
-            mover: For the stream.
+            builder: For the stream.
             given: The arguments, as :meth:`parse` returns them.
 
         Raises:
@@ -124,11 +125,11 @@ class OperatorAction:
         """
         own = dict(given)
         if own.pop("replace", False):
-            mover = replace(mover, replaces=True)
+            builder = replace(builder, replaces=True)
         if own.pop("force", False):
-            mover = replace(mover, owner_is_running=lambda _owner: False)
-        move: Move = getattr(mover, self.name)(**own)
-        return move
+            builder = replace(builder, owner_is_running=lambda _owner: False)
+        prepared: PreparedAction = getattr(builder, self.name)(**own)
+        return prepared
 
 
 def _number(_: Argument, value: object) -> int:
@@ -326,7 +327,7 @@ ACTIONS: Final[dict[str, OperatorAction]] = {
         OperatorAction(
             "transfer",
             "transfer a stream to another Airflow installation",
-            "A stream belongs to one Airflow installation. After a move, this transfers it to the one named by "
+            "A stream belongs to one Airflow installation. After a relocation, this transfers it to the one named by "
             "--deployment. Make sure that the old one no longer runs it.",
             asks=False,
             is_cli_only=True,

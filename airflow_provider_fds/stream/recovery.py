@@ -19,7 +19,7 @@ from airflow_provider_fds.ledger.request_entries import Requested
 from airflow_provider_fds.ledger.values import Recovered, SinkBinding
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.source.offset import Offset
-from airflow_provider_fds.stream.move import Move, describe_position
+from airflow_provider_fds.stream.prepared_action import PreparedAction, describe_position
 
 if TYPE_CHECKING:
     from airflow_provider_fds.delta.storage import Storage
@@ -180,7 +180,7 @@ def check_account(name: str, account: SinkAccount, *, has_snapshot: bool = False
         )
 
 
-def recovery(ledger: Ledger, account: SinkAccount, *, table: str, deployment: str, why: str) -> Move | None:
+def recovery(ledger: Ledger, account: SinkAccount, *, table: str, deployment: str, why: str) -> PreparedAction | None:
     """Work out how the stream continues after what its sink has, or ``None`` if the ledger is as recent.
 
     Args:
@@ -212,7 +212,7 @@ def recovery(ledger: Ledger, account: SinkAccount, *, table: str, deployment: st
             deployment=deployment,
             recovered=Recovered(epoch=account.epoch, position=account.end, sink=sink),
         )
-        return Move(ledger.folder.name, (command,), "no ledger", after, tuple(notes))
+        return PreparedAction(ledger.folder.name, (command,), "no ledger", after, tuple(notes))
     known = (state.epoch if state.phase == "open" else state.epoch - 1, state.next_batch_id - 1)
     is_known = (account.batch_epoch, account.batch_id) <= known
     if state.phase == "open" and account.batch_epoch == state.epoch:
@@ -236,7 +236,7 @@ def recovery(ledger: Ledger, account: SinkAccount, *, table: str, deployment: st
         replaces=True,
     )
     before = f"epoch {state.epoch}, {describe_position(state.position)}"
-    return Move(ledger.folder.name, (request,), before, after, tuple(notes))
+    return PreparedAction(ledger.folder.name, (request,), before, after, tuple(notes))
 
 
 __all__ = ["SinkAccount", "ask_checkpoint", "ask_sink", "check_account", "recovery"]

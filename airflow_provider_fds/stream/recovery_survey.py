@@ -12,7 +12,7 @@ from airflow_provider_fds.delta.open import canonical_uri
 from airflow_provider_fds.errors import CheckpointError, ConfigurationError, UnreadableEntryError
 from airflow_provider_fds.fault_points import reach
 from airflow_provider_fds.reasons import Reason
-from airflow_provider_fds.stream.move import describe_position, perform
+from airflow_provider_fds.stream.prepared_action import describe_position, perform
 from airflow_provider_fds.stream.recovery import ask_checkpoint, ask_sink, recovery
 from airflow_provider_fds.stream.repair import Repair, inspect, known_sink, known_uuid, repair
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.ledger.log import Ledger
     from airflow_provider_fds.ledger.owner import Actor
     from airflow_provider_fds.ledger.position import Checkpoint
-    from airflow_provider_fds.stream.move import Move
+    from airflow_provider_fds.stream.prepared_action import PreparedAction
     from airflow_provider_fds.stream.recovery import SinkAccount
     from airflow_provider_fds.stream.repair import LedgerDamage
 
@@ -63,7 +63,7 @@ class RecoverySurvey:
     deployment: str
     why: str
 
-    def work_out(self) -> Move | Repair | None:
+    def prepare(self) -> PreparedAction | Repair | None:
         """Return the change that makes the ledger agree with the sink, or ``None`` if it already does.
 
         Raises:
@@ -106,11 +106,11 @@ class RecoverySurvey:
             why=self.why,
         )
 
-    def perform(self, change: Move | Repair, actor: Actor, request_id: str | None = None) -> str:
+    def perform(self, change: PreparedAction | Repair, actor: Actor, request_id: str | None = None) -> str:
         """Apply the change to the ledger, and return a sentence with the outcome.
 
         Args:
-            change: As :meth:`work_out` returns it.
+            change: As :meth:`prepare` returns it.
             actor: Who asks. The deployment is that of the stream.
             request_id: Name of the request.
         """
@@ -119,7 +119,7 @@ class RecoverySurvey:
             return change.perform(self.ledger, actor)
         return perform(self.ledger, change, actor, request_id)
 
-    def owner_of(self, change: Move | Repair) -> str:
+    def owner_of(self, change: PreparedAction | Repair) -> str:
         """Return the deployment that the stream belongs to after the change."""
         if isinstance(change, Repair):
             return change.created.deployment

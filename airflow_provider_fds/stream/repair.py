@@ -26,7 +26,7 @@ from airflow_provider_fds.ledger.state import KEPT_ACKNOWLEDGEMENTS
 from airflow_provider_fds.ledger.values import Acknowledgement, GivenUp, Recovered, SinkBinding
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.source.offset import Offset
-from airflow_provider_fds.stream.move import describe_position
+from airflow_provider_fds.stream.prepared_action import describe_position
 from airflow_provider_fds.stream.recovery import check_account
 
 if TYPE_CHECKING:

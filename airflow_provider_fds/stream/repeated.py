@@ -1,4 +1,4 @@
-"""The rows that a move of a stream loads again, and how to remove them from the sink first.
+"""The rows that an operator action loads again, and how to remove them from the sink first.
 
 Rows are removed, by the fence or by a statement that a person runs, only if exactly the rows that are read again can be
 removed: removing more would lose rows. Such a statement carries the transaction of the fence, so Delta skips it once
@@ -17,7 +17,7 @@ from airflow_provider_fds.ledger.epoch_entries import Created, Opened
 from airflow_provider_fds.ledger.plan_entries import Planned
 from airflow_provider_fds.ledger.request_entries import Requested
 from airflow_provider_fds.source.offset import Offset
-from airflow_provider_fds.stream.move import describe_batches
+from airflow_provider_fds.stream.prepared_action import describe_batches
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 #: Phases of a run whose seconds are counted, in order. The phases within ``spark`` are the driver's own.
-PHASES: Final = ("plan", "spark", "look", "load", "write", "verify", "commit")
+PHASES: Final = ("plan", "spark", "check", "load", "write", "verify", "commit")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ class LoadResult:
         rows_read: Rows of the batches.
         files_written: Files of the sink.
         bytes_written: Bytes of these files.
-        seconds: Wall-clock seconds by phase: those of the driver (``look``, ``load``, ``write``, ``verify``) and,
+        seconds: Wall-clock seconds by phase: those of the driver (``check``, ``load``, ``write``, ``verify``) and,
             unless an earlier attempt did the work, those of the run itself (``plan``, ``spark``, ``commit``).
         warnings: Human-readable warnings about what another writer did to the sink.
         event_time: Event times of the batches; ``None`` if the stream has no ``event_time_column``.

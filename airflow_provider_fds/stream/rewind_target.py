@@ -8,7 +8,7 @@ from airflow_provider_fds.delta.timestamps import CommitTimestamps, parse_timest
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.ledger.plan_entries import Planned
 from airflow_provider_fds.reasons import Reason
-from airflow_provider_fds.stream.move import describe_position
+from airflow_provider_fds.stream.prepared_action import describe_position
 
 if TYPE_CHECKING:
     from airflow_provider_fds.delta.log import DeltaLog

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.stream.poll import PollResult
 
 
-def look_problems(recheck_every: object, max_refusals: object) -> list[str]:
+def poll_option_problems(recheck_every: object, max_refusals: object) -> list[str]:
     """Return what is wrong with the poll counts given to a trigger, one sentence each."""
     return [
         f"{name} must be an integer of at least 1, got {value!r}; to wait through any outage, use a large number"
@@ -35,7 +35,7 @@ def look_problems(recheck_every: object, max_refusals: object) -> list[str]:
 
 
 def waiting_trigger(
-    context: Any, stream: DeltaStream, *, grace: timedelta | None = None, at: str | None = None, **looks: Any
+    context: Any, stream: DeltaStream, *, grace: timedelta | None = None, at: str | None = None, **poll_options: Any
 ) -> DeltaTableVersionTrigger:
     """Return the trigger that fires when a run of the stream has something to do, or when its interval is complete.
 
@@ -45,7 +45,7 @@ def waiting_trigger(
         grace: For a stream that reads data intervals, see :class:`DeltaIntervalTrigger`.
         at: The time that the stream's watermark must reach, if the trigger waits for that; see
             :class:`DeltaWatermarkTrigger`.
-        looks: How to poll, see :class:`DeltaTableVersionTrigger`.
+        poll_options: How to poll, see :class:`DeltaTableVersionTrigger`.
 
     Raises:
         ConfigurationError: There is no staging folder, or the run has no data interval that the stream can read.
@@ -54,7 +54,7 @@ def waiting_trigger(
         "stream": stream.to_dict(),
         "staging": staging_uri(stream.staging, stream.name),
         "deployment": deployment(),
-        **looks,
+        **poll_options,
     }
     if at is not None:
         return DeltaWatermarkTrigger(at=at, **arguments)
@@ -82,7 +82,7 @@ def check_event(context: Any, event: Mapping[str, Any]) -> None:
         raise (TaskInterruptedError if event.get("retryable") else TaskFailedError)(message, facts)
 
 
-def look_at_interval(context: Any, stream: DeltaStream, grace: timedelta | None) -> PollResult | None:
+def poll_data_interval(context: Any, stream: DeltaStream, grace: timedelta | None) -> PollResult | None:
     """Poll, on the worker, whether the run's data interval is complete; ``None`` if it may still get commits.
 
     Raises:
@@ -93,7 +93,7 @@ def look_at_interval(context: Any, stream: DeltaStream, grace: timedelta | None)
     return IntervalPoller(storage, run_interval(context, stream).end, grace).check()
 
 
-def look_at_watermark(stream: DeltaStream, at: str) -> tuple[PollResult | None, str | None]:
+def poll_watermark(stream: DeltaStream, at: str) -> tuple[PollResult | None, str | None]:
     """Poll, on the worker, whether a stream's watermark has reached a time; also return the watermark.
 
     Raises:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     Poller: TypeAlias = TablePoller | IntervalPoller | WatermarkPoller | ConditionPoller
 
 #: Maximum number of polls that all triggers of a process run at once.
-_LOOKS_AT_ONCE: Final = 64
+_POLLS_AT_ONCE: Final = 64
 #: A refused poll is repeated after the poll interval, doubled each time, up to this many seconds.
 _LONGEST_BACKOFF_SECONDS: Final = 300.0
 #: Poll intervals vary by this fraction, so that a thousand triggers do not poll at the same instant.
@@ -122,13 +122,13 @@ class DeltaTableVersionTrigger(BaseTrigger):
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Poll until there is something to report, report it, and end."""
         poller: Poller | None = None
-        looks = refusals = 0
+        polls = refusals = 0
         if self.pauses_first:
             await asyncio.sleep(self._pause_seconds(0))
         while True:
             try:
                 async with _slot():
-                    if poller is None or looks % self.recheck_every == 0:
+                    if poller is None or polls % self.recheck_every == 0:
                         poller, found = await sync_to_async(self._poller, thread_sensitive=False)()
                         found = await asyncio.to_thread(poller.check) if poller is not None else found
                         await sync_to_async(self._send_status, thread_sensitive=False)()
@@ -149,7 +149,7 @@ class DeltaTableVersionTrigger(BaseTrigger):
                     return
                 self._log_refusal(error, refusals)
             else:
-                looks += 1
+                polls += 1
                 refusals = 0
                 if found is not None:
                     yield self._success_event(found)
@@ -226,5 +226,5 @@ def _slot() -> asyncio.Semaphore:
     """Return the semaphore of this process (strictly, of its event loop, since a semaphore belongs to one)."""
     loop = asyncio.get_running_loop()
     if loop not in _slots:
-        _slots[loop] = asyncio.Semaphore(_LOOKS_AT_ONCE)
+        _slots[loop] = asyncio.Semaphore(_POLLS_AT_ONCE)
     return _slots[loop]

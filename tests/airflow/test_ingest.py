@@ -60,7 +60,7 @@ def test_batches_of_a_failed_run_stay_and_the_next_run_delivers_the_rest_up_to_t
     assert (result["first_batch_id"], result["rows"], result["first_version"]) == (1, 1, 1)
     assert (result["rows_read"], result["files_written"]) == (1, 1)
     assert result["bytes_written"] > 0
-    assert set(result["seconds"]) == {"plan", "spark", "commit", "look", "load", "write", "verify"}
+    assert set(result["seconds"]) == {"plan", "spark", "commit", "check", "load", "write", "verify"}
     assert result["seconds"]["spark"] > result["seconds"]["write"] > 0
     assert (result["stopped"]["reason_code"], result["stopped"]["version"]) == ("SOURCE_ROWS_CHANGED", 2)
     (event,) = installation.events(f"{lake.uri}/stopping")

@@ -25,8 +25,8 @@ from airflow_provider_fds.sinks import DeltaMergeSink, DeltaTableSink
 from airflow_provider_fds.spark.history import parse_commit
 from airflow_provider_fds.spark.job import run
 from airflow_provider_fds.stream import DeltaStream, StreamContext, StreamSession
-from airflow_provider_fds.stream.move import perform
-from airflow_provider_fds.stream.moving import Mover
+from airflow_provider_fds.stream.action_builder import ActionBuilder
+from airflow_provider_fds.stream.prepared_action import perform
 from airflow_provider_fds.stream.recovery import ask_sink, recovery
 
 if TYPE_CHECKING:
@@ -101,15 +101,15 @@ class Desk:
         assert work.status == "work"
         return self.submit(session, work)
 
-    def mover(self, **kw: Any) -> Mover:
+    def builder(self, **kw: Any) -> ActionBuilder:
         sink_log = DeltaLog(open_storage(self.path)) if Path(self.path).exists() else None
-        return Mover(self.ledger(), "a test", log=DeltaLog(open_storage(self.source)), sink_log=sink_log, **kw)
+        return ActionBuilder(self.ledger(), "a test", log=DeltaLog(open_storage(self.source)), sink_log=sink_log, **kw)
 
     def move(self, name: str, *, replaces: bool = False, request_id: str | None = None, **arguments: Any) -> str:
         """Ask for a move as ``fds`` does; return what is shown before it is made."""
-        mover = self.mover(replaces=replaces)
-        asked = getattr(mover, name)(**arguments)
-        perform(mover.ledger, asked, PERSON, request_id)
+        builder = self.builder(replaces=replaces)
+        asked = getattr(builder, name)(**arguments)
+        perform(builder.ledger, asked, PERSON, request_id)
         return asked.describe()
 
     def ledger(self) -> Ledger:
@@ -368,8 +368,8 @@ def test_a_second_fence_for_the_same_rows_deletes_nothing_twice_and_is_a_fence(d
 def test_a_request_with_delete_that_is_repeated_under_its_name_is_one_request(desk):
     desk.load()
     for _ in range(2):
-        mover = desk.mover()
-        perform(mover.ledger, mover.rewind(to_version=1, delete=True), PERSON, "ticket 7")
+        builder = desk.builder()
+        perform(builder.ledger, builder.rewind(to_version=1, delete=True), PERSON, "ticket 7")
     assert desk.ledger().state.epoch == 2
     desk.load()
     assert desk.ids() == EACH_ONCE
@@ -522,7 +522,7 @@ def test_a_typed_statement_in_a_sink_with_many_commits_is_found(desk, monkeypatc
 
 def test_a_manual_statement_does_not_count_as_a_requested_removal(desk):
     desk.load()
-    said = desk.mover().rewind(to_version=1).describe()
+    said = desk.builder().rewind(to_version=1).describe()
     desk.move("rewind", to_version=1, delete=True)
     desk.typed(said.replace("_source_version >= 1", "_source_version >= 2"))
 
@@ -681,7 +681,7 @@ def test_a_requested_removal_that_was_never_made_does_not_bind_the_next_request(
 
 def test_a_statement_that_was_typed_without_its_rewind_lets_no_replan_leave_the_rows_out(desk):
     desk.load()
-    said = desk.mover().rewind(to_version=1).describe()
+    said = desk.builder().rewind(to_version=1).describe()
     desk.typed(said.replace(open_storage(desk.path).uri, desk.path))
     desk.move("replan")
 
@@ -828,8 +828,8 @@ def recover(desk: Desk) -> None:
 
 def ask_without_the_sink(desk: Desk, **arguments: Any) -> None:
     """Ask where the sink cannot be reached from."""
-    mover = Mover(desk.ledger(), "a test")
-    perform(mover.ledger, mover.rewind(**arguments), PERSON)
+    builder = ActionBuilder(desk.ledger(), "a test")
+    perform(builder.ledger, builder.rewind(**arguments), PERSON)
 
 
 def commits(desk: Desk) -> list[SinkCommit]:

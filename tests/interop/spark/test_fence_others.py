@@ -297,7 +297,7 @@ def test_a_statement_that_is_typed_as_it_was_printed_is_not_a_warning(desk, vers
 
 
 def test_the_next_batch_names_a_manual_statement_whose_rewind_was_never_requested(desk):
-    said = desk.mover().rewind(to_version=1).describe()
+    said = desk.builder().rewind(to_version=1).describe()
     desk.typed(said.replace("file://", ""))
     desk.append(30)
     with pytest.raises(BatchRejectedError, match=r"OutOfTurn.*version 3 is a manual statement") as refused:

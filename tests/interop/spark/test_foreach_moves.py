@@ -21,8 +21,8 @@ from airflow_provider_fds.sinks import ForeachBatchSink
 from airflow_provider_fds.spark import foreach_batch
 from airflow_provider_fds.spark.job import run
 from airflow_provider_fds.stream import DeltaStream, StreamContext, StreamSession
-from airflow_provider_fds.stream.move import perform
-from airflow_provider_fds.stream.moving import Mover
+from airflow_provider_fds.stream.action_builder import ActionBuilder
+from airflow_provider_fds.stream.prepared_action import perform
 
 #: Of the stream.
 OPTIONS = {"starting_version": 0, "max_versions_per_batch": 1}
@@ -92,14 +92,14 @@ class Streamed:
     def read(uri):
         return Path(unquote(urlsplit(uri).path)).read_bytes()
 
-    def mover(self, *, reaches_tables=True, **more):
+    def builder(self, *, reaches_tables=True, **more):
         ledger = Ledger(open_storage(str(self.folder / "staging")), "orders")
         ledger.find()
         more.setdefault("owner_is_running", lambda _owner: False)
-        return Mover(ledger, "a test", open_table=open_storage if reaches_tables else None, **more)
+        return ActionBuilder(ledger, "a test", open_table=open_storage if reaches_tables else None, **more)
 
-    def perform(self, mover, move):
-        return perform(mover.ledger, move, self.actor)
+    def perform(self, builder, move):
+        return perform(builder.ledger, move, self.actor)
 
     def ids(self, name):
         path = self.folder / name
@@ -129,7 +129,7 @@ def test_a_half_landed_batch_is_not_replanned_but_finished_by_the_next_run(strea
 
     for answer in (None, {"kept": True, "gone": False}, {"gone": False}):
         with pytest.raises(LedgerError, match=r"of batch 1 .* 'kept' has landed but 'gone' has not"):
-            stream.mover().replan(landed=answer)
+            stream.builder().replan(landed=answer)
 
     stream.run()
     assert (stream.ids("kept"), stream.ids("gone")) == (list(range(20)), list(range(20)))
@@ -142,8 +142,8 @@ def test_a_batch_that_has_landed_whole_is_not_loaded_again_by_a_replan(streamed)
     run(stream.spark, JobSpec.from_json(stream.read(session.job(work, stream.sink))))
     # the run is gone before it collects: both batches are there, and none is committed
 
-    mover = stream.mover()
-    stream.perform(mover, mover.replan())
+    builder = stream.builder()
+    stream.perform(builder, builder.replan())
     for _ in range(2):
         stream.run(most=5)
     for name in ("kept", "gone"):
@@ -153,8 +153,8 @@ def test_a_batch_that_has_landed_whole_is_not_loaded_again_by_a_replan(streamed)
 def test_a_batch_that_has_not_landed_at_all_is_loaded_by_a_replan_without_a_question(streamed):
     stream = streamed()
     stream.run(kept=False)
-    mover = stream.mover()
-    stream.perform(mover, mover.replan())
+    builder = stream.builder()
+    stream.perform(builder, builder.replan())
     stream.run(most=5)
     for name in ("kept", "gone"):
         assert Counter(stream.ids(name)) == Counter(range(30))
@@ -164,14 +164,14 @@ def test_if_no_table_shows_it_a_person_is_asked_about_each_write(streamed):
     stream = streamed(named=("kept",))
     stream.run(gone=False)
     with pytest.raises(ConfigurationError, match=r"--landed gone=yes\|no$"):
-        stream.mover().replan()
+        stream.builder().replan()
     with pytest.raises(ConfigurationError, match=r"--landed kept=yes\|no,gone=yes\|no$"):
-        stream.mover(reaches_tables=False).replan()
+        stream.builder(reaches_tables=False).replan()
     with pytest.raises(ConfigurationError, match="names 'other'"):
-        stream.mover().replan(landed={"other": True})
+        stream.builder().replan(landed={"other": True})
     with pytest.raises(LedgerError, match="'kept' has landed but 'gone' has not"):
-        stream.mover().replan(landed={"gone": False})
-    move = stream.mover().replan(landed={"gone": True})
+        stream.builder().replan(landed={"gone": False})
+    move = stream.builder().replan(landed={"gone": True})
     assert "may still write 'gone' after this" in move.describe()
 
 
@@ -180,8 +180,8 @@ def test_an_orphaned_driver_writes_nothing_into_a_named_table_after_the_new_epoc
     stream.run()
     stream.run(kept=False)
     (orphaned,) = stream.module.OPTIONS[-1:]
-    mover = stream.mover()
-    stream.perform(mover, mover.replan())
+    builder = stream.builder()
+    stream.perform(builder, builder.replan())
     session, _ = stream.run()
     state = session.connected.state
     assert state.epoch == 2
@@ -200,8 +200,8 @@ def test_rows_that_an_orphaned_driver_wrote_between_answer_and_fence_are_not_loa
     stream.run()
     stream.run(kept=False)
     (orphaned,) = stream.module.OPTIONS[-1:]
-    mover = stream.mover()
-    stream.perform(mover, mover.replan())
+    builder = stream.builder()
+    stream.perform(builder, builder.replan())
     rows = stream.spark.read.format("delta").load(str(stream.source)).where("id >= 10 AND id < 20")
     rows.write.format("delta").mode("append").options(**orphaned).save(str(stream.folder / "kept"))
 
@@ -212,8 +212,8 @@ def test_rows_that_an_orphaned_driver_wrote_between_answer_and_fence_are_not_loa
 
     # the person takes the rows out, and says so
     stream.spark.sql(f"DELETE FROM delta.`{stream.folder / 'kept'}` WHERE id >= 10")
-    mover = stream.mover(replaces=True)
-    stream.perform(mover, mover.replan(landed={"kept": False, "gone": False}))
+    builder = stream.builder(replaces=True)
+    stream.perform(builder, builder.replan(landed={"kept": False, "gone": False}))
     stream.run(most=5)
     for name in ("kept", "gone"):
         assert Counter(stream.ids(name)) == Counter(range(30))
@@ -253,35 +253,35 @@ def test_a_ledger_from_an_older_copy_does_not_take_batches_that_it_does_not_know
     _, refused = stream.run()
     assert "OutOfTurn" in str(refused.failure)
 
-    for move in (Mover.replan, Mover.rebind):
+    for move in (ActionBuilder.replan, ActionBuilder.rebind):
         for landed in (None, True):
             with pytest.raises(LedgerError, match=r"'kept' has batch 2 of epoch 1 in version 2 of .*older copy"):
-                move(stream.mover(), landed=landed)
+                move(stream.builder(), landed=landed)
     assert counted(stream) == once(range(30))
 
     # a rewind says that these rows are there, and the person takes them out
-    mover = stream.mover()
-    move = mover.rewind(to_version=1)
+    builder = stream.builder()
+    move = builder.rewind(to_version=1)
     assert "'kept' has batch 1 (version 1), batch 2 (version 2); 'gone' has batch 1 (version 1)" in move.describe()
     assert "the ledger does not know batch 2 of epoch 1" in move.describe()
     take_out(stream, "id >= 10")
-    stream.perform(mover, move)
+    stream.perform(builder, move)
     stream.run(most=5)
     assert counted(stream) == once(range(30))
 
 
-@pytest.mark.parametrize("ask", [lambda mover: mover.rewind(to_version=0), lambda mover: mover.reset()])
+@pytest.mark.parametrize("ask", [lambda builder: builder.rewind(to_version=0), lambda builder: builder.reset()])
 def test_a_rewind_or_reset_says_which_rows_of_a_batch_on_its_way_are_in_the_tables(streamed, ask):
     stream = streamed()
     stream.run()
     stream.run(gone=False)
     (orphaned,) = stream.module.OPTIONS[-1:]
 
-    mover = stream.mover()
-    move = ask(mover)
+    builder = stream.builder()
+    move = ask(builder)
     assert "1 committed batch (" in move.describe()
     assert "Not committed, but in the function's tables: 'kept' has batch 1 (version 1)." in move.describe()
-    stream.perform(mover, move)
+    stream.perform(builder, move)
 
     # what was announced is taken out; what comes after the request is found by the next run
     take_out(stream, "true")
@@ -291,8 +291,8 @@ def test_a_rewind_or_reset_says_which_rows_of_a_batch_on_its_way_are_in_the_tabl
         with pytest.raises(LedgerError, match=r"a driver of the previous epoch wrote 'gone' of batch 1 .version 2 of"):
             stream.run()
     take_out(stream, "id >= 10", names=("gone",))
-    mover = stream.mover(replaces=True)
-    stream.perform(mover, ask(mover))
+    builder = stream.builder(replaces=True)
+    stream.perform(builder, ask(builder))
     stream.run(most=5)
     assert counted(stream) == once(range(30))
 
@@ -303,15 +303,15 @@ def test_a_batch_that_was_restored_away_in_one_table_does_not_count_as_loaded(st
     left_uncollected(stream, 1)
     stream.spark.sql(f"RESTORE TABLE delta.`{stream.folder / 'kept'}` TO VERSION AS OF 0")
 
-    for move in (Mover.replan, Mover.rebind):
+    for move in (ActionBuilder.replan, ActionBuilder.rebind):
         with pytest.raises(ConfigurationError, match=r"'kept' was restored .* in version 2\. .*--landed kept=yes\|no$"):
-            move(stream.mover())
+            move(stream.builder())
     with pytest.raises(LedgerError, match="'gone' has landed but 'kept' has not"):
-        stream.mover().replan(landed={"kept": False})
+        stream.builder().replan(landed={"kept": False})
 
     take_out(stream, "id >= 10", names=("gone",))
-    mover = stream.mover()
-    stream.perform(mover, mover.replan(landed=False))
+    builder = stream.builder()
+    stream.perform(builder, builder.replan(landed=False))
     stream.run(most=5)
     assert counted(stream) == once(range(30))
 
@@ -323,7 +323,7 @@ def test_a_run_does_not_take_a_batch_for_loaded_that_was_restored_away(streamed)
     stream.spark.sql(f"RESTORE TABLE delta.`{stream.folder / 'kept'}` TO VERSION AS OF 0")
     _, refused = stream.run()
     assert "SinkReplaced" in str(refused.failure)
-    assert stream.mover().ledger.state.last_batch_id == 0
+    assert stream.builder().ledger.state.last_batch_id == 0
 
 
 def test_a_replan_does_not_continue_after_committed_batches_that_a_table_lacks(streamed):
@@ -331,14 +331,14 @@ def test_a_replan_does_not_continue_after_committed_batches_that_a_table_lacks(s
     stream.run()
     stream.run()
     stream.spark.sql(f"RESTORE TABLE delta.`{stream.folder / 'kept'}` TO VERSION AS OF 0")
-    for move in (Mover.replan, Mover.rebind):
+    for move in (ActionBuilder.replan, ActionBuilder.rebind):
         with pytest.raises(
             LedgerError, match=r"batch 1 was committed, but the table .*kept .* in version 2, .*fds rewind"
         ):
-            move(stream.mover())
+            move(stream.builder())
     take_out(stream, "id >= 10", names=("gone",))
-    mover = stream.mover()
-    stream.perform(mover, mover.rewind(to_batch=1))
+    builder = stream.builder()
+    stream.perform(builder, builder.rewind(to_batch=1))
     stream.run(most=5)
     assert counted(stream) == once(range(30))
 
@@ -350,8 +350,8 @@ def test_a_restore_that_keeps_a_batch_does_not_prevent_a_replan(streamed):
     kept = f"delta.`{stream.folder / 'kept'}`"
     stream.spark.sql(f"DELETE FROM {kept}")
     stream.spark.sql(f"RESTORE TABLE {kept} TO VERSION AS OF 1")
-    mover = stream.mover()
-    stream.perform(mover, mover.replan())
+    builder = stream.builder()
+    stream.perform(builder, builder.replan())
     stream.run(most=5)
     assert counted(stream) == once(range(30))
 
@@ -362,24 +362,24 @@ def test_rows_that_a_zombie_writes_between_two_requests_are_not_read_again_unnot
     session = stream.session()
     work = session.begin(stream.sink, max_batches=1)
     zombie = JobSpec.from_json(stream.read(session.job(work, stream.sink)))
-    mover = stream.mover()
-    stream.perform(mover, mover.rewind(to_version=1))
+    builder = stream.builder()
+    stream.perform(builder, builder.rewind(to_version=1))
     run(stream.spark, zombie)
 
     # the second request is made where nobody reaches the tables, the third where they are
-    mover = stream.mover(replaces=True, reaches_tables=False)
-    stream.perform(mover, mover.rewind(to_version=1))
-    mover = stream.mover(replaces=True)
-    move = mover.rewind(to_version=1)
+    builder = stream.builder(replaces=True, reaches_tables=False)
+    stream.perform(builder, builder.rewind(to_version=1))
+    builder = stream.builder(replaces=True)
+    move = builder.rewind(to_version=1)
     assert "after an earlier request: 'kept' has batch 1 (version 1); 'gone' has batch 1 (version 1)" in move.describe()
-    stream.perform(mover, move)
+    stream.perform(builder, move)
     with pytest.raises(LedgerError, match=r"wrote 'kept' of batch 1 .version 1 of .* and 'gone' of batch 1"):
         stream.run()
     assert counted(stream) == once(range(20))
 
     # a replan keeps them, without a further look
-    mover = stream.mover(replaces=True)
-    stream.perform(mover, mover.replan())
+    builder = stream.builder(replaces=True)
+    stream.perform(builder, builder.replan())
     stream.run(most=5)
     assert counted(stream) == once(range(30))
 
@@ -458,19 +458,19 @@ def test_a_batch_of_an_older_ledger_with_other_versions_is_not_skipped_in_silenc
         _, refused = stream.run(most=5)
         assert "OutOfTurn" in str(refused.failure)
         assert "Restore the newest copy of the staging folder" in str(refused.failure)
-        for move in (Mover.replan, Mover.rebind):
+        for move in (ActionBuilder.replan, ActionBuilder.rebind):
             if says_its_manifest:
                 with pytest.raises(
                     LedgerError, match=r"'kept' has another batch 1 of epoch 1 in version 1 .*older copy"
                 ):
-                    move(stream.mover())
+                    move(stream.builder())
     assert counted(stream) == once(range(20))
 
     # as the message says
     assert "`fds rewind orders --to-version 1 --why …`" in str(refused.failure)
     take_out(stream, "id >= 10")
-    mover = stream.mover()
-    stream.perform(mover, mover.rewind(to_version=1))
+    builder = stream.builder()
+    stream.perform(builder, builder.rewind(to_version=1))
     stream.run(most=5)
     assert counted(stream) == once(range(30))
 
@@ -485,8 +485,8 @@ def restore(stream, name, version):
 def follow_rewind(stream, batch, condition):
     """Take out of the tables what is read again, and rewind to the batch, as a message says."""
     take_out(stream, condition)
-    mover = stream.mover()
-    stream.perform(mover, mover.rewind(to_batch=batch))
+    builder = stream.builder()
+    stream.perform(builder, builder.rewind(to_batch=batch))
     stream.run(most=5)
 
 
@@ -528,15 +528,15 @@ def test_a_table_that_is_restored_between_a_replan_and_its_run_keeps_the_epoch_f
     stream = streamed()
     stream.run()
     stream.run()
-    mover = stream.mover()
-    stream.perform(mover, mover.replan())
+    builder = stream.builder()
+    stream.perform(builder, builder.replan())
     restore(stream, "kept", 0)
     for _ in range(2):
         with pytest.raises(LedgerError, match=r"batch 1 was committed, but the table .*kept .*fds rewind .*--replace"):
             stream.run()
     take_out(stream, "id >= 10", names=("gone",))
-    mover = stream.mover(replaces=True)
-    stream.perform(mover, mover.rewind(to_batch=1))
+    builder = stream.builder(replaces=True)
+    stream.perform(builder, builder.rewind(to_batch=1))
     stream.run(most=5)
     assert counted(stream) == once(range(30))
 
@@ -555,9 +555,9 @@ def test_a_restore_is_noticed_although_the_last_batch_has_not_written_that_table
     stream.run()
     stream.module.load = load
     restore(stream, "gone", 0)
-    for move in (Mover.replan, Mover.rebind):
+    for move in (ActionBuilder.replan, ActionBuilder.rebind):
         with pytest.raises(LedgerError, match=r"batch 1 was committed, but the table .*gone .* in version 2, "):
-            move(stream.mover())
+            move(stream.builder())
 
 
 @pytest.mark.parametrize("is_made_again", [False, True])
@@ -576,11 +576,11 @@ def test_a_removed_table_is_not_silently_created_again(streamed, is_made_again):
         assert "SinkMissing" in str(refused.failure)
         assert "`fds reset orders --why …`" in str(refused.failure)
     with pytest.raises(LedgerError, match=r"the table .*gone of write 'gone' was removed.*`fds reset orders --why …`"):
-        stream.mover().replan()
+        stream.builder().replan()
 
     take_out(stream, "true", names=("kept",))
-    mover = stream.mover()
-    stream.perform(mover, mover.reset())
+    builder = stream.builder()
+    stream.perform(builder, builder.reset())
     stream.run(most=5)
     assert counted(stream) == once(range(30))
 
@@ -588,8 +588,8 @@ def test_a_removed_table_is_not_silently_created_again(streamed, is_made_again):
 def test_a_table_that_is_removed_between_a_replan_and_its_run_keeps_the_epoch_from_beginning(streamed):
     stream = streamed()
     stream.run()
-    mover = stream.mover()
-    stream.perform(mover, mover.replan())
+    builder = stream.builder()
+    stream.perform(builder, builder.replan())
     shutil.rmtree(stream.folder / "gone")
     with pytest.raises(LedgerError, match=r"write 'gone' was removed.*`fds reset orders --replace --why …`"):
         stream.run()
@@ -600,8 +600,8 @@ def test_a_driver_that_makes_a_missing_table_after_the_new_epoch_began_is_found_
     session = stream.session()
     work = session.begin(stream.sink, max_batches=1)
     zombie = JobSpec.from_json(stream.read(session.job(work, stream.sink)))
-    mover = stream.mover()
-    stream.perform(mover, mover.reset())
+    builder = stream.builder()
+    stream.perform(builder, builder.reset())
     stream.run(kept=False)
     stream.module.WRITE["kept"] = True
     run(stream.spark, zombie)
@@ -612,7 +612,7 @@ def test_a_driver_that_makes_a_missing_table_after_the_new_epoch_began_is_found_
         assert "has batch 0 of epoch 1 of write '" in str(refused.failure)
     # as the message says
     take_out(stream, "true")
-    mover = stream.mover()
-    stream.perform(mover, mover.replan())
+    builder = stream.builder()
+    stream.perform(builder, builder.replan())
     stream.run(most=5)
     assert counted(stream) == once(range(30))

@@ -12,8 +12,8 @@ import pytest
 from airflow_provider_fds.errors import BatchRejectedError, ConfigurationError
 from airflow_provider_fds.ledger.owner import Actor
 from airflow_provider_fds.sinks import DeltaTableSink
-from airflow_provider_fds.stream.move import perform
-from airflow_provider_fds.stream.moving import Mover
+from airflow_provider_fds.stream.action_builder import ActionBuilder
+from airflow_provider_fds.stream.prepared_action import perform
 from tests.interop.merging import Runs, rows_of
 
 ACTOR = Actor(deployment="tests", user="tests", host="tests")
@@ -82,7 +82,7 @@ def test_the_driver_refuses_a_part_of_such_a_commit_before_it_writes(spark, over
         runs.load(**limits)
     session.connected.load()
     ledger = session.connected.ledger
-    perform(ledger, Mover(ledger, "cut").replan(), ACTOR)
+    perform(ledger, ActionBuilder(ledger, "cut").replan(), ACTOR)
     runs.load(**limits)
     assert runs.rows() == rows_of(spark, overwritten)
 
@@ -94,12 +94,14 @@ def test_a_stream_rebound_to_a_merge_inside_a_commit_reads_the_commit_again(spar
     assert batch.inner_versions == (2,)
     connected = append.session(**limits).connected
     connected.load()
-    perform(connected.ledger, Mover(connected.ledger, "to a merge").rebind(), ACTOR)
+    perform(connected.ledger, ActionBuilder(connected.ledger, "to a merge").rebind(), ACTOR)
 
     merge = Runs(spark, overwritten, tmp_path, name="merging")
     with pytest.raises(ConfigurationError, match=r"inside version 2 .* `fds rewind merged --to-version 2"):
         merge.load(**limits)
     connected.load()
-    perform(connected.ledger, Mover(connected.ledger, "from its beginning").rewind(to_version=2, sink="keep"), ACTOR)
+    perform(
+        connected.ledger, ActionBuilder(connected.ledger, "from its beginning").rewind(to_version=2, sink="keep"), ACTOR
+    )
     merge.load(**limits)
     assert merge.rows() == rows_of(spark, overwritten)

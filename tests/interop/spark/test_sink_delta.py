@@ -36,7 +36,7 @@ def test_a_batch_is_written_with_its_transaction_and_its_metadata(spark, stream)
     assert report.files_written == 1
     assert report.bytes_written > 0
     assert report.settings["spark.sql.files.ignoreCorruptFiles"] == "false"
-    assert set(report.seconds) == {"look", "load", "write", "verify", "total"}
+    assert set(report.seconds) == {"check", "load", "write", "verify", "total"}
     assert stream.was_started(spec, batch)
     (commit,) = stream.sink_commits()
     assert commit["txn"]["appId"] == f"fds:{stream.uuid}"

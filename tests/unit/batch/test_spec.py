@@ -90,7 +90,7 @@ REPORT = AttemptReport(
     rows_written=17,
     files_written=1,
     bytes_written=999,
-    seconds={"look": 0.5, "load": 0.25, "write": 1.5, "verify": 0.125, "total": 2.5},
+    seconds={"check": 0.5, "load": 0.25, "write": 1.5, "verify": 0.125, "total": 2.5},
     settings={"spark.sql.files.ignoreCorruptFiles": "false"},
     rows_read=17,
 )

@@ -39,7 +39,7 @@ def test_a_committed_batch_has_the_versions_of_its_plan_and_its_measures_with_un
     assert "epoch 1, batch 0: version 0, 20 rows in 2 files of 2 KiB; newest version 9" in planned
     assert (
         "epoch 1, batch 0: version 0; 25 rows in; 20 rows out in 2 files of 4 KiB; sink version 18; "
-        "2.2 s (load 0.5, look 0.2, write 1.5)" in committed
+        "2.2 s (check 0.2, load 0.5, write 1.5)" in committed
     )
 
 
@@ -81,7 +81,7 @@ def test_a_status_has_units_and_no_names_of_fields() -> None:
                 pending_bytes=5 << 20,
                 retention_left_seconds=6 * 86400.0,
                 planned_batches=1,
-                last_commit={**last, "seconds": {"look": 0.5, "write": 1.6}},
+                last_commit={**last, "seconds": {"check": 0.5, "write": 1.6}},
                 sink={"kind": "delta_append", "target": "s3://lake/b", "delivery": "transaction"},
                 extra={"warnings": ["one", "two"]},
                 entries=5,

@@ -80,7 +80,7 @@ def every_action(make):
     )
     seen = (SeenBatch(epoch=1, batch_id=4, digest="d4", sink_version=16, write="kept"),)
     measures = Measures(
-        rows_read=25, files_written=2, bytes_written=4096, seconds={"look": 0.25, "load": 0.5, "write": 1.5}
+        rows_read=25, files_written=2, bytes_written=4096, seconds={"check": 0.25, "load": 0.5, "write": 1.5}
     )
     owner, interval = make.owner(), "2026-11-19T00:00:00.000Z/2026-11-20T00:00:00.000Z"
     origin = Origin(

@@ -22,7 +22,7 @@ from airflow_provider_fds.ledger.request_entries import Requested, Shown
 from airflow_provider_fds.ledger.values import Fence, Removal
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.epoch import as_seen, unseen_batches
-from airflow_provider_fds.stream.move import perform
+from airflow_provider_fds.stream.prepared_action import perform
 from airflow_provider_fds.stream.recovery import SinkAccount, recovery
 from airflow_provider_fds.stream.repair import inspect, repair
 from airflow_provider_fds.stream.sink_before import left_out, requests_between

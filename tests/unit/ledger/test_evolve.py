@@ -96,12 +96,12 @@ def test_a_run_is_one_record_from_its_first_plan_to_its_last_commit(make):
 
 
 def test_measurements_of_a_run_are_sums_and_unknown_if_one_batch_lacks_them(make):
-    first = Measures(rows_read=25, files_written=1, bytes_written=100, seconds={"look": 0.25, "write": 1.5})
+    first = Measures(rows_read=25, files_written=1, bytes_written=100, seconds={"check": 0.25, "write": 1.5})
     second = Measures(rows_read=5, files_written=2, bytes_written=50, seconds={"write": 0.5, "verify": 0.125})
     batches = make.plan(make.batch(0), make.batch(1), make.batch(2))
     state = make.opened(batches, make.commit(0, measures=first), make.commit(1, measures=second))
     assert state.run.measures == Measures(
-        rows_read=30, files_written=3, bytes_written=150, seconds={"look": 0.25, "write": 2.0, "verify": 0.125}
+        rows_read=30, files_written=3, bytes_written=150, seconds={"check": 0.25, "write": 2.0, "verify": 0.125}
     )
     assert state.last_committed.measures == second
     state = make.opened(batches, make.commit(0, measures=first), make.commit(1))

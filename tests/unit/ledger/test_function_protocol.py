@@ -1,9 +1,9 @@
 """The requests of a stream whose function writes two named tables, as a model: each access to a table is a step.
 
-Ledger, moves and looks at the tables are the real ones. Drivers, the fence and Delta's promises about transactions are
-modelled, as in ``test_epoch_protocol``. Hypothesis leaves drivers behind, lets time pass between what a person is shown
-and what that person agrees to, hides the tables from some requests, and restores tables. Whatever it does, no row is
-lost, and a row is in a table twice only if a person was told of the first one.
+Ledger, actions and what is read from the tables are the real ones. Drivers, the fence and Delta's promises about
+transactions are modelled, as in ``test_epoch_protocol``. Hypothesis leaves drivers behind, lets time pass between
+what a person is shown and what that person agrees to, hides the tables from some requests, and restores tables.
+Whatever it does, no row is lost, and a row is in a table twice only if a person was told of the first one.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.ledger.request_entries import Shown
 from airflow_provider_fds.ledger.values import Fence, SinkBinding
 from airflow_provider_fds.source.offset import Offset
-from airflow_provider_fds.stream.function_tables import floor_of, look
+from airflow_provider_fds.stream.action_builder import ActionBuilder
+from airflow_provider_fds.stream.function_tables import floor_of, read_table_writes
 from airflow_provider_fds.stream.late_writes import as_seen, late_writes
-from airflow_provider_fds.stream.move import perform
-from airflow_provider_fds.stream.moving import Mover
+from airflow_provider_fds.stream.prepared_action import perform
 from tests.unit.ledger.models import Process, Processes, batches_of_a_version, explore
 
 #: The source has so many versions, one row each.
 LAST_VERSION = 3
 NAMES = ("kept", "gone")
 MOVES = {
-    "replan": lambda mover: mover.replan(),
-    "rewind to 0": lambda mover: mover.rewind(to_version=0),
-    "rewind to 1": lambda mover: mover.rewind(to_version=1),
-    "reset": lambda mover: mover.reset(),
+    "replan": lambda builder: builder.replan(),
+    "rewind to 0": lambda builder: builder.rewind(to_version=0),
+    "rewind to 1": lambda builder: builder.rewind(to_version=1),
+    "reset": lambda builder: builder.reset(),
 }
 
 
@@ -89,7 +89,7 @@ class Table:
 class Preview:
     """A move as a person was shown it."""
 
-    mover: object
+    builder: object
     move: object
     told: frozenset
 
@@ -179,8 +179,11 @@ class Functions(Processes, RuleBasedStateMachine):
         state = self.state
         if state.phase != "requested" or fence_version(state.epoch) != wanted:
             return
-        looks = {name: look(table.storage, self.app_ids[name], floor_of(state)) for name, table in self.tables.items()}
-        if late := late_writes(state, looks):
+        table_writes = {
+            name: read_table_writes(table.storage, self.app_ids[name], floor_of(state))
+            for name, table in self.tables.items()
+        }
+        if late := late_writes(state, table_writes):
             seen = (as_seen(name, write, state.closed.epoch, state.closed.planned) for name, write in late)
             self.try_to(Shown(epoch=state.epoch, batches=tuple(seen)))
             return
@@ -231,7 +234,7 @@ class Functions(Processes, RuleBasedStateMachine):
 
     @rule(kind=st.sampled_from(sorted(MOVES)), reaches=st.sampled_from([True, True, False]))
     def a_person_is_shown_a_move(self, kind, reaches):
-        mover = Mover(
+        builder = ActionBuilder(
             self.ledger,
             "test",
             replaces=True,
@@ -239,11 +242,11 @@ class Functions(Processes, RuleBasedStateMachine):
             open_table=self.open_table if reaches else None,
         )
         try:
-            move = MOVES[kind](mover)
+            move = MOVES[kind](builder)
         except FdsError:
             # half landed, restored, or further than the position; or nobody knows, and the person does not either
             return
-        self.shown = Preview(mover, move, frozenset(self.told_of(move)))
+        self.shown = Preview(builder, move, frozenset(self.told_of(move)))
 
     def told_of(self, move):
         """Return the writes that the preview says are read again."""
@@ -262,7 +265,7 @@ class Functions(Processes, RuleBasedStateMachine):
         shown, self.shown = self.shown, None
         committed = self.committed()
         try:
-            perform(shown.mover.ledger, shown.move, self.make.person)
+            perform(shown.builder.ledger, shown.move, self.make.person)
         except FdsError:
             return
         self.told |= shown.told | {(name, key) for name in NAMES for key in committed}
@@ -302,13 +305,13 @@ class Functions(Processes, RuleBasedStateMachine):
         self.take_out_what_is_planned()
         self.shown = None
         ledger = self.ledger
-        mover = Mover(ledger, "test", owner_is_running=lambda _owner: False, open_table=self.open_table)
+        builder = ActionBuilder(ledger, "test", owner_is_running=lambda _owner: False, open_table=self.open_table)
         try:
-            move = mover.replan(landed=False)
+            move = builder.replan(landed=False)
         except FdsError as error:
             # all of them were reported: that they were taken out has to be said by a rewind
             assert "have landed" in str(error) or " is at " in str(error)  # noqa: PT017
-            move = mover.rewind(to_version=Offset.from_json(state.position).version)
+            move = builder.rewind(to_version=Offset.from_json(state.position).version)
         perform(ledger, move, self.make.person)
 
     def take_out_what_is_planned(self):
@@ -377,10 +380,10 @@ class Functions(Processes, RuleBasedStateMachine):
                 for table in self.tables.values():
                     table.delete(lambda _row: False)
                 ledger = self.ledger
-                mover = Mover(
+                builder = ActionBuilder(
                     ledger, "t", replaces=True, owner_is_running=lambda _owner: False, open_table=self.open_table
                 )
-                self.shown = Preview(mover, mover.rewind(to_version=0), frozenset())
+                self.shown = Preview(builder, builder.rewind(to_version=0), frozenset())
                 self.a_person_agrees()
         else:
             raise AssertionError(f"the stream is stuck: {self.state}")

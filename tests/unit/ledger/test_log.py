@@ -207,8 +207,8 @@ def test_a_damaged_fold_costs_time_only(write, new_ledger, storage, damage):
 
 def test_a_checkpoint_from_before_a_transfer_is_only_behind(make, write, new_ledger):
     checkpoint = write().checkpoint()
-    mover = replace(make.person, deployment="prod2")
-    new_ledger().execute(Transferred(deployment="prod2", why="moved"), mover)
+    builder = replace(make.person, deployment="prod2")
+    new_ledger().execute(Transferred(deployment="prod2", why="moved"), builder)
     assert new_ledger(deployment="prod2").load(checkpoint).deployment == "prod2"
     with pytest.raises(LedgerError, match=r"'prod2', but this one is 'prod'.*fds transfer orders"):
         new_ledger(deployment="prod").load(checkpoint)

@@ -82,7 +82,7 @@ class Log:
 
     def warnings(self, since=0):
         taken = RowsTaken(DeltaTableSink("/sink"), "/sink", self.log, uuid=batch().uuid, breaking_too=False)
-        taken.look(self.log.history(None), since, "orders")
+        taken.check(self.log.history(None), since, "orders")
         return taken
 
 

@@ -32,8 +32,8 @@ from airflow_provider_fds.ledger.request_entries import Requested
 from airflow_provider_fds.ledger.values import Fence, SeenBatch
 from airflow_provider_fds.sinks import DeltaTableSink
 from airflow_provider_fds.source.offset import Offset
-from airflow_provider_fds.stream.move import perform
-from airflow_provider_fds.stream.moving import Mover
+from airflow_provider_fds.stream.action_builder import ActionBuilder
+from airflow_provider_fds.stream.prepared_action import perform
 from tests.unit.stream.conftest import SINK_ID, leave_fence_commit
 
 if TYPE_CHECKING:
@@ -51,8 +51,10 @@ def ledger_of(bench: Bench) -> Ledger:
 
 def move(bench: Bench, name: str, *, replaces: bool = False, **arguments: Any) -> str:
     ledger = ledger_of(bench)
-    mover = Mover(ledger, "a test", replaces=replaces, owner_is_running=lambda owner: owner.run_id in bench.running)
-    return perform(ledger, getattr(mover, name)(**arguments), PERSON)
+    builder = ActionBuilder(
+        ledger, "a test", replaces=replaces, owner_is_running=lambda owner: owner.run_id in bench.running
+    )
+    return perform(ledger, getattr(builder, name)(**arguments), PERSON)
 
 
 def ask(bench: Bench, *names: str, is_held: bool = False) -> None:
@@ -630,8 +632,8 @@ def test_the_same_request_is_made_once(bench, two_appends, sink):
     load_all(bench, sink, "run-1")
     ledger = ledger_of(bench)
     for _ in range(2):
-        mover = Mover(ledger_of(bench), "a test")
-        perform(ledger, mover.reset(), PERSON, request_id="dag-run-7")
+        builder = ActionBuilder(ledger_of(bench), "a test")
+        perform(ledger, builder.reset(), PERSON, request_id="dag-run-7")
 
     assert ledger_of(bench).state.epoch == 2
 

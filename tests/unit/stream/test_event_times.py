@@ -15,8 +15,8 @@ from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.ledger.owner import Actor
 from airflow_provider_fds.ledger.values import Fence
 from airflow_provider_fds.stream import DeltaStream
-from airflow_provider_fds.stream.move import perform
-from airflow_provider_fds.stream.moving import Mover
+from airflow_provider_fds.stream.action_builder import ActionBuilder
+from airflow_provider_fds.stream.prepared_action import perform
 
 
 def stats(first: str | None, last: str | None, rows: int = 10) -> str:
@@ -127,7 +127,7 @@ def test_a_stream_that_reads_again_begins_a_new_watermark(bench, table, sink, mo
     ledger = Ledger(open_storage(str(bench.staging)), "orders")
     ledger.find()
     arguments = {"to_version": 1} if move == "rewind" else {}
-    perform(ledger, getattr(Mover(ledger, why="again"), move)(**arguments), Actor(deployment="test", user="me"))
+    perform(ledger, getattr(ActionBuilder(ledger, why="again"), move)(**arguments), Actor(deployment="test", user="me"))
     state = ledger.state
     assert state.watermark == day(5)
     fence = Fence(status="sink_missing")
@@ -145,7 +145,7 @@ def test_a_batch_that_counts_as_loaded_after_a_replan_moves_the_watermark(bench,
     landed, _ = bench.session("run-2", stream=stream).begin(sink).batches
     ledger = Ledger(open_storage(str(bench.staging)), "orders")
     ledger.find()
-    perform(ledger, Mover(ledger, why="again").replan(), Actor(deployment="test", user="me"))
+    perform(ledger, ActionBuilder(ledger, why="again").replan(), Actor(deployment="test", user="me"))
     opened = Opened(epoch=2, start=landed.end, table_id=table.table_id, continues=True)
     assert opened.apply(ledger.state).watermark == day(6)
 

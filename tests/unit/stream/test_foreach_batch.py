@@ -11,8 +11,8 @@ from airflow_provider_fds.delta.open import open_storage
 from airflow_provider_fds.errors import ConfigurationError, SinkError
 from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.sinks import DeltaTableSink, ForeachBatchSink
-from airflow_provider_fds.stream.move import perform
-from airflow_provider_fds.stream.moving import Mover
+from airflow_provider_fds.stream.action_builder import ActionBuilder
+from airflow_provider_fds.stream.prepared_action import perform
 
 SINK = ForeachBatchSink("jobs.orders:load", writes=["bronze", "errors"])
 
@@ -33,10 +33,12 @@ def run(bench: Any, sink: Any, name: str = "run-1", **report: Any) -> Any:
     return session
 
 
-def mover(bench: Any) -> Mover:
+def builder(bench: Any) -> ActionBuilder:
     ledger = Ledger(open_storage(str(bench.staging)), "orders")
     ledger.find()
-    return Mover(ledger, "a test", log=DeltaLog(open_storage(str(bench.table))), owner_is_running=lambda _owner: False)
+    return ActionBuilder(
+        ledger, "a test", log=DeltaLog(open_storage(str(bench.table))), owner_is_running=lambda _owner: False
+    )
 
 
 def test_its_batches_are_committed_without_a_version_of_a_sink(bench, source):
@@ -52,8 +54,8 @@ def test_its_batches_are_committed_without_a_version_of_a_sink(bench, source):
 
 def test_a_rewind_begins_a_new_epoch_without_a_fence(bench, source):
     run(bench, SINK, sink_version=None, sink_table_id=None)
-    ledger = mover(bench).ledger
-    move = mover(bench).rewind(to_version=1)
+    ledger = builder(bench).ledger
+    move = builder(bench).rewind(to_version=1)
     assert "unless the job replaces them" in move.describe()
     perform(ledger, move, bench.session().context.actor)
 
@@ -65,8 +67,8 @@ def test_a_replan_asks_whether_the_batch_on_its_way_landed(bench, source):
     session = bench.session(stream=bench.stream())
     session.job(session.begin(SINK), SINK)
     with pytest.raises(ConfigurationError, match="--landed"):
-        mover(bench).replan()
-    assert mover(bench).replan(landed=True).commands[0].to == {"offset": session.connected.state.planned[0].end}
+        builder(bench).replan()
+    assert builder(bench).replan(landed=True).commands[0].to == {"offset": session.connected.state.planned[0].end}
 
 
 def test_another_function_or_a_table_in_its_place_is_refused(bench, source, tmp_path):
@@ -79,7 +81,7 @@ def test_another_function_or_a_table_in_its_place_is_refused(bench, source, tmp_
 
 def test_a_table_is_fenced_when_the_stream_moves_on_to_a_function(bench, source, tmp_path):
     session = run(bench, DeltaTableSink(str(tmp_path / "sink")))
-    perform(session.connected.ledger, mover(bench).rebind(), session.context.actor)
+    perform(session.connected.ledger, builder(bench).rebind(), session.context.actor)
     session = bench.session("run-2")
     work = session.begin(SINK)
 

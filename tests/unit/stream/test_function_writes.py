@@ -10,10 +10,16 @@ from airflow_provider_fds.delta.open import open_storage
 from airflow_provider_fds.errors import ConfigurationError, LedgerError
 from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.sinks import ForeachBatchSink
-from airflow_provider_fds.stream.function_tables import TableLook, TableWrite, WriteFound, find_write, look
-from airflow_provider_fds.stream.move import perform
-from airflow_provider_fds.stream.moving import Mover
+from airflow_provider_fds.stream.action_builder import ActionBuilder
+from airflow_provider_fds.stream.function_tables import (
+    TableWrite,
+    TableWrites,
+    WriteFound,
+    find_write,
+    read_table_writes,
+)
 from airflow_provider_fds.stream.operator_actions import landed_of
+from airflow_provider_fds.stream.prepared_action import perform
 from tests.conftest import LogBuilder
 
 
@@ -46,15 +52,15 @@ class Tables:
             if int(path.parent.name) not in batch_ids:
                 path.unlink()
 
-    def mover(self, **more):
+    def builder(self, **more):
         ledger = Ledger(open_storage(str(self.bench.staging)), "orders")
         ledger.find()
         more.setdefault("open_table", open_storage)
-        return Mover(ledger, "a test", owner_is_running=lambda _owner: False, **more)
+        return ActionBuilder(ledger, "a test", owner_is_running=lambda _owner: False, **more)
 
     def replan(self, landed=None, **more):
-        mover = self.mover(**more)
-        return perform(mover.ledger, mover.replan(landed=landed), self.session.context.actor)
+        builder = self.builder(**more)
+        return perform(builder.ledger, builder.replan(landed=landed), self.session.context.actor)
 
     def fence(self, *names):
         """A run that fences the tables, as the driver reports it; returns the state after it."""
@@ -109,7 +115,7 @@ def test_batches_that_the_function_has_returned_from_are_not_loaded_again(tables
         for name in ("kept", "gone"):
             tables.write(name, txn_version(1, batch))
     batches = tables.session.connected.state.planned
-    move = tables.mover().replan()
+    move = tables.builder().replan()
     assert move.commands[0].to == {"offset": batches[1].end}
     assert "not loaded again: batches 0 to 1, up to version 2." in move.describe()
 
@@ -120,15 +126,15 @@ def test_a_partly_landed_batch_is_not_discarded_and_the_message_names_every_way_
         tables.write(name, txn_version(1, 0))
     tables.write("kept", txn_version(1, 1))
     with pytest.raises(LedgerError, match="'kept' has landed but 'gone' has not") as refused:
-        tables.mover().replan()
+        tables.builder().replan()
     text = str(refused.value)
     for words in ("The next run of the stream finishes", "--landed kept=no,gone=no", "--landed kept=yes,gone=yes"):
         assert words in text
     assert "orders/manifests/1/1-" in text
 
     batches = tables.session.connected.state.planned
-    assert tables.mover().replan(landed=True).commands[0].to == {"offset": batches[1].end}
-    assert tables.mover().replan(landed={"kept": False}).commands[0].to == {"offset": batches[0].end}
+    assert tables.builder().replan(landed=True).commands[0].to == {"offset": batches[1].end}
+    assert tables.builder().replan(landed={"kept": False}).commands[0].to == {"offset": batches[0].end}
 
 
 def test_rows_that_a_restore_may_have_taken_away_are_asked_for(tables):
@@ -136,7 +142,7 @@ def test_rows_that_a_restore_may_have_taken_away_are_asked_for(tables):
     tables.write("gone", txn_version(1, 0))
     tables.tables["gone"].commit(operation="RESTORE")
     with pytest.raises(ConfigurationError, match=r"--landed gone=yes\|no$"):
-        tables.mover().replan()
+        tables.builder().replan()
 
 
 def test_an_epoch_is_fenced_in_every_named_table(tables):
@@ -183,8 +189,8 @@ def test_a_restore_removes_only_the_commits_after_its_version(tables):
     first, second = (tables.write("kept", txn_version(1, batch)) for batch in (0, 1))
     restored = tables.tables["kept"].commit(operation="RESTORE", parameters={"version": str(first)})
 
-    found = look(storage, tables.app_id("kept"), fence_version(1))
-    assert found == TableLook(
+    found = read_table_writes(storage, tables.app_id("kept"), fence_version(1))
+    assert found == TableWrites(
         restored,
         (
             TableWrite(txn_version(1, 0), first),
@@ -192,14 +198,14 @@ def test_a_restore_removes_only_the_commits_after_its_version(tables):
         ),
         has_any=True,
     )
-    assert look(storage, tables.app_id("kept"), txn_version(1, 0)) == TableLook(
+    assert read_table_writes(storage, tables.app_id("kept"), txn_version(1, 0)) == TableWrites(
         restored, found.writes[1:], found.writes[0], has_any=True
     )
     assert find_write(storage, tables.app_id("kept")) == WriteFound(txn_version(1, 1), second, is_undone=True)
 
     # a RESTORE to after it, of what a job did meanwhile, keeps it
     tables.tables["kept"].commit(operation="RESTORE", parameters={"version": str(second)})
-    assert look(storage, tables.app_id("kept"), fence_version(1)).writes[1].place == "there"
+    assert read_table_writes(storage, tables.app_id("kept"), fence_version(1)).writes[1].place == "there"
 
 
 def test_a_reported_batch_that_a_table_lacks_is_asked_for(tables):
@@ -211,11 +217,11 @@ def test_a_reported_batch_that_a_table_lacks_is_asked_for(tables):
     with pytest.raises(
         ConfigurationError, match=r"batch 2 .*'gone' lacks a write that the driver .*--landed gone=yes\|no$"
     ):
-        tables.mover().replan()
+        tables.builder().replan()
     end = tables.session.connected.state.planned[2].end
-    assert tables.mover().replan(landed={"gone": True}).commands[0].to == {"offset": end}
+    assert tables.builder().replan(landed={"gone": True}).commands[0].to == {"offset": end}
     # where nobody can read the tables the report is all there is
-    assert tables.mover(open_table=None).replan().commands[0].to == {"offset": end}
+    assert tables.builder(open_table=None).replan().commands[0].to == {"offset": end}
 
 
 def test_an_answer_that_contradicts_tables_and_reports_is_refused(tables):
@@ -224,45 +230,45 @@ def test_an_answer_that_contradicts_tables_and_reports_is_refused(tables):
         for name in ("kept", "gone"):
             tables.write(name, txn_version(1, batch))
     with pytest.raises(ConfigurationError, match="all planned batches have landed, up to version 3"):
-        tables.mover().replan(landed=False)
+        tables.builder().replan(landed=False)
 
 
 def test_a_batch_that_the_ledger_does_not_know_keeps_a_replan_from_going_on(tables):
     version = tables.write("gone", txn_version(1, 3))
     with pytest.raises(LedgerError, match=f"'gone' has batch 3 of epoch 1 in version {version} of .* older copy"):
-        tables.mover().replan()
-    assert "the ledger does not know batch 3 of epoch 1" in tables.mover().rewind(to_version=0).describe()
+        tables.builder().replan()
+    assert "the ledger does not know batch 3 of epoch 1" in tables.builder().rewind(to_version=0).describe()
     # it was taken out by a RESTORE
     tables.tables["gone"].commit(operation="RESTORE", parameters={"version": str(version - 1)})
-    assert tables.mover().replan().commands[0].to is None
+    assert tables.builder().replan().commands[0].to is None
 
 
 def test_a_request_keeps_the_table_versions_of_the_first_one_since_an_epoch_was_opened(tables):
     tables.replan()
-    first = tables.mover().ledger.state.request.table_versions
+    first = tables.builder().ledger.state.request.table_versions
     version = tables.write("kept", txn_version(1, 0))
     for reaches in (False, True):
-        mover = tables.mover(replaces=True, **({} if reaches else {"open_table": None}))
-        move = mover.rewind(to_version=0)
-        perform(mover.ledger, move, tables.session.context.actor)
-        assert mover.ledger.state.request.table_versions == first
+        builder = tables.builder(replaces=True, **({} if reaches else {"open_table": None}))
+        move = builder.rewind(to_version=0)
+        perform(builder.ledger, move, tables.session.context.actor)
+        assert builder.ledger.state.request.table_versions == first
     assert f"after an earlier request: 'kept' has batch 0 (version {version})" in move.describe()
     with pytest.raises(LedgerError, match="wrote 'kept' of batch 0"):
         tables.fence("kept", "gone")
     # a run has named it, so the next request may have it loaded again
-    mover = tables.mover(replaces=True)
-    move = mover.rewind(to_version=0)
+    builder = tables.builder(replaces=True)
+    move = builder.rewind(to_version=0)
     assert f"in the function's tables: 'kept' has batch 0 (version {version}). Their rows" in move.describe()
-    perform(mover.ledger, move, tables.session.context.actor)
+    perform(builder.ledger, move, tables.session.context.actor)
     assert tables.fence("kept", "gone")[0].phase == "open"
 
 
 def test_the_run_checks_what_could_not_be_checked_when_the_epoch_was_requested(tables):
     tables.write("kept", txn_version(1, 0))
-    mover = tables.mover(open_table=None)
-    move = mover.rewind(to_version=0)
+    builder = tables.builder(open_table=None)
+    move = builder.rewind(to_version=0)
     assert "The table of 'kept' and 'gone' cannot be read from here." in move.describe()
-    perform(mover.ledger, move, tables.session.context.actor)
+    perform(builder.ledger, move, tables.session.context.actor)
     with pytest.raises(LedgerError, match="wrote 'kept' of batch 0"):
         tables.fence("kept", "gone")
 
@@ -276,11 +282,11 @@ def test_a_batch_that_an_earlier_request_has_loaded_again_counts_as_loaded_only_
     for name in ("kept", "gone"):
         tables.write(name, txn_version(1, 0))
     # the person takes its rows out, and says so: by a rewind, or where the function has not returned by an answer
-    mover = tables.mover()
-    move = mover.rewind(to_version=0) if is_reported else mover.replan(landed=False)
-    perform(mover.ledger, move, tables.session.context.actor)
+    builder = tables.builder()
+    move = builder.rewind(to_version=0) if is_reported else builder.replan(landed=False)
+    perform(builder.ledger, move, tables.session.context.actor)
 
-    again = tables.mover(replaces=True, **({} if reaches else {"open_table": None}))
+    again = tables.builder(replaces=True, **({} if reaches else {"open_table": None}))
     with pytest.raises(ConfigurationError, match=r"batch 0 .*--landed kept=yes\|no,gone=yes\|no$"):
         again.replan()
     end = again.ledger.state.closed.planned[0].end
@@ -292,5 +298,5 @@ def test_a_write_after_a_request_counts_as_loaded_in_the_next_one(tables):
     tables.replan()
     for name in ("kept", "gone"):
         tables.write(name, txn_version(1, 0))
-    end = tables.mover().ledger.state.closed.planned[0].end
-    assert tables.mover(replaces=True).replan().commands[0].to == {"offset": end}
+    end = tables.builder().ledger.state.closed.planned[0].end
+    assert tables.builder(replaces=True).replan().commands[0].to == {"offset": end}

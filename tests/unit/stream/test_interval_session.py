@@ -29,8 +29,8 @@ from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.ledger.owner import Actor
 from airflow_provider_fds.sinks import DeltaMergeSink, DeltaReplaceSink, DeltaTableSink
 from airflow_provider_fds.stream import DataInterval, DeltaStream, StreamSession
-from airflow_provider_fds.stream.move import perform
-from airflow_provider_fds.stream.moving import Mover
+from airflow_provider_fds.stream.action_builder import ActionBuilder
+from airflow_provider_fds.stream.prepared_action import perform
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -428,7 +428,7 @@ def test_there_is_no_position_that_a_person_could_move(bench, six_commits, appen
     load(bench, minutes(1, 3), append)
     ledger = Ledger(open_storage(str(bench.staging)), "days")
     ledger.find()
-    asked = getattr(Mover(ledger, "a test"), name)()
+    asked = getattr(ActionBuilder(ledger, "a test"), name)()
 
     with pytest.raises(LedgerError, match="reads data intervals"):
         perform(ledger, asked, Actor(deployment="test", user="ann", host="desk"))
@@ -458,8 +458,8 @@ def move(bench: Any, name: str, *, why: str = "broken", running: bool = True, **
     """Do what a person's command does."""
     ledger = Ledger(open_storage(str(bench.staging)), "days")
     ledger.find()
-    mover = Mover(ledger, why=why, owner_is_running=lambda _owner: running)
-    return perform(ledger, getattr(mover, name)(**arguments), Actor(deployment="test", user="me"))
+    builder = ActionBuilder(ledger, why=why, owner_is_running=lambda _owner: running)
+    return perform(ledger, getattr(builder, name)(**arguments), Actor(deployment="test", user="me"))
 
 
 def entries_of(bench: Any, kind: str) -> list[dict[str, Any]]:

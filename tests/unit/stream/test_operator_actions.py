@@ -1,4 +1,4 @@
-"""The list of operator actions: what is made from it, and what it promises of ``Mover``."""
+"""The list of operator actions: what is made from it, and what it promises of ``ActionBuilder``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from airflow_provider_fds.cli.main import parser
 from airflow_provider_fds.errors import ConfigurationError
-from airflow_provider_fds.stream.moving import Mover
+from airflow_provider_fds.stream.action_builder import ActionBuilder
 from airflow_provider_fds.stream.operator_actions import ACTIONS
 from airflow_provider_fds.stream.recovery_survey import survey
 
@@ -20,7 +20,7 @@ OF_ALL = {"replace", "force"}
 
 @pytest.mark.parametrize("action", [a for a in ACTIONS.values() if a.needs_ledger], ids=lambda action: action.name)
 def test_an_action_is_a_method_with_its_arguments(action):
-    method = inspect.signature(getattr(Mover, action.name))
+    method = inspect.signature(getattr(ActionBuilder, action.name))
 
     assert {a.name for a in action.arguments} - OF_ALL == set(method.parameters) - {"self"}
 

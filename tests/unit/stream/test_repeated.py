@@ -11,7 +11,7 @@ from airflow_provider_fds.delta.open import open_storage
 from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.ledger.request_entries import Requested
 from airflow_provider_fds.ledger.values import Fence
-from airflow_provider_fds.stream.moving import Mover
+from airflow_provider_fds.stream.action_builder import ActionBuilder
 from tests.unit.ledger.conftest import Make
 from tests.unit.stream.test_epoch import load_all, move
 
@@ -24,10 +24,10 @@ def load(bench: Bench, sink: DeltaTableSink, run: str, **options: Any) -> None:
     load_all(bench, sink, run, stream=bench.stream(**options))
 
 
-def mover(bench: Bench) -> Mover:
+def builder(bench: Bench) -> ActionBuilder:
     ledger = Ledger(open_storage(str(bench.staging)), "orders")
     ledger.find()
-    return Mover(ledger, "a test")
+    return ActionBuilder(ledger, "a test")
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def two_batches(bench: Bench, log_builder: Any, sink: DeltaTableSink) -> Bench:
 
 
 def test_a_rewind_into_a_batch_offers_no_restore_that_would_remove_rows_that_are_not_read_again(two_batches):
-    said = mover(two_batches).rewind(to_version=4).describe()
+    said = builder(two_batches).rewind(to_version=4).describe()
 
     assert "1 committed batch (up to 20 rows) is read again, only the last part of one of them" in said
     assert "RESTORE" not in said
@@ -49,7 +49,10 @@ def test_a_rewind_into_a_batch_offers_no_restore_that_would_remove_rows_that_are
 
 
 def test_a_rewind_to_where_a_batch_began_offers_both(two_batches):
-    for said in (mover(two_batches).rewind(to_version=3).describe(), mover(two_batches).rewind(to_batch=1).describe()):
+    for said in (
+        builder(two_batches).rewind(to_version=3).describe(),
+        builder(two_batches).rewind(to_batch=1).describe(),
+    ):
         assert "1 committed batch (20 rows) is read again. Before" in said
         assert "RESTORE TABLE" in said
         assert "TO VERSION AS OF 1;" in said
@@ -57,9 +60,9 @@ def test_a_rewind_to_where_a_batch_began_offers_both(two_batches):
 
 
 def test_a_delete_carries_the_transaction_that_closes_the_old_epoch(two_batches):
-    lines = [line.strip() for line in mover(two_batches).rewind(to_version=3).describe().splitlines()]
+    lines = [line.strip() for line in builder(two_batches).rewind(to_version=3).describe().splitlines()]
     (where,) = [number for number, line in enumerate(lines) if line.startswith("DELETE")]
-    uuid = mover(two_batches).ledger.state.uuid
+    uuid = builder(two_batches).ledger.state.uuid
 
     app_id, version = "spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion"
     assert lines[where - 2 : where] == [f"SET {app_id}=fds:{uuid};", f"SET {version}={2 << 32};"]
@@ -67,7 +70,7 @@ def test_a_delete_carries_the_transaction_that_closes_the_old_epoch(two_batches)
 
 
 def test_statements_come_with_the_warning_that_no_run_may_start_before_them(two_batches):
-    said = mover(two_batches).rewind(to_version=3).describe()
+    said = builder(two_batches).rewind(to_version=3).describe()
     last = said.splitlines()[-1]
     assert last.startswith("  Until then, pause its DAG or hold the stream (`fds hold`, later `fds resume`)")
     assert "Once the epoch has begun, a DELETE under the transaction above changes nothing and prints no count" in last
@@ -80,7 +83,7 @@ def test_a_rewind_to_the_batch_that_made_the_sink_offers_to_empty_it(bench, log_
     bench.sink_version = -1  # the first commit of the sink is its version 0
     load(bench, sink, "run-1")
 
-    said = mover(bench).rewind(to_batch=0).describe()
+    said = builder(bench).rewind(to_batch=0).describe()
 
     assert f"DELETE FROM delta.`{sink.uri}`;  -- if nothing else writes to it" in said.replace("file://", "")
     assert "RESTORE" not in said
@@ -91,7 +94,7 @@ def test_a_restore_is_not_offered_if_it_would_remove_older_rows_that_were_loaded
     load(two_batches, sink, "run-2", max_versions_per_batch=1)
 
     # versions 3 and 4 are in sink version 2 (epoch 1), version 2 in a later one
-    said = mover(two_batches).rewind(to_version=3).describe()
+    said = builder(two_batches).rewind(to_version=3).describe()
 
     assert "RESTORE" not in said
     assert "WHERE _source_version >= 3" in said
@@ -103,7 +106,7 @@ def test_rows_of_a_snapshot_are_not_identified_by_their_version(bench, log_build
     log_builder.append(2)
     load(bench, sink, "run-1", starting_version=None, max_files_per_batch=3)
 
-    said = mover(bench).rewind(to_version=2).describe()
+    said = builder(bench).rewind(to_version=2).describe()
 
     assert "RESTORE" not in said
     assert "DELETE FROM" not in said
@@ -115,7 +118,7 @@ def test_a_batch_that_began_within_a_version_is_not_identified_by_its_version(be
     log_builder.append(4)
     load(bench, sink, "run-1", max_files_per_batch=2)
 
-    said = mover(bench).rewind(to_batch=1).describe()
+    said = builder(bench).rewind(to_batch=1).describe()
 
     assert "TO VERSION AS OF 1;" in said
     assert "DELETE FROM" not in said
@@ -152,7 +155,7 @@ def counted_batch() -> Ledger:
 
 
 def test_a_batch_that_a_replan_counted_as_loaded_is_among_the_rows_that_are_read_again(counted_batch):
-    said = Mover(counted_batch, "a test").rewind(to_version=1).describe()
+    said = ActionBuilder(counted_batch, "a test").rewind(to_version=1).describe()
 
     assert "2 committed batches (40 rows) are read again" in said
     # a RESTORE to before the commit of version 2 would keep the rows of version 1
@@ -161,7 +164,7 @@ def test_a_batch_that_a_replan_counted_as_loaded_is_among_the_rows_that_are_read
 
 
 def test_a_restore_removes_a_batch_after_the_one_that_a_replan_counted_as_loaded(counted_batch):
-    said = Mover(counted_batch, "a test").rewind(to_version=2).describe()
+    said = ActionBuilder(counted_batch, "a test").rewind(to_version=2).describe()
 
     assert "1 committed batch (20 rows) is read again" in said
     assert "TO VERSION AS OF 2;" in said

@@ -167,7 +167,7 @@ def test_the_measurements_of_the_driver_are_in_the_result_of_the_run_and_its_ret
     sink = replace(sink, where="id > 10")
     work = session.begin(sink)
     measured = {"rows_read": 30, "rows_written": 20, "files_written": 1, "bytes_written": 100}
-    seconds = {"look": 0.25, "write": 1.5, "total": 1.75}
+    seconds = {"check": 0.25, "write": 1.5, "total": 1.75}
     bench.report(session, work, session.job(work, sink), **measured, seconds=seconds)
     session.collect(work)
 
@@ -176,9 +176,9 @@ def test_the_measurements_of_the_driver_are_in_the_result_of_the_run_and_its_ret
         result = run.begin(sink, retry=True).result if run is not session else session.result()
         assert (result.rows_read, result.rows) == (30 * batches, 20 * batches)
         assert (result.files_written, result.bytes_written) == (batches, 100 * batches)
-        assert result.seconds == {"look": 0.25 * batches, "write": 1.5 * batches}
+        assert result.seconds == {"check": 0.25 * batches, "write": 1.5 * batches}
     last = session.status().last_commit
-    assert (last["rows_read"], last["rows"], last["seconds"]) == (30, 20, {"look": 0.25, "write": 1.5})
+    assert (last["rows_read"], last["rows"], last["seconds"]) == (30, 20, {"check": 0.25, "write": 1.5})
 
 
 def test_the_error_of_a_batch_is_raised_after_spark_ends(bench, two_appends, sink):

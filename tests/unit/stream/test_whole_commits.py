@@ -12,8 +12,8 @@ from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.ledger.owner import Actor
 from airflow_provider_fds.sinks import DeltaMergeSink, DeltaTableSink, ForeachBatchSink
 from airflow_provider_fds.source.offset import Offset
-from airflow_provider_fds.stream.move import perform
-from airflow_provider_fds.stream.moving import Mover
+from airflow_provider_fds.stream.action_builder import ActionBuilder
+from airflow_provider_fds.stream.prepared_action import perform
 
 FUNCTION = ForeachBatchSink("orders_functions:split")
 LIMITS: dict[str, Any] = {"read_change_feed": True, "max_files_per_batch": 2}
@@ -84,8 +84,8 @@ def test_batches_that_an_earlier_plan_has_cut_are_not_handed_to_a_merge(bench, m
     with pytest.raises(ConfigurationError, match=r"batch 2 was planned to end inside version 2 .*fds replan orders"):
         session.begin(merge)
 
-    mover = Mover(session.connected.ledger, "cut")
-    perform(session.connected.ledger, mover.replan(), Actor(deployment="test", user="me", host="here"))
+    builder = ActionBuilder(session.connected.ledger, "cut")
+    perform(session.connected.ledger, builder.replan(), Actor(deployment="test", user="me", host="here"))
     # the sink is closed to the batches of before, then they are planned again
     assert bench.session("run-3", stream=bench.stream(**LIMITS)).begin(merge).status == "fence"
 
@@ -107,9 +107,9 @@ def test_a_merge_does_not_begin_inside_a_commit(bench, merge, log_builder):
     ):
         session.begin(merge, start=inside)
 
-    mover = Mover(session.connected.ledger, "cut")
-    assert "That is inside version 2." in mover.rebind().describe()
-    move = mover.rewind(to_version=2, sink="keep")
+    builder = ActionBuilder(session.connected.ledger, "cut")
+    assert "That is inside version 2." in builder.rebind().describe()
+    move = builder.rewind(to_version=2, sink="keep")
     assert "That is inside" not in move.describe()
     perform(session.connected.ledger, move, Actor(deployment="test", user="me", host="here"))
     fence = bench.session("run-2", stream=bench.stream(**LIMITS))

@@ -13,9 +13,9 @@ from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.ledger.owner import Actor
 from airflow_provider_fds.ledger.values import Removal
 from airflow_provider_fds.sinks import DeltaMergeSink, DeltaTableSink
+from airflow_provider_fds.stream.action_builder import ActionBuilder
 from airflow_provider_fds.stream.connect import readable
-from airflow_provider_fds.stream.move import perform
-from airflow_provider_fds.stream.moving import Mover
+from airflow_provider_fds.stream.prepared_action import perform
 
 if TYPE_CHECKING:
     from tests.unit.stream.conftest import Bench
@@ -41,22 +41,22 @@ def load(bench: Bench, sink: DeltaTableSink, run: str) -> Any:
     return work
 
 
-def mover(bench: Bench, *, log: bool = True, **kw: Any) -> Mover:
+def builder(bench: Bench, *, log: bool = True, **kw: Any) -> ActionBuilder:
     ledger = Ledger(open_storage(str(bench.staging)), "orders")
     ledger.find()
     kw.setdefault("owner_is_running", lambda owner: owner.run_id in bench.running)
-    return Mover(ledger, "a test", log=DeltaLog(open_storage(str(bench.table))) if log else None, **kw)
+    return ActionBuilder(ledger, "a test", log=DeltaLog(open_storage(str(bench.table))) if log else None, **kw)
 
 
 def test_the_status_shows_a_request_that_waits_for_its_run(loaded):
-    asked = mover(loaded)
+    asked = builder(loaded)
     perform(asked.ledger, asked.rewind(to_version=2), PERSON)
     status = loaded.session("looker").status()
     assert (status.phase, status.extra["requested"]) == ("requested", "rewind: a test")
 
 
 def test_a_rewind_shows_the_position_and_the_rows_that_would_be_in_the_sink_twice(loaded, sink):
-    said = mover(loaded).rewind(to_version=2).describe()
+    said = builder(loaded).rewind(to_version=2).describe()
 
     assert "before: epoch 1, the beginning of version 4" in said
     assert "after:  epoch 2, reads from version 2 on" in said
@@ -70,7 +70,7 @@ def test_a_rewind_of_a_stream_that_merges_says_that_rows_are_merged_again(bench,
     log_builder.create()
     log_builder.append(1)
     load(bench, DeltaMergeSink(str(tmp_path / "sink"), keys=["id"]), "run-1")
-    said = mover(bench).rewind(to_version=1, sink="keep").describe()
+    said = builder(bench).rewind(to_version=1, sink="keep").describe()
 
     assert "merged again by their keys" in said
     assert "a row whose key the source no longer has stays" in said
@@ -78,11 +78,11 @@ def test_a_rewind_of_a_stream_that_merges_says_that_rows_are_merged_again(bench,
 
 
 def test_a_rewind_to_the_current_position_reads_nothing_again(loaded):
-    assert mover(loaded).rewind(to_version=4).notes == ("No committed batch is read again.",)
+    assert builder(loaded).rewind(to_version=4).notes == ("No committed batch is read again.",)
 
 
 def test_a_reset_reads_everything_again(loaded):
-    said = mover(loaded).reset().describe()
+    said = builder(loaded).reset().describe()
 
     assert "3 committed batches (60 rows) are read again" in said
     assert "begins at its start options" in said
@@ -91,8 +91,8 @@ def test_a_reset_reads_everything_again(loaded):
 def test_a_rewind_by_time_names_the_version_where_the_table_can_be_read(loaded, log_builder):
     time = "2024-01-01T00:02:00Z"
 
-    assert "version " in mover(loaded).rewind(to_timestamp=time).after
-    assert f"the first commit at or after {time}" in mover(loaded, log=False).rewind(to_timestamp=time).after
+    assert "version " in builder(loaded).rewind(to_timestamp=time).after
+    assert f"the first commit at or after {time}" in builder(loaded, log=False).rewind(to_timestamp=time).after
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_a_rewind_by_time_names_the_version_where_the_table_can_be_read(loaded, 
     ],
 )
 def test_a_target_that_cannot_be_is_refused_before_anything_is_written(loaded, target, says):
-    asked = mover(loaded)
+    asked = builder(loaded)
     with pytest.raises(ConfigurationError, match=says):
         asked.rewind(**target)
     assert asked.ledger.state.epoch == 1
@@ -118,7 +118,7 @@ def test_a_rewind_after_the_oldest_commit_left_is_refused(loaded, log_builder):
     log_builder.clean_up_before(2)
 
     with pytest.raises(ConfigurationError, match=r"version 1 of .* was removed; the oldest commit in the log is 2"):
-        mover(loaded).rewind(to_version=1)
+        builder(loaded).rewind(to_version=1)
 
 
 def test_the_batch_of_a_user_job_that_still_runs_is_not_taken_over(bench, log_builder):
@@ -127,7 +127,7 @@ def test_the_batch_of_a_user_job_that_still_runs_is_not_taken_over(bench, log_bu
 
     for name in ("replan", "rebind", "reset"):
         with pytest.raises(ConfigurationError, match="which appears to be running"):
-            getattr(mover(bench), name)()
+            getattr(builder(bench), name)()
 
 
 @pytest.mark.parametrize("move", ["replan", "rebind"])
@@ -135,9 +135,9 @@ def test_the_batch_of_a_user_job_that_still_runs_is_not_taken_over(bench, log_bu
 def test_a_person_says_whether_the_batch_of_a_user_job_landed(bench, log_builder, move, landed, first):
     own_job_planned(bench, log_builder)
     with pytest.raises(ConfigurationError, match=r"handed to the user job, .*--landed yes or --landed no"):
-        getattr(mover(bench), move)()
+        getattr(builder(bench), move)()
 
-    asked = mover(bench)
+    asked = builder(bench)
     perform(asked.ledger, getattr(asked, move)(landed=landed), PERSON)
 
     work = bench.session("run-2", stream=bench.stream(max_versions_per_batch=1, starting_version=1)).begin(
@@ -155,7 +155,7 @@ def own_job_planned(bench: Bench, log_builder: Any) -> None:
 
 
 def test_a_skipped_version_is_never_forgotten_before_it_is_read(loaded):
-    asked = mover(loaded)
+    asked = builder(loaded)
     perform(asked.ledger, asked.skip((10, 109)), PERSON)
     with pytest.raises(LedgerError, match="would load version 10, which is skipped, if this one were added"):
         perform(asked.ledger, asked.skip((110, 110)), PERSON)
@@ -167,7 +167,7 @@ def test_a_skipped_version_is_never_forgotten_before_it_is_read(loaded):
 def test_a_skipped_version_is_recorded_with_who_and_why(loaded, log_builder, sink):
     log_builder.append(1)
     log_builder.append(1)
-    asked = mover(loaded)
+    asked = builder(loaded)
     perform(asked.ledger, asked.skip((4, 4)), PERSON)
 
     session = loaded.session("run-2", stream=loaded.stream(max_versions_per_batch=1))
@@ -181,7 +181,7 @@ def test_a_skipped_version_is_recorded_with_who_and_why(loaded, log_builder, sin
 
 @pytest.mark.parametrize("version", [0, 3])
 def test_a_version_that_was_read_cannot_be_skipped(loaded, version):
-    asked = mover(loaded)
+    asked = builder(loaded)
     with pytest.raises(LedgerError, match=f"has already read version {version}, or a part of it"):
         perform(asked.ledger, asked.skip((version, version)), PERSON)
 
@@ -189,14 +189,14 @@ def test_a_version_that_was_read_cannot_be_skipped(loaded, version):
 def test_a_version_in_a_planned_batch_is_skipped_after_a_replan_only(loaded, log_builder, sink):
     log_builder.append(1)
     loaded.session("run-2").begin(sink)
-    asked = mover(loaded)
+    asked = builder(loaded)
 
     with pytest.raises(LedgerError, match="`fds replan orders --why …`, then skip"):
         perform(asked.ledger, asked.skip((4, 4)), PERSON)
 
 
 def test_a_retired_stream_does_nothing(loaded, sink):
-    asked = mover(loaded)
+    asked = builder(loaded)
     perform(asked.ledger, asked.retire(), PERSON)
 
     with pytest.raises(LedgerError, match="the stream was retired for good"):
@@ -223,9 +223,9 @@ def test_a_sink_that_merges_requires_a_choice_of_empty_or_keep(bench, log_builde
     target = {"to_version": 0} if name == "rewind" else {}
 
     with pytest.raises(ConfigurationError, match=rf"a {name}: its delete is not read.*--sink empty.*or --sink keep"):
-        getattr(mover(bench), name)(**target)
-    kept = getattr(mover(bench), name)(**target, sink="keep")
-    emptied = getattr(mover(bench), name)(**target, sink="empty", force_sink=True)
+        getattr(builder(bench), name)(**target)
+    kept = getattr(builder(bench), name)(**target, sink="keep")
+    emptied = getattr(builder(bench), name)(**target, sink="empty", force_sink=True)
 
     assert kept.commands[0].removal is None
     assert emptied.commands[0].removal == Removal(what="all", is_forced=True)
@@ -235,8 +235,8 @@ def test_a_sink_that_merges_requires_a_choice_of_empty_or_keep(bench, log_builde
 
 def test_a_rewind_empties_only_a_sink_that_it_fills_again_as_a_whole(loaded):
     with pytest.raises(ConfigurationError, match=r"--sink empty is not available: the sink has rows that are not read"):
-        mover(loaded).rewind(to_version=2, sink="empty")
-    said = mover(loaded).rewind(to_version=0, sink="empty")
+        builder(loaded).rewind(to_version=2, sink="empty")
+    said = builder(loaded).rewind(to_version=0, sink="empty")
 
     assert said.commands[0].removal == Removal(what="all")
     assert "The next run empties the sink" in said.describe()
@@ -244,11 +244,11 @@ def test_a_rewind_empties_only_a_sink_that_it_fills_again_as_a_whole(loaded):
 
 
 def test_a_rewind_with_delete_names_the_version_that_a_time_means(loaded, log_builder):
-    asked = mover(loaded).rewind(to_timestamp="2024-01-01T00:02:00Z", delete=True).commands[0]
+    asked = builder(loaded).rewind(to_timestamp="2024-01-01T00:02:00Z", delete=True).commands[0]
 
     assert asked.to == {"starting_version": asked.removal.from_version}
     with pytest.raises(ConfigurationError, match="the version at that time is unknown"):
-        mover(loaded, log=False).rewind(to_timestamp="2024-01-01T00:02:00Z", delete=True)
+        builder(loaded, log=False).rewind(to_timestamp="2024-01-01T00:02:00Z", delete=True)
 
 
 @pytest.mark.parametrize(
@@ -262,7 +262,7 @@ def test_a_rewind_with_delete_names_the_version_that_a_time_means(loaded, log_bu
 )
 def test_contradictory_options_for_the_sink_are_refused(loaded, asked, says):
     with pytest.raises(ConfigurationError, match=says):
-        mover(loaded).rewind(to_version=2, **asked)
+        builder(loaded).rewind(to_version=2, **asked)
 
 
 def test_rows_that_came_with_a_snapshot_are_not_deleted_by_their_version(bench, log_builder, sink):
@@ -274,30 +274,30 @@ def test_rows_that_came_with_a_snapshot_are_not_deleted_by_their_version(bench, 
     session.collect(work)
 
     with pytest.raises(ConfigurationError, match=r"--delete is not available: .* were loaded with an initial"):
-        mover(bench).rewind(to_version=1, delete=True)
+        builder(bench).rewind(to_version=1, delete=True)
 
 
 def test_a_merge_cannot_show_the_rows_that_it_replaced(bench, log_builder, tmp_path):
     committed(bench, log_builder, DeltaMergeSink(str(tmp_path / "sink"), keys=["id"]))
 
     with pytest.raises(ConfigurationError, match="A merge does not keep the rows that it replaced"):
-        mover(bench).rewind(to_version=1, delete=True)
+        builder(bench).rewind(to_version=1, delete=True)
 
 
 def test_nothing_is_removed_where_fds_does_not_know_the_table(bench, log_builder):
     own_job_planned(bench, log_builder)
 
     with pytest.raises(ConfigurationError, match="whose tables FDS does not know, so --sink empty is not available"):
-        mover(bench).reset(sink="empty")
+        builder(bench).reset(sink="empty")
 
 
 def test_a_rebind_announces_its_empty_commits(loaded):
-    assert "writes an empty commit into each of the two tables" in mover(loaded).rebind().describe()
+    assert "writes an empty commit into each of the two tables" in builder(loaded).rebind().describe()
 
 
 def test_rows_are_not_removed_while_a_rebind_waits(loaded):
-    asked = mover(loaded)
+    asked = builder(loaded)
     perform(asked.ledger, asked.rebind(), PERSON)
 
     with pytest.raises(ConfigurationError, match="is not bound to a sink, so --delete is not available"):
-        mover(loaded, replaces=True).rewind(to_version=2, delete=True)
+        builder(loaded, replaces=True).rewind(to_version=2, delete=True)

@@ -1,4 +1,4 @@
-"""A change of a stream that a person requested: first described, then written to the ledger."""
+"""An operator action, prepared: first described to a person, then written to the ledger."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class PreparedAction:
     """A requested change of a stream's position, not yet made.
 
     Attributes:
@@ -37,31 +37,31 @@ class Move:
     unchanged: str = "is unchanged; there is nothing to do"
 
     def describe(self) -> str:
-        """Return the move as shown to people before they confirm it."""
+        """Return the action as shown to people before they confirm it."""
         lines = [f"stream {self.stream}", f"  before: {self.before}", f"  after:  {self.after}"]
         return "\n".join([*lines, *(f"  {note}" for note in self.notes)])
 
 
-def perform(ledger: Ledger, move: Move, actor: Actor, request_id: str | None = None) -> str:
-    """Write a move to the ledger and return the outcome in one sentence.
+def perform(ledger: Ledger, action: PreparedAction, actor: Actor, request_id: str | None = None) -> str:
+    """Write an action to the ledger and return the outcome in one sentence.
 
     Args:
         ledger: The stream's ledger.
-        move: The move that was confirmed.
+        action: The action that was confirmed.
         actor: Who asks.
         request_id: Name of the request; a request that was answered before is not repeated.
 
     Raises:
-        LedgerError: The stream has moved on since the move was worked out, or does not allow it.
+        LedgerError: The stream has moved on since the action was prepared, or does not allow it.
     """
     entry = None
-    for number, command in enumerate(move.commands):
+    for number, command in enumerate(action.commands):
         name = request_id if request_id is None or number == 0 else f"{request_id} ({number + 1})"
         entry = ledger.execute(command, actor, name) or entry
     if entry is None:
-        return f"stream {move.stream!r} {move.unchanged}"
-    done = f"stream {move.stream}: {move.after} (ledger entry {entry.n})"
-    return f"{done}. The next run begins the epoch" if isinstance(move.commands[-1], Requested) else done
+        return f"stream {action.stream!r} {action.unchanged}"
+    done = f"stream {action.stream}: {action.after} (ledger entry {entry.n})"
+    return f"{done}. The next run begins the epoch" if isinstance(action.commands[-1], Requested) else done
 
 
 def is_answered(ledger: Ledger, request_id: str) -> bool:
@@ -146,8 +146,8 @@ def describe_batches(number: int, kind: str = "planned") -> str:
 
 
 __all__ = [
-    "Move",
     "OwnedPlan",
+    "PreparedAction",
     "describe_batches",
     "describe_position",
     "describe_skip",

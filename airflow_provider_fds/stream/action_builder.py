@@ -1,8 +1,8 @@
 """The manual changes to a stream: rewind, reset, replan, rebind, skip and so on; each is described before it is made.
 
-A :class:`Move` is derived from the ledger alone, so it can be made wherever staging can be reached. It takes effect
-with one ledger entry. If that entry requests a new epoch, the next run of the stream first closes the old one in the
-sink.
+A :class:`PreparedAction` is derived from the ledger alone, so it can be made wherever staging can be reached. It takes
+effect with one ledger entry. If that entry requests a new epoch, the next run of the stream first closes the old one in
+the sink.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from airflow_provider_fds.ledger.state import KEPT_ACKNOWLEDGEMENTS
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.handed_out import HandedOut
-from airflow_provider_fds.stream.move import (
-    Move,
+from airflow_provider_fds.stream.prepared_action import (
+    PreparedAction,
     describe_batches,
     describe_position,
     describe_skip,
@@ -51,8 +51,8 @@ _READ_AGAIN: Final = "Their rows are read again; remove them, or they are there 
 
 
 @dataclass(frozen=True)
-class Mover:
-    """Derives the moves of one stream.
+class ActionBuilder:
+    """Prepares the operator actions of one stream.
 
     Args:
         ledger: The stream's ledger, read to its head, with at least one entry.
@@ -84,7 +84,7 @@ class Mover:
         delete: bool = False,
         sink: str | None = None,
         force_sink: bool = False,
-    ) -> Move:
+    ) -> PreparedAction:
         """Read again from an earlier position.
 
         Args:
@@ -124,7 +124,7 @@ class Mover:
         )
         return self._request("rewind", to, f"reads from {words} on", self._repeated(version, removal), removal)
 
-    def reset(self, *, sink: str | None = None, force_sink: bool = False) -> Move:
+    def reset(self, *, sink: str | None = None, force_sink: bool = False) -> PreparedAction:
         """Start over from the stream's start options.
 
         Args:
@@ -144,7 +144,7 @@ class Mover:
             removal,
         )
 
-    def replan(self, *, landed: bool | Mapping[str, bool] | None = None) -> Move:
+    def replan(self, *, landed: bool | Mapping[str, bool] | None = None) -> PreparedAction:
         """Give up planned batches and plan again from the committed position, with the options of that run.
 
         Args:
@@ -162,7 +162,7 @@ class Mover:
             note = f"Discards {describe_batches(batches)}."
         return self._request("replan", to, "stays there and plans again", (note,))
 
-    def rebind(self, *, landed: bool | Mapping[str, bool] | None = None) -> Move:
+    def rebind(self, *, landed: bool | Mapping[str, bool] | None = None) -> PreparedAction:
         """Let the next run bind the stream to the sink that it names.
 
         Args:
@@ -182,7 +182,7 @@ class Mover:
             ),
         )
 
-    def skip(self, version: tuple[int, int]) -> Move:
+    def skip(self, version: tuple[int, int]) -> PreparedAction:
         """Leave out everything in some versions.
 
         Args:
@@ -200,9 +200,9 @@ class Mover:
             )
         after, note = describe_skip(self._state, first, last)
         commands = tuple(Acknowledged(version=version, why=self.why, skip=True) for version in range(first, last + 1))
-        return Move(self._name, commands, describe_standing(self._state), after, (note,))
+        return PreparedAction(self._name, commands, describe_standing(self._state), after, (note,))
 
-    def acknowledge(self, version: int) -> Move:
+    def acknowledge(self, version: int) -> PreparedAction:
         """Let the stream pass a version at which it stops.
 
         Raises:
@@ -217,7 +217,7 @@ class Mover:
             )
         return self._word(Acknowledged(version=version, why=self.why), f"may pass version {version}")
 
-    def accept(self, batch: int | None = None, interval: str | None = None) -> Move:
+    def accept(self, batch: int | None = None, interval: str | None = None) -> PreparedAction:
         """Accept a blocked batch, or a blocked data interval, as it is in the sink.
 
         Raises:
@@ -232,16 +232,16 @@ class Mover:
         taken = Accepted(epoch=self._state.epoch, batch_id=batch, why=self.why)
         return self._word(taken, f"accepts batch {batch} as it is in the sink")
 
-    def hold(self) -> Move:
+    def hold(self) -> PreparedAction:
         """Plan nothing new until the stream is resumed."""
         return self._word(Held(why=self.why), "is held until `fds resume`", unchanged="was held already")
 
-    def resume(self) -> Move:
+    def resume(self) -> PreparedAction:
         """Let the stream continue after a hold or a quarantine."""
         unchanged = "was neither held nor in quarantine"
         return self._word(Resumed(why=self.why), "continues with its next run", unchanged=unchanged)
 
-    def adopt(self) -> Move:
+    def adopt(self) -> PreparedAction:
         """Let the next run take over planned batches whose owner is gone.
 
         Raises:
@@ -250,7 +250,7 @@ class Mover:
         state = self._state
         owned = plans_with_owner(state)
         if not owned:
-            return Move(
+            return PreparedAction(
                 self._name, (), describe_standing(self._state), "stays as it is", unchanged="has no planned batches"
             )
         for plan in owned:
@@ -266,17 +266,19 @@ class Mover:
             for plan in owned
         )
         batches = describe_batches(sum(plan.batches for plan in owned))
-        return Move(self._name, claims, describe_standing(self._state), f"lets its next run take over {batches}")
+        return PreparedAction(
+            self._name, claims, describe_standing(self._state), f"lets its next run take over {batches}"
+        )
 
-    def transfer(self) -> Move:
+    def transfer(self) -> PreparedAction:
         """Give the stream to the Airflow installation that ``deployment`` names."""
         before = self._state.deployment
         after = f"belonged to deployment {before!r} and now belongs to {self.deployment!r}"
         return self._word(Transferred(deployment=self.deployment, why=self.why), after)
 
-    def retire(self) -> Move:
+    def retire(self) -> PreparedAction:
         """End the stream for good."""
-        return Move(
+        return PreparedAction(
             self._name,
             (Retired(why=self.why),),
             describe_standing(self._state),
@@ -286,8 +288,8 @@ class Mover:
 
     def _word(
         self, command: BaseAction, after: str, *, unchanged: str = "is unchanged; there is nothing to do"
-    ) -> Move:
-        return Move(self._name, (command,), describe_standing(self._state), after, unchanged=unchanged)
+    ) -> PreparedAction:
+        return PreparedAction(self._name, (command,), describe_standing(self._state), after, unchanged=unchanged)
 
     @property
     def _state(self) -> StreamState:
@@ -304,7 +306,7 @@ class Mover:
         after: str,
         notes: tuple[str, ...],
         removal: Removal | None = None,
-    ) -> Move:
+    ) -> PreparedAction:
         on_their_way = len(self._state.planned if self._state.closed is None else self._state.closed.planned)
         versions: dict[str, int] = {}
         after_epoch = 0
@@ -335,7 +337,7 @@ class Mover:
             seen=seen,
             removal=removal,
         )
-        return Move(self._name, (command,), describe_standing(self._state), f"epoch {epoch}, {after}", notes)
+        return PreparedAction(self._name, (command,), describe_standing(self._state), f"epoch {epoch}, {after}", notes)
 
     @cached_property
     def _handed_out(self) -> HandedOut:
@@ -359,7 +361,7 @@ class Mover:
     def _start_at(self, version: int | None) -> Offset | None:
         return None if version is None else Offset(self._state.table_id or "", version)
 
-    def _to_batch(self, batch_id: int, asked: Asked) -> Move:
+    def _to_batch(self, batch_id: int, asked: Asked) -> PreparedAction:
         planned, batch = planned_batch(self.ledger, batch_id)
         start = Offset.from_json(batch.start)
         position = self._position()
@@ -393,4 +395,4 @@ class Mover:
         return repeated_notes(self.ledger, self._start_at(version), removal=removal)
 
 
-__all__ = ["Mover"]
+__all__ = ["ActionBuilder"]

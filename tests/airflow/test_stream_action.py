@@ -1,4 +1,4 @@
-"""``DeltaStreamMoveOperator`` and the DAG that ships with it, in a real Airflow."""
+"""``DeltaStreamActionOperator`` and the DAG that ships with it, in a real Airflow."""
 
 from __future__ import annotations
 
@@ -36,22 +36,22 @@ def ledger(tmp_path):
 
 
 @pytest.fixture
-def moved(installation):
+def acted(installation):
     """Runs the shipped DAG."""
     dag = installation.add_example("fds_ops")
     return lambda **conf: installation.run(dag, run_conf={"stream": "orders", "why": "wrong rows", **conf})
 
 
-def test_a_stream_is_rewound_from_the_ui_and_every_row_is_there_once(installation, lake, moved, ledger):
+def test_a_stream_is_rewound_from_the_ui_and_every_row_is_there_once(installation, lake, acted, ledger):
     lake.append("orders", 1)
     lake.append("orders", 2)
     loads = installation.add(INGEST.format(lake=lake.uri))
     assert installation.run(loads).state("ingest") == "success"
 
-    run = moved(move="rewind", to_version=1)
+    run = acted(action="rewind", to_version=1)
 
-    assert run.state("move") == "success"
-    said = run.xcom("move")
+    assert run.state("act") == "success"
+    said = run.xcom("act")
     assert (said["before"], said["after"]) == (
         "epoch 1, the beginning of version 2",
         "epoch 2, reads from version 1 on",
@@ -61,7 +61,7 @@ def test_a_stream_is_rewound_from_the_ui_and_every_row_is_there_once(installatio
     assert (entry.action.kind, entry.actor.dag_id, entry.request_id) == (
         "requested",
         "fds_ops",
-        f"fds_ops/{run.run_id}/move[-1]",
+        f"fds_ops/{run.run_id}/act[-1]",
     )
     lake.restore("bronze/orders", 0)
     lake.append("orders", 3)
@@ -71,42 +71,42 @@ def test_a_stream_is_rewound_from_the_ui_and_every_row_is_there_once(installatio
     assert (again.xcom("ingest")["epoch"], again.xcom("ingest")["rows"]) == (2, 2)
 
 
-def test_a_stream_is_rewound_from_the_ui_and_its_next_run_removes_the_rows(installation, lake, moved, ledger):
+def test_a_stream_is_rewound_from_the_ui_and_its_next_run_removes_the_rows(installation, lake, acted, ledger):
     lake.append("orders", 1)
     lake.append("orders", 2)
     ingest = INGEST.replace('bronze/orders")', 'bronze/orders", provenance=True)')
     loads = installation.add(ingest.format(lake=lake.uri))
     assert installation.run(loads).state("ingest") == "success"
-    assert moved(move="reset", delete=True).state("move") == "failed"
+    assert acted(action="reset", delete=True).state("act") == "failed"
 
-    run = moved(move="rewind", to_version=1, delete=True)
+    run = acted(action="rewind", to_version=1, delete=True)
     lake.append("orders", 3)
     assert installation.run(loads).state("ingest") == "success"
 
-    assert any("deletes the rows with _source_version >= 1" in note for note in run.xcom("move")["notes"])
+    assert any("deletes the rows with _source_version >= 1" in note for note in run.xcom("act")["notes"])
     assert lake.ids("bronze/orders") == [1, 2, 3]
     # runs of one DAG object in one process keep the values of the runs before
-    emptied = moved(move="reset", sink="empty", delete=False, to_version=None)
-    assert emptied.state("move") == "success"
+    emptied = acted(action="reset", sink="empty", delete=False, to_version=None)
+    assert emptied.state("act") == "success"
     assert installation.run(loads).state("ingest") == "success"
     assert lake.ids("bronze/orders") == [1, 2, 3]
 
 
-def test_a_stream_is_held_and_resumed(installation, lake, moved, ledger):
+def test_a_stream_is_held_and_resumed(installation, lake, acted, ledger):
     lake.append("orders", 1)
     loads = installation.add(INGEST.format(lake=lake.uri))
     installation.run(loads)
     lake.append("orders", 2)
-    moved(move="hold")
+    acted(action="hold")
     assert ledger().state.held.why == "wrong rows"
     assert installation.run(loads).state("ingest") == "skipped"
-    moved(move="resume")
+    acted(action="resume")
     assert installation.run(loads).state("ingest") == "success"
     assert lake.ids("bronze/orders") == [1, 2]
 
 
 def test_batches_that_a_person_plans_or_frees_are_loaded_by_the_next_run(
-    installation, lake, moved, ledger, tmp_path, capsys
+    installation, lake, acted, ledger, tmp_path, capsys
 ):
     lake.append("orders", 1)
     loads = installation.add(INGEST.format(lake=lake.uri))
@@ -125,7 +125,7 @@ def test_batches_that_a_person_plans_or_frees_are_loaded_by_the_next_run(
     claim = Claimed(epoch=1, owner=gone, previous=found.state.owner, why="test")
     found.execute(claim, Actor(deployment=deployment))
     assert installation.run(loads).state("ingest") == "skipped"
-    assert moved(move="adopt").state("move") == "failed"
+    assert acted(action="adopt").state("act") == "failed"
     adopt = ["adopt", "orders", *where[2:4], "--deployment", deployment, "--why", "that machine is gone", "--force"]
     assert main(adopt) == 0, capsys.readouterr()
     assert installation.run(loads).state("ingest") == "success"
@@ -133,43 +133,43 @@ def test_batches_that_a_person_plans_or_frees_are_loaded_by_the_next_run(
     assert lake.ids("bronze/orders") == [1, 2, 3]
 
 
-def test_a_repeated_task_moves_once(installation, lake, ledger, monkeypatch):
+def test_a_repeated_task_acts_once(installation, lake, ledger, monkeypatch):
     lake.append("orders", 1)
     installation.run(installation.add(INGEST.format(lake=lake.uri)))
     dag = installation.add(
         """
         from airflow.sdk import DAG
-        from airflow_provider_fds import DeltaStreamMoveOperator
+        from airflow_provider_fds import DeltaStreamActionOperator
 
-        class DiesOnce(DeltaStreamMoveOperator):
+        class DiesOnce(DeltaStreamActionOperator):
             def execute(self, context):
-                moved = super().execute(context)
+                done = super().execute(context)
                 if context["ti"].try_number == 1:
                     raise RuntimeError("the worker dies after it has written")
-                return moved
+                return done
 
         with DAG("resets", schedule=None):
-            DiesOnce(task_id="move", stream="orders", move="reset", why="wrong rows", retries=1, retry_delay=0)
+            DiesOnce(task_id="act", stream="orders", action="reset", why="wrong rows", retries=1, retry_delay=0)
         """
     )
-    assert installation.run(dag).state("move") == "success"
+    assert installation.run(dag).state("act") == "success"
     assert ledger().state.epoch == 2
 
 
-def test_an_impossible_move_fails_without_a_retry_and_writes_nothing(installation, lake, moved, ledger):
+def test_an_impossible_action_fails_without_a_retry_and_writes_nothing(installation, lake, acted, ledger):
     lake.append("orders", 1)
     installation.run(installation.add(INGEST.format(lake=lake.uri)))
     before = ledger().n
     for conf in (
-        {"move": "reset", "stream": "nothing"},
-        {"move": "skip"},
-        {"move": "hold", "version": 3},
-        {"move": "rewind", "to_version": 1, "to_batch": 1},
-        {"move": "replan", "landed": "perhaps"},
+        {"action": "reset", "stream": "nothing"},
+        {"action": "skip"},
+        {"action": "hold", "version": 3},
+        {"action": "rewind", "to_version": 1, "to_batch": 1},
+        {"action": "replan", "landed": "perhaps"},
         # the stream has passed the version
-        {"move": "acknowledge", "version": 0},
+        {"action": "acknowledge", "version": 0},
     ):
-        assert moved(**conf).state("move") == "failed", conf
+        assert acted(**conf).state("act") == "failed", conf
         assert ledger().n == before
 
 
@@ -198,22 +198,22 @@ def test_recover_shows_what_airflow_has_and_removes_a_variable_that_contradicts_
     assert Variable.get("fds.orders")
 
 
-def test_a_lost_ledger_is_recovered_from_the_ui_and_no_row_is_loaded_again(installation, lake, moved, ledger, tmp_path):
+def test_a_lost_ledger_is_recovered_from_the_ui_and_no_row_is_loaded_again(installation, lake, acted, ledger, tmp_path):
     from airflow.models.variable import Variable
 
     lake.append("orders", 1)
     loads = installation.add(INGEST.format(lake=lake.uri))
     assert installation.run(loads).state("ingest") == "success"
     shutil.rmtree(tmp_path / "staging" / "orders")
-    assert moved(move="recover").state("move") == "failed"
+    assert acted(action="recover").state("act") == "failed"
 
-    run = moved(move="recover", sink_uri=f"{lake.uri}/bronze/orders", table=f"{lake.uri}/orders")
+    run = acted(action="recover", sink_uri=f"{lake.uri}/bronze/orders", table=f"{lake.uri}/orders")
 
-    assert run.state("move") == "success"
-    assert "epoch 2, continues at the beginning of version 1" in run.xcom("move")["after"]
+    assert run.state("act") == "success"
+    assert "epoch 2, continues at the beginning of version 1" in run.xcom("act")["after"]
     assert ledger().state.epoch == 2
     assert '"epoch":1' not in Variable.get("fds.orders")
-    assert moved(move="recover").xcom("move")["after"] == "the ledger matches the sink; there is nothing to do"
+    assert acted(action="recover").xcom("act")["after"] == "the ledger matches the sink; there is nothing to do"
     lake.append("orders", 2)
     assert installation.run(loads).state("ingest") == "success"
     assert lake.ids("bronze/orders") == [1, 2]

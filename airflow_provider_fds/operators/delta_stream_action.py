@@ -1,4 +1,4 @@
-"""``DeltaStreamMoveOperator``: move a stream from the UI, with Airflow's own permissions."""
+"""``DeltaStreamActionOperator``: rewind, hold or repair a stream from the UI, with Airflow's own permissions."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from airflow_provider_fds.hooks.storage import storage_options
 from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.operators.owner import owner_is_running, task_actor
 from airflow_provider_fds.reasons import Reason
+from airflow_provider_fds.stream.action_builder import ActionBuilder
 from airflow_provider_fds.stream.connect import readable, readable_sink
-from airflow_provider_fds.stream.move import is_answered, perform
-from airflow_provider_fds.stream.moving import Mover
 from airflow_provider_fds.stream.operator_actions import ACTIONS, ARGUMENTS
+from airflow_provider_fds.stream.prepared_action import is_answered, perform
 from airflow_provider_fds.stream.recovery_survey import fits, survey
 
 if TYPE_CHECKING:
@@ -35,28 +35,28 @@ _ARGUMENTS: Final = tuple(
 )
 
 
-class DeltaStreamMoveOperator(BaseOperator):
+class DeltaStreamActionOperator(BaseOperator):
     """Runs the ``fds`` commands that change a stream, such as rewind, reset or replan, as a task.
 
-    The task's log shows the stream's position before and after the move, and what the move means for the rows in the
-    sink.
+    The task's log shows the stream's position before and after the action, and what the action means for the rows
+    in the sink.
 
     Contract:
-        - The move is one ledger entry, with this task as the actor and ``why`` as the reason. A retry or a clear of the
-          task does not repeat it.
-        - If the move begins a new epoch, the stream's next run first closes the old one in the sink.
+        - The action is one ledger entry, with this task as the actor and ``why`` as the reason. A retry or a clear of
+          the task does not repeat it.
+        - If the action begins a new epoch, the stream's next run first closes the old one in the sink.
         - The XCom is ``{"stream", "before", "after", "notes"}``.
 
     Misuse:
-        - While an earlier request is still pending, a move without ``replace`` is refused, and the error shows that
+        - While an earlier request is still pending, an action without ``replace`` is refused, and the error shows that
           request.
-        - Anyone who may trigger the DAG may move the stream: restrict the DAG with Airflow's permissions.
+        - Anyone who may trigger the DAG may act on the stream: restrict the DAG with Airflow's permissions.
 
     All arguments may be templates. Empty strings and ``None`` count as not given.
 
     Args:
         stream: Name of the stream.
-        move: ``rewind``, ``reset``, ``replan``, ``rebind``, ``skip``, ``acknowledge``, ``accept``, ``hold``,
+        action: ``rewind``, ``reset``, ``replan``, ``rebind``, ``skip``, ``acknowledge``, ``accept``, ``hold``,
             ``resume``, ``adopt``, ``retire`` or ``recover``, as the commands of ``fds``.
         why: The reason; it stays in the history.
         to_version: For ``rewind``: first version to read (inclusive).
@@ -82,14 +82,14 @@ class DeltaStreamMoveOperator(BaseOperator):
         storage_conn_id: Airflow connection for staging and table.
     """
 
-    template_fields: Sequence[str] = (*("stream", "move", "why", *_ARGUMENTS, "staging", "storage_conn_id"),)
+    template_fields: Sequence[str] = (*("stream", "action", "why", *_ARGUMENTS, "staging", "storage_conn_id"),)
     ui_color = "#f9e4c8"
 
     def __init__(
         self,
         *,
         stream: str,
-        move: str,
+        action: str,
         why: str,
         to_version: int | str | None = None,
         to_timestamp: str | None = None,
@@ -111,7 +111,7 @@ class DeltaStreamMoveOperator(BaseOperator):
     ) -> None:
         super().__init__(**kwargs)
         self.stream = stream
-        self.move = move
+        self.action = action
         self.why = why
         self.to_version = to_version
         self.to_timestamp = to_timestamp
@@ -131,7 +131,7 @@ class DeltaStreamMoveOperator(BaseOperator):
         self.storage_conn_id = storage_conn_id
 
     def execute(self, context: Any) -> dict[str, Any]:
-        """Make the move. Returns a description of it."""
+        """Perform the action. Returns a description of it."""
         with task_failures(context):
             action, given = self._asked()
             ti, name = context["ti"], deployment()
@@ -140,10 +140,10 @@ class DeltaStreamMoveOperator(BaseOperator):
             ledger = self._ledger()
             request_id = f"{ti.dag_id}/{ti.run_id}/{ti.task_id}[{ti.map_index}]"
             if is_answered(ledger, request_id):
-                self.log.info("This run has already moved stream %s; nothing is done again.", self.stream)
+                self.log.info("This run has already done this with stream %s; nothing is done again.", self.stream)
                 return {"stream": self.stream, "before": None, "after": None, "notes": []}
             table = open_storage(ledger.state.table, storage_options(self.storage_conn_id or None, ledger.state.table))
-            mover = Mover(
+            builder = ActionBuilder(
                 ledger,
                 self.why,
                 log=readable(DeltaLog(table)),
@@ -153,7 +153,7 @@ class DeltaStreamMoveOperator(BaseOperator):
                 owner_is_running=owner_is_running(ti, name),
                 open_table=lambda uri: open_storage(uri, storage_options(self.storage_conn_id or None, uri)),
             )
-            asked = action.work_out(mover, given)
+            asked = action.prepare(builder, given)
             self.log.info("%s", asked.describe())
             self.log.info("%s", perform(ledger, asked, task_actor(ti, name), request_id))
         return {"stream": self.stream, "before": asked.before, "after": asked.after, "notes": list(asked.notes)}
@@ -170,7 +170,7 @@ class DeltaStreamMoveOperator(BaseOperator):
             **given,
         )
         self.log.info("%s", "\n".join(found.lines))
-        change = found.work_out()
+        change = found.prepare()
         done = "the ledger matches the sink; there is nothing to do"
         if change is not None:
             self.log.info("%s", change.describe())
@@ -187,7 +187,7 @@ class DeltaStreamMoveOperator(BaseOperator):
         """Return the ``params`` of a DAG whose form asks for a stream, an action and its arguments."""
         fields = {
             "stream": Param("", type="string", description="Name of the stream", minLength=1),
-            "move": Param("hold", type="string", enum=list(_ACTIONS)),
+            "action": Param("hold", type="string", enum=list(_ACTIONS)),
             "why": Param("", type="string", description="The reason; recorded in the stream's history", minLength=1),
         }
         fields |= {name: _field(name) for name in _ARGUMENTS}
@@ -195,18 +195,18 @@ class DeltaStreamMoveOperator(BaseOperator):
         return {**fields, "storage_conn_id": connection}
 
     @classmethod
-    def from_form(cls, **kwargs: Any) -> DeltaStreamMoveOperator:
+    def from_form(cls, **kwargs: Any) -> DeltaStreamActionOperator:
         """Return the task that performs what its DAG's form asks for; ``kwargs`` are those of any operator."""
         return cls(**{name: f"{{{{ params.{name} }}}}" for name in cls.form()}, **kwargs)
 
     def _asked(self) -> tuple[OperatorAction, dict[str, Any]]:
         """Return the action and its arguments; reports all problems in one error."""
         problems = [f"{name} must not be empty." for name in ("stream", "why") if not str(getattr(self, name)).strip()]
-        action = _ACTIONS.get(self.move)
+        action = _ACTIONS.get(self.action)
         if action is None:
-            problems.insert(0, f"move must be one of {', '.join(_ACTIONS)}, got {self.move!r}.")
+            problems.insert(0, f"action must be one of {', '.join(_ACTIONS)}, got {self.action!r}.")
         if problems or action is None:
-            raise ConfigurationError(*problems, subject="DeltaStreamMoveOperator")
+            raise ConfigurationError(*problems, subject="DeltaStreamActionOperator")
         return action, action.parse({name: getattr(self, name) for name in _ARGUMENTS})
 
     def _staging(self) -> Storage:
