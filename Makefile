@@ -1,5 +1,5 @@
 # Every target bootstraps what it needs into .venv first; with nothing changed that takes no time.
-.PHONY: help demo demo-picture test check package docs bench bench-against fuzz fuzz-input merges models chaos adversary compat s3 requirements usual-airflow lowest matrix docker-test clean
+.PHONY: help demo demo-picture test check ui-test package docs bench bench-against fuzz fuzz-input merges models chaos adversary compat s3 requirements usual-airflow lowest matrix docker-test clean
 .DEFAULT_GOAL := help
 
 UV_COMPILE = .venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header $(if $(UPGRADE),--upgrade)
@@ -18,6 +18,10 @@ demo-picture:  ## Run the demo, and draw its output as docs/demo.svg
 test:  ## Run all tests (SUITES="unit interop" runs these)
 	@scripts/bootstrap.sh dev
 	@.venv/bin/python scripts/run_tests.py $(SUITES)
+
+ui-test:  ## Test the page "Delta streams" in a headless Chromium (PICTURES=docs/images also writes the pictures of the docs)
+	@scripts/bootstrap.sh ui
+	FDS_UI_TEST=1 FDS_UI_PICTURES=$(PICTURES) .venv/bin/python -m pytest tests/ui
 
 check:  ## Lint, formatting, types, imports between the rooms
 	@scripts/bootstrap.sh dev

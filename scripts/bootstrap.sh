@@ -3,6 +3,7 @@
 #
 #   scripts/bootstrap.sh demo    what `make demo` needs
 #   scripts/bootstrap.sh dev     what the tests, checks and benchmarks need (the demo's included)
+#   scripts/bootstrap.sh ui      dev, and a Chromium for the tests of the page
 #
 # PYTHON=<interpreter> chooses the Python; the ordinary settings of pip and uv (index, proxy, certificates) apply.
 set -euo pipefail
@@ -10,10 +11,15 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 group=${1:-}
+needs_browser=
 case $group in
     demo | dev) ;;
+    ui)
+        group=dev
+        needs_browser=yes
+        ;;
     *)
-        echo "usage: scripts/bootstrap.sh demo|dev" >&2
+        echo "usage: scripts/bootstrap.sh demo|dev|ui" >&2
         exit 2
         ;;
 esac
@@ -73,6 +79,21 @@ need_java() {
         "others: https://adoptium.net), put it on PATH or point JAVA_HOME at it, and run make again."
 }
 
+# The names that tests/ui/conftest.py looks for.
+has_chromium() {
+    local name
+    for name in ${FDS_CHROMIUM:-chromium chromium-browser google-chrome google-chrome-stable}; do
+        command -v "$name" >/dev/null && return
+    done
+    return 1
+}
+
+need_chromium() {
+    has_chromium || { [ -z "${FDS_CHROMIUM:-}" ] && can_apt && apt_install chromium && has_chromium; } ||
+        fail "A Chromium or Chrome is needed; ${FDS_CHROMIUM:-none} was not found on PATH." \
+            "Install it (Debian: apt-get install chromium), or name it: make ui-test FDS_CHROMIUM=/path/to/chrome"
+}
+
 make_venv() {
     local python=$1
     if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
@@ -96,6 +117,9 @@ inputs() {
 is_current() { [ -f ".venv/.fds-$1" ] && [ "$(inputs "$1")" = "$(cat ".venv/.fds-$1")" ]; }
 
 need_java
+if [ -n "$needs_browser" ]; then
+    need_chromium
+fi
 
 # the scripts in .venv name its absolute path: one that was moved with the folder does not work
 if [ -f .venv/.fds-home ] && [ "$(cat .venv/.fds-home)" != "$(pwd -P)" ]; then

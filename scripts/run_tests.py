@@ -24,7 +24,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 
 #: The longest first.
-SUITES = ("interop", "interop/spark", "chaos", "adversary", "airflow", "stack", "unit", "fuzz", "check")
+SUITES = ("interop", "interop/spark", "chaos", "adversary", "airflow", "stack", "unit", "ui", "fuzz", "check")
 
 
 class Finished(NamedTuple):

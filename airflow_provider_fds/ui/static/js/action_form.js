@@ -1,0 +1,49 @@
+// A form for the arguments of an action, made from their description.
+
+import { h } from "./dom.js";
+
+const INPUTS = { integer: "number", datetime: "datetime-local", boolean: "checkbox" };
+
+/** The fields of an action's arguments. `values()` has those that are given. */
+export class ActionForm {
+  constructor(action) {
+    this.fields = action.arguments.map((argument) => ({ argument, input: inputOf(argument) }));
+    this.element = h("div", { class: "fields" }, this.fields.map(({ argument, input }) => fieldOf(argument, input)));
+  }
+
+  values() {
+    const given = {};
+    for (const { argument, input } of this.fields) {
+      const value = valueOf(argument, input);
+      if (value !== null) given[argument.name] = value;
+    }
+    return given;
+  }
+}
+
+function inputOf(argument) {
+  const id = `argument-${argument.name}`;
+  const common = { id, name: argument.name, required: argument.required && argument.type !== "boolean", "aria-describedby": `${id}-help` };
+  if (argument.type !== "choice") {
+    const isText = !(argument.type in INPUTS);
+    return h("input", { ...common, type: INPUTS[argument.type] ?? "text", step: { integer: 1, datetime: 1 }[argument.type], autocomplete: "off", spellcheck: isText ? "false" : null });
+  }
+  const none = argument.required ? "Choose …" : "Not given";
+  return h("select", common, h("option", { value: "" }, none), (argument.choices ?? []).map((choice) => h("option", { value: choice }, choice)));
+}
+
+function fieldOf(argument, input) {
+  const words = argument.name.replaceAll("_", " ");
+  const label = h("label", { for: input.id }, words[0].toUpperCase() + words.slice(1), argument.type === "datetime" && " (UTC)", argument.required && h("span", { class: "muted" }, " – required"));
+  const help = h("p", { id: `${input.id}-help`, class: "muted hint" }, argument.help);
+  if (argument.type === "boolean") return h("div", { class: "field choice" }, input, h("div", null, label, help));
+  return h("div", { class: "field" }, label, input, help);
+}
+
+function valueOf(argument, input) {
+  if (argument.type === "boolean") return input.checked ? true : null;
+  const text = input.value.trim();
+  if (text === "") return null;
+  if (argument.type === "integer") return Number(text);
+  return argument.type === "datetime" ? `${text}Z` : text;
+}

@@ -1,0 +1,92 @@
+// What a stream did and will do: batches, planned work, decisions of people, skipped versions.
+
+import { followInAirflow, taskUrl } from "./airflow.js";
+import { h } from "./dom.js";
+import { formatBytes, formatCount, formatSeconds, formatTime } from "./format.js";
+
+const BATCHES_AT_FIRST = 20;
+const PHASES = ["look", "load", "write", "verify"];
+
+export function batchesSection(batches) {
+  const [some, rest] = [batches.slice(0, BATCHES_AT_FIRST), batches.slice(BATCHES_AT_FIRST)];
+  const columns = [
+    { title: "Batch", cell: (one) => one.batch_id },
+    { title: "Epoch", isNumber: true, cell: (one) => one.epoch },
+    { title: "Versions", cell: (one) => [one.versions, one.interval && h("div", { class: "muted" }, one.interval)].filter(Boolean) },
+    { title: "Files", isNumber: true, cell: (one) => formatCount(one.files) },
+    { title: "Rows read", isNumber: true, cell: (one) => formatCount(one.rows_read) },
+    { title: "Rows written", isNumber: true, cell: (one) => formatCount(one.rows_written) },
+    { title: "Written", isNumber: true, cell: (one) => formatBytes(one.bytes_written) },
+    ...PHASES.map((phase) => ({ title: phase[0].toUpperCase() + phase.slice(1), help: `Seconds of the phase ${phase}`, isNumber: true, cell: (one) => formatSeconds(one.phases?.[phase]) })),
+    { title: "Seconds", help: "Duration on the Spark driver", isNumber: true, cell: (one) => formatSeconds(one.seconds) },
+    { title: "Committed", cell: (one) => formatTime(one.committed_at) },
+    { title: "Run", cell: runLink },
+  ];
+  const body = h("tbody", null, some.map((one) => lineOf(columns, one)));
+  const more = h("button", { type: "button", class: "button more" }, `Show ${formatCount(rest.length)} older batches`);
+  more.addEventListener("click", () => {
+    body.append(...rest.map((one) => lineOf(columns, one)));
+    more.remove();
+  });
+  return section("Batches", "No batch is committed yet.", batches, () => [tableOf("Batches", columns, body), rest.length > 0 && more]);
+}
+
+export function plannedSection(planned) {
+  const columns = [
+    { title: "Batch", cell: (one) => one.batch_id },
+    { title: "Versions", cell: (one) => one.versions },
+    { title: "Files", isNumber: true, cell: (one) => formatCount(one.files) },
+    { title: "Bytes", isNumber: true, cell: (one) => formatBytes(one.bytes) },
+    { title: "Rows", isNumber: true, cell: (one) => formatCount(one.rows) },
+  ];
+  return section("Planned work", "Nothing is planned.", planned, () => simpleTable("Planned work", columns, planned));
+}
+
+export function decisionsSection(decisions) {
+  const columns = [
+    { title: "When", cell: (one) => formatTime(one.at) },
+    { title: "Who", cell: (one) => one.by },
+    { title: "Decision", cell: (one) => one.action },
+    { title: "Why", isText: true, cell: (one) => one.why },
+    { title: "Details", isText: true, cell: (one) => detailsOf(one.details) },
+  ];
+  return section("Decisions", "Nobody has had to decide anything.", decisions, () => simpleTable("Decisions", columns, decisions));
+}
+
+export function skippedSection(skipped) {
+  const columns = [
+    { title: "Versions", cell: ({ first_version: first, last_version: last }) => (first === last ? formatCount(first) : `${formatCount(first)} to ${formatCount(last)}`) },
+    { title: "Why", isText: true, cell: (one) => one.why },
+    { title: "By", cell: (one) => one.by },
+    { title: "When", cell: (one) => formatTime(one.at) },
+  ];
+  return section("Skipped versions", "No version is skipped.", skipped, () => simpleTable("Skipped versions", columns, skipped));
+}
+
+function section(title, nothing, entries, render) {
+  return h("section", { class: "card" }, h("h2", null, title, entries.length > 0 && h("span", { class: "count-of" }, formatCount(entries.length))), entries.length ? render() : h("p", { class: "nothing" }, nothing));
+}
+
+function simpleTable(title, columns, entries) {
+  return tableOf(title, columns, h("tbody", null, entries.map((one) => lineOf(columns, one))));
+}
+
+function tableOf(title, columns, body) {
+  const head = columns.map((column) => h("th", { scope: "col", title: column.help, class: column.isNumber ? "number" : null }, column.title));
+  return h("div", { class: "scroller", role: "region", "aria-label": title, tabindex: "0" }, h("table", null, h("caption", { class: "only-read" }, title), h("thead", null, h("tr", null, head)), body));
+}
+
+function lineOf(columns, one) {
+  return h("tr", null, columns.map((column) => h("td", { class: column.isNumber ? "number" : column.isText ? "words" : null }, column.cell(one) ?? "–")));
+}
+
+function runLink(batch) {
+  if (!batch.dag_id || !batch.run_id) return null;
+  return h("a", { href: taskUrl(batch), target: "_top", onclick: followInAirflow, "data-focus": `batch ${batch.epoch}-${batch.batch_id}` }, batch.run_id);
+}
+
+function detailsOf(details) {
+  if (details === null || details === undefined || typeof details !== "object") return details;
+  if (Array.isArray(details)) return details.map(detailsOf).join(", ");
+  return Object.entries(details).map(([name, value]) => `${name.replaceAll("_", " ")}: ${typeof value === "object" ? JSON.stringify(value) : value}`).join(", ");
+}

@@ -1,0 +1,214 @@
+// The list of all streams: sorted, filtered, and updated in place.
+
+import { followInAirflow } from "./airflow.js";
+import { COLUMNS, SORTS, searchText } from "./columns.js";
+import { STUCK, conditionBadge, conditionTone, conditionWords, urgency } from "./conditions.js";
+import { h, keepingFocus, renderIfChanged } from "./dom.js";
+import { emptyInstallation } from "./empty.js";
+import { formatCount, formatCountOf } from "./format.js";
+
+const NEEDS_PERSON = "needs_person";
+
+export class StreamList {
+  constructor(parameters) {
+    this.title = "Delta streams";
+    this.streams = [];
+    this.rows = new Map();
+    this.sort = SORTS.has(parameters.get("sort")) ? parameters.get("sort") : "state";
+    this.isDescending = parameters.get("order") === "desc";
+    this.states = new Set((parameters.get("state") ?? "").split(",").filter(Boolean));
+    this.build(parameters.get("q") ?? "");
+  }
+
+  build(text) {
+    this.search = h("input", { type: "search", class: "search", placeholder: "Filter by name, table, sink, DAG …", "aria-label": "Filter streams", value: text, oninput: () => this.changed() });
+    this.chips = h("div", { class: "chips", role: "group", "aria-label": "Filter by state" });
+    this.count = h("p", { class: "count", "aria-live": "polite" });
+    this.problems = h("div", { class: "notices" });
+    this.body = h("tbody");
+    this.headers = COLUMNS.map((column) => this.header(column));
+    this.table = h("table", { class: "streams" }, h("caption", { class: "only-read" }, "Delta streams"), h("thead", null, h("tr", null, this.headers)), this.body);
+    this.scroller = h("div", { class: "scroller", role: "region", "aria-label": "Table of streams", tabindex: "0" }, this.table);
+    this.nothing = h("p", { class: "nothing", hidden: true }, "No stream matches. ", h("button", { class: "link", type: "button", onclick: () => this.clear() }, "Clear the filters"));
+    this.full = h("div", null, h("div", { class: "tools" }, this.search, this.chips, this.count), this.problems, this.scroller, this.nothing);
+    this.empty = h("div", { hidden: true });
+    this.element = h("div", { class: "list" }, this.full, this.empty);
+  }
+
+  header(column) {
+    const buttons = column.sorts.map((sort, index) => [
+      index > 0 && h("span", { "aria-hidden": "true" }, "/"),
+      h("button", { type: "button", class: "sort", title: sort.help, "aria-label": sort.label, "data-sort": sort.key, onclick: () => this.sortBy(sort) }, sort.title),
+    ]);
+    return h("th", { scope: "col", class: column.isNumber ? "number" : null }, h("div", { class: "sorts" }, buttons));
+  }
+
+  /** Show an answer of the API. */
+  update(answer) {
+    this.streams = answer.streams.map((row) => ({ ...row, text: searchText(row) }));
+    this.staging = answer.staging;
+    const isEmpty = this.streams.length === 0;
+    this.full.hidden = isEmpty && answer.problems.length === 0;
+    this.empty.hidden = !isEmpty;
+    if (isEmpty) renderIfChanged(this.empty, answer.staging, emptyInstallation);
+    renderIfChanged(this.problems, answer.problems, (problems) =>
+      problems.map((one) => h("p", { class: "notice tone-warn" }, h("strong", null, one.staging), ` ${one.message}`)),
+    );
+    this.show();
+  }
+
+  /** Show what the tools and headers ask for. */
+  show() {
+    this.showChips();
+    const terms = this.search.value.toLowerCase().split(/\s+/).filter(Boolean);
+    const shown = this.streams.filter((row) => this.hasState(row) && terms.every((term) => row.text.includes(term)));
+    shown.sort(comparator(SORTS.get(this.sort), this.isDescending));
+    keepingFocus(() => this.showRows(shown));
+    const [all, some] = [this.streams.length, shown.length];
+    const words = some === all ? formatCountOf(all, "stream") : `${formatCount(some)} of ${formatCountOf(all, "stream")}`;
+    if (this.count.textContent !== words) this.count.textContent = words;
+    this.scroller.hidden = some === 0;
+    this.nothing.hidden = some > 0 || all === 0;
+    this.showOrder();
+  }
+
+  showOrder() {
+    const order = this.isDescending ? "descending" : "ascending";
+    for (const header of this.headers) {
+      header.removeAttribute("aria-sort");
+      for (const button of header.querySelectorAll(".sort")) {
+        const isSorted = button.dataset.sort === this.sort;
+        button.classList.toggle("descending", isSorted && this.isDescending);
+        button.classList.toggle("ascending", isSorted && !this.isDescending);
+        if (isSorted) header.setAttribute("aria-sort", order);
+      }
+    }
+  }
+
+  showRows(shown) {
+    const now = Date.now();
+    const wanted = new Set(shown.map((row) => row.id));
+    for (const [id, line] of this.rows) {
+      if (!wanted.has(id)) {
+        line.element.remove();
+        this.rows.delete(id);
+      }
+    }
+    let place = this.body.firstElementChild;
+    for (const row of shown) {
+      let line = this.rows.get(row.id);
+      if (!line) {
+        line = new Line();
+        this.rows.set(row.id, line);
+      }
+      line.update(row, now);
+      if (line.element === place) place = place.nextElementSibling;
+      else this.body.insertBefore(line.element, place);
+    }
+  }
+
+  showChips() {
+    const counts = new Map();
+    for (const { condition } of this.streams) counts.set(condition, (counts.get(condition) ?? 0) + 1);
+    for (const state of this.states) if (state !== NEEDS_PERSON && !counts.has(state)) counts.set(state, 0);
+    const stuck = this.streams.filter((row) => STUCK.has(row.condition)).length;
+    const states = [...counts].sort(([one], [other]) => urgency(one) - urgency(other));
+    renderIfChanged(this.chips, [states, stuck, [...this.states]], () => [
+      (stuck > 0 || this.states.has(NEEDS_PERSON)) && this.chip(NEEDS_PERSON, "Needs a person", "bad", stuck),
+      ...states.map(([state, n]) => this.chip(state, conditionWords(state), conditionTone(state), n)),
+    ]);
+  }
+
+  chip(state, words, tone, n) {
+    const toggle = () => {
+      if (!this.states.delete(state)) this.states.add(state);
+      this.changed();
+    };
+    return h(
+      "button",
+      { type: "button", class: `chip tone-${tone}`, "aria-pressed": String(this.states.has(state)), "data-focus": `chip ${state}`, onclick: toggle },
+      h("span", { class: "badge-dot", "aria-hidden": "true" }),
+      words,
+      h("span", { class: "chip-count" }, formatCount(n)),
+    );
+  }
+
+  hasState(row) {
+    return this.states.size === 0 || this.states.has(row.condition) || (this.states.has(NEEDS_PERSON) && STUCK.has(row.condition));
+  }
+
+  sortBy({ key, isDescending }) {
+    if (this.sort === key) this.isDescending = !this.isDescending;
+    else [this.sort, this.isDescending] = [key, Boolean(isDescending)];
+    this.changed();
+  }
+
+  clear() {
+    this.search.value = "";
+    this.states.clear();
+    this.changed();
+    this.search.focus();
+  }
+
+  /** Return the link to a stream, if it is shown. */
+  linkTo(id) {
+    return this.rows.get(id)?.element.querySelector("a");
+  }
+
+  changed() {
+    this.show();
+    this.onlocation?.();
+  }
+
+  /** The location that shows this list with its filters and order. */
+  get location() {
+    const parameters = new URLSearchParams();
+    if (this.search.value) parameters.set("q", this.search.value);
+    if (this.states.size) parameters.set("state", [...this.states].join(","));
+    if (this.sort !== "state" || this.isDescending) {
+      parameters.set("sort", this.sort);
+      parameters.set("order", this.isDescending ? "desc" : "asc");
+    }
+    return parameters.size ? `#/?${parameters}` : "#/";
+  }
+}
+
+/** One row of the table. A cell is made again only if it shows something else. */
+class Line {
+  constructor() {
+    this.cells = COLUMNS.map((column, index) =>
+      h(index === 0 ? "th" : "td", { scope: index === 0 ? "row" : null, class: `col-${column.sorts[0].key}${column.isNumber ? " number" : ""}` }),
+    );
+    this.element = h("tr", null, this.cells);
+  }
+
+  update(row, now) {
+    this.element.classList.toggle("stuck", STUCK.has(row.condition));
+    COLUMNS.forEach((column, index) => renderIfChanged(this.cells[index], column.parts(row, now).filter(Boolean), (parts) => parts.map(line)));
+  }
+}
+
+function line(part) {
+  if (part.badge) return h("div", null, conditionBadge(part.badge));
+  const classes = [part.muted && "muted", part.tone && `text-${part.tone}`].filter(Boolean).join(" ") || null;
+  const text = part.href
+    ? h("a", { href: part.href, "data-focus": part.focus, ...(part.leaves ? { target: "_top", onclick: followInAirflow } : {}) }, part.text)
+    : part.text;
+  return h("div", { class: classes, title: part.title }, text);
+}
+
+function comparator({ value }, isDescending) {
+  const direction = isDescending ? -1 : 1;
+  return (one, other) => {
+    const [a, b] = [value(one) ?? null, value(other) ?? null];
+    if (a === null || b === null) return (a === null) - (b === null) || tie(one, other);
+    const order = typeof a === "string" ? collator.compare(a, b) : a - b;
+    return order * direction || tie(one, other);
+  };
+}
+
+const collator = new Intl.Collator("en", { numeric: true, sensitivity: "base" });
+
+function tie(one, other) {
+  return (other.lag_seconds ?? -1) - (one.lag_seconds ?? -1) || collator.compare(one.name, other.name);
+}

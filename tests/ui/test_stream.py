@@ -1,0 +1,189 @@
+"""The page of one stream, and what it shares with Airflow's UI around it."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from playwright.sync_api import expect
+
+from tests.ui.sample_streams import HOSTILE, UNKNOWN, batch, detail, row, samples, typical
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+    from tests.ui.page_server import PageServer
+
+ORDERS = typical()[1]
+
+
+def open_stream(page: Page, server: PageServer, stream: dict, around: str = "/fds/") -> None:
+    server.show_stream(stream)
+    page.goto(f"{server.url}{around}#/streams/{stream['id']}")
+    expect(page.get_by_role("heading", name=stream["name"], exact=True)).to_be_visible()
+    expect(page.locator(".part-facts .card")).to_be_visible()
+
+
+def test_the_page_says_where_the_stream_is_and_what_it_did(page, server):
+    open_stream(page, server, detail(ORDERS))
+    figures = page.locator(".figures").inner_text()
+    for words in ("12 versions", "9 min 40 s", "1.84 GB", "96 files, 2,400,000 rows", "6 days 22 h", "18,204 rows/s"):
+        assert words in figures
+    facts = page.locator(".part-facts").inner_text()
+    for words in ("version 354", "366", "a repeated batch lands once, by a transaction of the table"):
+        assert words in facts
+    newest = page.locator(".part-batches tbody tr").first.inner_text().split("\t")
+    assert newest[:7] == ["41", "0", "versions 369 to 377", "30", "180,000", "180,000", "26.6 MB"]
+    assert newest[7:12] == ["0.3", "0.8", "8.6", "0.4", "10.1"]
+    assert "versions 355 to 358" in page.locator(".part-planned").inner_text()
+    decisions = page.locator(".part-decisions").inner_text()
+    for words in ("maria", "acknowledge", "GDPR", "version: 187"):
+        assert words in decisions
+    assert "acknowledged: DELETE" in page.locator(".part-skipped").inner_text()
+    assert page.title() == f"orders {UNKNOWN} Delta streams"
+
+
+def test_the_newest_batches_come_first_and_the_others_on_demand(page, server):
+    open_stream(page, server, detail(ORDERS))
+    assert page.locator(".part-batches tbody tr").count() == 20
+    page.get_by_role("button", name="Show 22 older batches").click()
+    assert page.locator(".part-batches tbody tr").count() == 42
+
+
+def test_the_checkpoint_is_shown_as_delta_writes_it(page, server):
+    open_stream(page, server, detail(ORDERS))
+    page.get_by_text("Checkpoint (Delta offset)").click()
+    expect(page.locator(".part-facts pre")).to_contain_text('"reservoirVersion": 355')
+
+
+def test_a_stream_that_needs_a_person_says_why_and_what_to_do(page, server):
+    open_stream(page, server, detail(typical()[2]))
+    problem = page.locator(".problem")
+    expect(problem).to_contain_text("Version 214 of s3://lake/payments removes rows (DELETE)")
+    expect(problem).to_contain_text("What to do: Acknowledge version 214")
+
+
+def test_charts_have_units_and_a_text_for_those_who_do_not_see_them(page, server):
+    open_stream(page, server, detail(ORDERS))
+    versions = page.get_by_role("img", name="Lag in versions")
+    expect(versions).to_have_accessible_description(re.compile(r"now 12 versions, at most 27 versions at \d{4}-"))
+    assert versions.locator("title").count() == 28
+    assert versions.locator("title").first.text_content().startswith("3 versions at ")
+    lag = page.get_by_role("img", name="Lag in time")
+    assert [text for text in lag.locator(".chart-tick").all_text_contents() if "min" in text] == [
+        "10 min", "20 min", "30 min",
+    ]  # fmt: skip
+    rows = page.get_by_role("img", name="Rows per batch")
+    assert rows.locator(".chart-bar").count() == 42
+    assert rows.locator("title").last.text_content() == "batch 41: 180,000 rows, versions 369 to 377"
+
+
+def test_the_point_under_the_mouse_is_told_in_words(page, server):
+    open_stream(page, server, detail(ORDERS))
+    figure = page.locator("figure", has_text="Rows per batch")
+    figure.locator(".chart-hit").last.hover()
+    expect(figure.locator(".readout")).to_have_text("batch 41: 180,000 rows, versions 369 to 377")
+
+
+def test_a_stream_without_history_has_sentences_and_no_empty_charts(page, server):
+    nothing = {"batches": [], "planned": [], "decisions": [], "skipped": [], "samples": [], "actions": []}
+    stream = row("returns", "not_begun", last_batch=None, sink=None, watermark=None, offset=None, epoch=0, **nothing)
+    open_stream(page, server, stream)
+    for words in (
+        "No batch is committed yet.",
+        "Nothing is planned.",
+        "No version is skipped.",
+        "The lag has not been",
+    ):
+        assert page.get_by_text(words).first.is_visible()
+    assert page.locator("svg").count() == 0
+
+
+def test_one_sample_and_values_of_zero_make_a_chart(page, server):
+    open_stream(page, server, detail(ORDERS, samples=samples([0]), batches=[batch(0, seconds_ago=5, rows=0)]))
+    assert page.locator(".chart-end").count() == 2
+    assert "NaN" not in page.locator("svg").first.inner_html()
+
+
+def test_measures_that_nobody_knows_are_dashes(page, server):
+    unknown = batch(3, seconds_ago=5, rows=1) | {
+        "files": None, "rows_read": None, "rows_written": None, "bytes_written": None, "phases": {}, "seconds": None,
+        "run_id": None,
+    }  # fmt: skip
+    open_stream(page, server, detail(ORDERS, batches=[unknown]))
+    cells = page.locator(".part-batches tbody tr").inner_text().split("\t")
+    assert cells[3:12] == [UNKNOWN] * 9
+
+
+def test_an_unknown_stream_is_told_in_words(page, server):
+    page.goto(f"{server.url}/fds/#/streams/gone")
+    expect(page.get_by_role("alert")).to_contain_text("There is no such stream.")
+    server.show(typical())
+    page.get_by_role("link", name="Delta streams").click()
+    expect(page.locator("table.streams tbody tr")).to_have_count(9)
+    expect(page.get_by_role("alert")).to_be_empty()
+
+
+def test_a_refresh_keeps_what_was_opened(page, server):
+    open_stream(page, server, detail(ORDERS))
+    page.get_by_text("Checkpoint (Delta offset)").click()
+    page.get_by_role("button", name="Show 22 older batches").click()
+    server.show_stream(detail(ORDERS | {"lag_versions": 11}))
+    page.get_by_role("button", name="Refresh", exact=True).click()
+    expect(page.locator(".figures")).to_contain_text("11 versions")
+    expect(page.locator(".part-facts pre")).to_be_visible()
+    assert page.locator(".part-batches tbody tr").count() == 42
+
+
+def test_data_are_text_and_never_markup(page, server):
+    stream = detail(
+        row(HOSTILE, "stopped", problem=HOSTILE, what_to_do=HOSTILE, owner=HOSTILE, table=HOSTILE, position=HOSTILE),
+        offset=HOSTILE,
+        batches=[batch(1, seconds_ago=9, rows=5) | {"versions": HOSTILE, "run_id": HOSTILE}],
+        planned=[{"batch_id": 2, "versions": HOSTILE, "files": 1, "bytes": 1, "rows": 1}],
+        decisions=[{"at": HOSTILE, "by": HOSTILE, "action": HOSTILE, "why": HOSTILE, "details": HOSTILE}],
+        skipped=[{"first_version": 1, "last_version": 2, "why": HOSTILE, "by": HOSTILE, "at": HOSTILE}],
+    )
+    open_stream(page, server, stream)
+    assert page.locator("img").count() == 0
+    assert page.get_by_text(HOSTILE, exact=True).count() >= 8
+    assert page.title() == f"{HOSTILE} {UNKNOWN} Delta streams"
+
+
+def test_the_theme_is_that_of_airflow_and_changes_with_it(page, server):
+    page.emulate_media(color_scheme="light")
+    server.show_stream(detail(ORDERS))
+    page.goto(f"{server.url}/plugin/delta-streams")
+    inner = page.frame_locator("iframe")
+    expect(inner.locator("h1")).to_be_visible()
+
+    def background() -> str:
+        return inner.locator("body").evaluate("body => getComputedStyle(body).backgroundColor")
+
+    light = background()
+    # as Airflow's switch does it, in the window around the page
+    page.evaluate("""localStorage.setItem("theme", "dark")""")
+    expect(inner.locator("html")).to_have_attribute("data-theme", "dark")
+    dark = background()
+    assert dark != light
+    page.evaluate("""localStorage.setItem("theme", "system")""")
+    expect(inner.locator("html")).not_to_have_attribute("data-theme", "dark")
+    assert background() == light
+    page.emulate_media(color_scheme="dark")
+    assert background() == dark
+
+
+def test_links_to_airflow_work_in_its_sandbox_which_forbids_them(page, server):
+    server.show(typical())
+    page.goto(f"{server.url}/plugin/delta-streams/fds/")
+    inner = page.frame_locator("iframe")
+    inner.get_by_role("link", name="orders_to_bronze", exact=True).click()
+    expect(page).to_have_url(f"{server.url}/dags/orders_to_bronze")
+
+
+def test_the_address_bar_of_airflow_names_the_stream(page, server):
+    server.show(typical())
+    server.show_stream(detail(ORDERS))
+    page.goto(f"{server.url}/plugin/delta-streams/fds/")
+    page.frame_locator("iframe").get_by_role("link", name="orders", exact=True).click()
+    expect(page).to_have_url(f"{server.url}/plugin/delta-streams/fds/#/streams/id-orders")
