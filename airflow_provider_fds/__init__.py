@@ -24,6 +24,7 @@ _PUBLIC = located(
         "sinks": ("DeltaMergeSink", "DeltaReplaceSink", "DeltaTableSink", "ForeachBatchSink"),
         "stream": ("DeltaStream",),
         "triggers.delta_interval": ("DeltaIntervalTrigger",),
+        "triggers.delta_table_change": ("DeltaTableChangeTrigger",),
         "triggers.delta_table_condition": ("DeltaTableConditionTrigger",),
         "triggers.delta_stream_monitor": ("DeltaStreamMonitorTrigger",),
         "triggers.delta_table_version": ("DeltaTableVersionTrigger",),

@@ -14,6 +14,9 @@ from airflow_provider_fds.sinks import ForeachBatchSink as ForeachBatchSink
 from airflow_provider_fds.stream import DeltaStream as DeltaStream
 from airflow_provider_fds.triggers.delta_interval import DeltaIntervalTrigger as DeltaIntervalTrigger
 from airflow_provider_fds.triggers.delta_stream_monitor import DeltaStreamMonitorTrigger as DeltaStreamMonitorTrigger
+from airflow_provider_fds.triggers.delta_table_change import (
+    DeltaTableChangeTrigger as DeltaTableChangeTrigger,
+)
 from airflow_provider_fds.triggers.delta_table_condition import (
     DeltaTableConditionTrigger as DeltaTableConditionTrigger,
 )
@@ -32,6 +35,7 @@ __all__ = [
     "DeltaStreamActionOperator",
     "DeltaStreamMonitorOperator",
     "DeltaStreamMonitorTrigger",
+    "DeltaTableChangeTrigger",
     "DeltaTableConditionTrigger",
     "DeltaTableHook",
     "DeltaTableSink",

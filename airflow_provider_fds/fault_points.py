@@ -59,6 +59,8 @@ POINTS: Final[dict[str, str]] = {
     "fence.report.before": "the batches that landed before the fence are known, but its report is not written",
     "recover.before": "`fds recover` has read sink, ledger and checkpoint, and is about to write",
     "recover.between": "the mismatched checkpoint is removed, but the new one is not written",
+    "watcher.found": "the watcher of an asset has found new data, but has not fired",
+    "watcher.stored": "the event of a watcher is in Airflow's database, but its cursor has not moved",
 }
 
 EFFECTS: Final = {

@@ -46,6 +46,7 @@ def get_provider_info() -> dict[str, Any]:
                 "python-modules": [
                     "airflow_provider_fds.triggers.delta_interval",
                     "airflow_provider_fds.triggers.delta_stream_monitor",
+                    "airflow_provider_fds.triggers.delta_table_change",
                     "airflow_provider_fds.triggers.delta_table_condition",
                     "airflow_provider_fds.triggers.delta_table_version",
                     "airflow_provider_fds.triggers.delta_watermark",

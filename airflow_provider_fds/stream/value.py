@@ -97,11 +97,11 @@ class DeltaStream:
         **source_options: Any,
     ) -> None:
         problems = _name_problems(name)
-        problems += _text_problems("table", table)
+        problems += text_problems("table", table)
         if staging is not None:
-            problems += _text_problems("staging", staging)
+            problems += text_problems("staging", staging)
         if storage_conn_id is not None:
-            problems += _text_problems("storage_conn_id", storage_conn_id)
+            problems += text_problems("storage_conn_id", storage_conn_id)
         problems += _read_problems(read)
         if (problem := checkpoint_problem(checkpoint)) is not None:
             problems.append(problem)
@@ -358,7 +358,8 @@ def _name_problems(name: object) -> list[str]:
     return []
 
 
-def _text_problems(argument: str, value: object) -> list[str]:
+def text_problems(argument: str, value: object) -> list[str]:
+    """Return what is wrong with a URI or the id of a connection in a DAG file, one sentence each."""
     if isinstance(value, str) and value.strip():
         part = secret_part(value) if "://" in value and not is_template(value) else None
         if part is None:

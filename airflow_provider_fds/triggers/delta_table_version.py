@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
-from weakref import WeakKeyDictionary
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 from asgiref.sync import sync_to_async
@@ -20,6 +18,7 @@ from airflow_provider_fds.stream.connect import ConnectedStream
 from airflow_provider_fds.stream.metrics import poll_error
 from airflow_provider_fds.stream.poll import TablePoller
 from airflow_provider_fds.stream.unread_files import UnreadFiles
+from airflow_provider_fds.triggers.pacing import pause_seconds, poll_slot
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -30,16 +29,8 @@ if TYPE_CHECKING:
 
     Poller: TypeAlias = TablePoller | IntervalPoller | WatermarkPoller | ConditionPoller
 
-#: Maximum number of polls that all triggers of a process run at once.
-_POLLS_AT_ONCE: Final = 64
-#: A refused poll is repeated after the poll interval, doubled each time, up to this many seconds.
-_LONGEST_BACKOFF_SECONDS: Final = 300.0
-#: Poll intervals vary by this fraction, so that a thousand triggers do not poll at the same instant.
-_JITTER: Final = 0.1
 #: Data that was waiting for more is polled this long after its wait is over.
 _AFTER_DUE_SECONDS: Final = 0.1
-
-_slots: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
 
 
 class DeltaTableVersionTrigger(BaseTrigger):
@@ -127,7 +118,7 @@ class DeltaTableVersionTrigger(BaseTrigger):
             await asyncio.sleep(self._pause_seconds(0))
         while True:
             try:
-                async with _slot():
+                async with poll_slot():
                     if poller is None or polls % self.recheck_every == 0:
                         poller, found = await sync_to_async(self._poller, thread_sensitive=False)()
                         found = await asyncio.to_thread(poller.check) if poller is not None else found
@@ -187,11 +178,7 @@ class DeltaTableVersionTrigger(BaseTrigger):
         send(lambda: [poll_error(str(self.stream.get("name")))])
 
     def _pause_seconds(self, refusals: int) -> float:
-        spread = 1 + random.uniform(-_JITTER, _JITTER)  # noqa: S311  # no secret
-        if not refusals:
-            return self.poll_interval * spread
-        longest = max(self.poll_interval, _LONGEST_BACKOFF_SECONDS)
-        return min(self.poll_interval * 2.0 ** (refusals - 1), longest) * spread
+        return pause_seconds(self.poll_interval, refusals)
 
     def _log_refusal(self, error: Exception, refusals: int) -> None:
         self.log.warning(
@@ -220,11 +207,3 @@ class DeltaTableVersionTrigger(BaseTrigger):
             error = StorageError(text, table=self.stream.get("table"), reason=Reason.AIRFLOW_UNAVAILABLE)
         payload = {"status": "error", "error": name, "message": text, "retryable": is_retryable, **error.facts()}
         return TriggerEvent(payload)  # type: ignore[no-untyped-call]
-
-
-def _slot() -> asyncio.Semaphore:
-    """Return the semaphore of this process (strictly, of its event loop, since a semaphore belongs to one)."""
-    loop = asyncio.get_running_loop()
-    if loop not in _slots:
-        _slots[loop] = asyncio.Semaphore(_POLLS_AT_ONCE)
-    return _slots[loop]

@@ -101,3 +101,19 @@ def test_orders_function_hands_the_new_rows_to_a_function_in_a_session_of_the_ta
     result = run.xcom("load_large")
     assert (result["batches"], result["last_version"]) == (1, 1)
     assert installation.run(dag).state("load_large") == "skipped"
+
+
+def test_orders_on_change_is_started_by_its_table_and_loads_what_is_new(installation, lake):
+    import asyncio
+
+    dag = installation.add_example("orders_on_change")
+    (asset,) = (found for _, found in dag.timetable.asset_condition.iter_assets())
+    trigger = asset.watchers[0].trigger
+
+    async def event():
+        return await anext(trigger.run())
+
+    lake.append("orders", 1, 2)
+    assert asyncio.run(event()).payload["last_version"] == 0
+    assert installation.run(dag).xcom("ingest")["rows"] == 2
+    assert lake.ids("on_change/orders") == [1, 2]

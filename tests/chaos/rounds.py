@@ -40,6 +40,8 @@ FENCE: Final = ("fence.commit.before", "fence.commit.after", "fence.report.befor
 ENDING: Final = ("entry.before.ended", "entry.after.ended", "checkpoint.after.ended")
 REQUESTING: Final = ("entry.before.requested", "entry.after.requested")
 RECOVERING: Final = ("recover.before", "entry.before.created", "entry.after.created", "recover.between")
+#: Reached in the triggerer: tests/stack/test_asset_watcher.py.
+WATCHING: Final = ("watcher.found", "watcher.stored")
 #: A run of a data interval passes these in order.
 INTERVALS: Final = tuple(
     f"{place}.{kind}"

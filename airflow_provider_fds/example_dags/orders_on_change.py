@@ -1,0 +1,20 @@
+"""A DAG that Airflow runs when a Delta table has new data: no schedule by time, and no task that waits."""
+
+from __future__ import annotations
+
+import os
+
+from airflow.sdk import DAG, Asset, AssetWatcher
+
+from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaTableChangeTrigger, DeltaTableSink
+
+LAKE = os.environ.get("FDS_EXAMPLE_LAKE", "s3://lake")
+
+orders = DeltaStream("orders_on_change", table=f"{LAKE}/orders")
+changed = Asset(
+    "orders_changed",
+    watchers=[AssetWatcher(name="orders", trigger=DeltaTableChangeTrigger(stream=orders, poll_interval=15))],
+)
+
+with DAG("orders_on_change", schedule=[changed], max_active_runs=1):
+    DeltaIngestOperator(task_id="ingest", stream=orders, sink=DeltaTableSink(f"{LAKE}/on_change/orders"))

@@ -1,0 +1,146 @@
+"""The poll of one table for the watchers of a triggerer: when to poll, and whom to tell."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+from weakref import WeakKeyDictionary
+
+from asgiref.sync import sync_to_async
+
+from airflow_provider_fds.delta.open import open_storage
+from airflow_provider_fds.hooks.storage import storage_options
+from airflow_provider_fds.stream.table_changes import TableChanges
+from airflow_provider_fds.triggers.pacing import pause_seconds, poll_slot
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
+
+    from airflow_provider_fds.stream.table_changes import SeenVersion
+
+log = logging.getLogger(__name__)
+
+#: Every Nth poll lists the log, which shows whether the table is gone or was replaced.
+_RECHECK_EVERY: Final = 20
+#: Watchers that start within this time get the same answer.
+_GATHERING_SECONDS: Final = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """The newest version of a table, as told to its watchers.
+
+    Attributes:
+        changes: What has changed in the table.
+        newest: The newest version.
+        stored: Called once Airflow has stored the events that watchers fired for this tick.
+    """
+
+    changes: TableChanges
+    newest: SeenVersion
+    stored: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
+
+
+class Watchers:
+    """The watchers of one table in this process: how often they want it polled, and who waits for an answer."""
+
+    def __init__(self) -> None:
+        self._intervals: dict[object, float] = {}
+        self._asked = asyncio.Event()
+
+    def join(self, watcher: object, interval: float) -> None:
+        """Poll at least every ``interval`` seconds, and tell the watcher the newest version soon."""
+        self._intervals[watcher] = interval
+        self.ask()
+
+    def leave(self, watcher: object) -> None:
+        """Forget a watcher."""
+        self._intervals.pop(watcher, None)
+
+    def ask(self) -> None:
+        """Ask for a tick without waiting for a change."""
+        self._asked.set()
+
+    def ask_in(self, seconds: float) -> None:
+        """Ask later."""
+        asyncio.get_running_loop().call_later(seconds, self.ask)
+
+    def answered(self) -> None:
+        """Note that all watchers get a tick now."""
+        self._asked.clear()
+
+    @property
+    def interval(self) -> float:
+        """The shortest interval that a watcher wants, in seconds."""
+        return min(self._intervals.values(), default=60.0)
+
+    async def asked_within(self, seconds: float) -> bool:
+        """Return ``True`` as soon as a watcher asks, ``False`` if none does in time."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, seconds)):
+                await self._asked.wait()
+                await asyncio.sleep(_GATHERING_SECONDS)
+        return self._asked.is_set()
+
+
+_shared: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Hashable, Watchers]] = WeakKeyDictionary()
+
+
+def watchers_of(key: Hashable) -> Watchers:
+    """Return the watchers that share the poll ``key`` in this event loop."""
+    return _shared.setdefault(asyncio.get_running_loop(), {}).setdefault(key, Watchers())
+
+
+async def ticks(table: str, storage_conn_id: str | None, watchers: Watchers) -> AsyncIterator[Tick]:
+    """Poll a table for ever. Yields a tick when its newest version changes, and when a watcher asks.
+
+    A refused poll is logged and repeated after the interval, doubled each time, up to five minutes: a watcher that
+    raises would be started again by Airflow every few seconds.
+    """
+    changes: TableChanges | None = None
+    polls = refusals = 0
+    clock = asyncio.get_running_loop().time
+    while True:
+        is_new = False
+        try:
+            async with poll_slot():
+                if changes is None or refusals:
+                    changes = await sync_to_async(_opened, thread_sensitive=False)(table, storage_conn_id, changes)
+                is_checked = polls % _RECHECK_EVERY == 0 or refusals > 0
+                is_new = await (asyncio.to_thread(changes.check) if is_checked else changes.poll())
+        except Exception as error:  # noqa: BLE001  # storage or Airflow's API server may be restarting
+            refusals += 1
+            log.warning("Poll %d in a row of table %s failed: %s: %s", refusals, table, type(error).__name__, error)
+        else:
+            refusals = 0
+            polls += 1
+        due = clock() + pause_seconds(watchers.interval, refusals)
+        if is_new and (tick := _tick(changes, watchers)) is not None:
+            yield tick
+        while await watchers.asked_within(due - clock()):
+            due = min(due, clock() + watchers.interval) if not refusals else due
+            if (tick := _tick(changes, watchers)) is not None:
+                yield tick
+
+
+def _opened(table: str, storage_conn_id: str | None, changes: TableChanges | None) -> TableChanges:
+    """Open the table, with the connection as it is now. Blocks."""
+    storage = open_storage(table, storage_options(storage_conn_id, table))
+    if changes is None:
+        return TableChanges(storage)
+    changes.reopen(storage)
+    return changes
+
+
+def _tick(changes: TableChanges | None, watchers: Watchers) -> Tick | None:
+    watchers.answered()
+    if changes is None or changes.newest is None:
+        # the first poll that succeeds is an answer
+        return None
+    return Tick(changes, changes.newest)
+
+
+__all__ = ["Tick", "Watchers", "ticks", "watchers_of"]

@@ -1,0 +1,71 @@
+"""The poll of one table as a shared stream of Airflow's triggerer (Airflow 3.3)."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from airflow.triggers.shared_stream import SharedStreamProducer
+
+from airflow_provider_fds.fault_points import reach
+from airflow_provider_fds.triggers.table_poll import ticks
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from airflow.triggers.shared_stream import AdvanceItem
+
+    from airflow_provider_fds.triggers.table_poll import Tick, Watchers
+
+log = logging.getLogger(__name__)
+
+
+class TablePollProducer(SharedStreamProducer):
+    """Polls a table once for all its watchers, and has them move their cursors when Airflow has stored their events.
+
+    Args:
+        table: URI of the table.
+        storage_conn_id: Its connection.
+        watchers: Its watchers in this process.
+    """
+
+    def __init__(self, table: str, storage_conn_id: str | None, watchers: Watchers) -> None:
+        self._table = table
+        self._storage_conn_id = storage_conn_id
+        self._watchers = watchers
+
+    async def open_stream(self) -> AsyncIterator[tuple[Tick, Tick]]:
+        """Yield ticks, each also as what comes back in :meth:`advance`."""
+        async for tick in ticks(self._table, self._storage_conn_id, self._watchers):
+            yield tick, tick
+
+    async def advance(self, batch: Sequence[AdvanceItem]) -> None:
+        """Move the cursors of watchers whose events are in Airflow's database.
+
+        If the event of a watcher was not stored, Airflow starts that watcher again, and it continues from its cursor;
+        which watcher that is cannot be seen here, so none of the tick's cursors moves. The others' move with their next
+        event.
+        """
+        for item in batch:
+            tick: Tick = item.broker_payload
+            if not item.outcome.is_clean:
+                continue
+            for stored in tick.stored:
+                reach("watcher.stored")
+                try:
+                    await stored()
+                except Exception as error:  # noqa: BLE001  # an error would end the poll of all watchers
+                    _log_unmoved(self._table, error)
+
+
+def _log_unmoved(table: str, error: Any) -> None:
+    log.warning(
+        "The cursor of a watcher of %s was not moved: %s: %s. If the triggerer ends before the next event, this one is "
+        "repeated.",
+        table,
+        type(error).__name__,
+        error,
+    )
+
+
+__all__ = ["TablePollProducer"]
