@@ -24,6 +24,7 @@ from airflow_provider_fds.operators.ingest_arguments import (
     reads_by_interval,
 )
 from airflow_provider_fds.operators.on_busy import BusyPolicy, give_way
+from airflow_provider_fds.operators.one_sink import check_one_sink
 from airflow_provider_fds.operators.sdk_exceptions import sdk_exception
 from airflow_provider_fds.operators.sessions import open_session
 from airflow_provider_fds.operators.sink import coerce_sink
@@ -175,6 +176,7 @@ class DeltaIngestOperator(ValueTemplates, SparkTask):
         if not reads_by_interval(stream):
             kwargs.setdefault("max_active_tis_per_dag", 1)
         super().__init__(conn_id=conn_id, **kwargs)
+        check_one_sink(f"{self.dag_id}.{self.task_id}", stream, sink)
         self.stream = stream
         self.sink = sink
         self.conn_id = conn_id

@@ -213,7 +213,7 @@ class ActionBuilder:
             raise ConfigurationError(
                 f"stream {self._name!r} is at {position}, already past version {version}; nothing was done. Use the "
                 "version in the message of the run that stopped",
-                reason=Reason.MOVE_REFUSED,
+                reason=Reason.ACTION_REFUSED,
             )
         return self._word(Acknowledged(version=version, why=self.why), f"may pass version {version}")
 
@@ -258,7 +258,7 @@ class ActionBuilder:
                 raise ConfigurationError(
                     f"{plan.subject} of stream {self._name!r} belong to {plan.owner.describe()}, which appears to be "
                     "running. If you are sure that it is gone, use --force",
-                    reason=Reason.MOVE_REFUSED,
+                    reason=Reason.ACTION_REFUSED,
                 )
         me = Owner.of_plan(state.deployment)
         claims = tuple(
@@ -369,7 +369,7 @@ class ActionBuilder:
             raise ConfigurationError(
                 f"stream {self._name!r} is at {describe_position(position.to_json())}, but batch {batch_id} of "
                 f"epoch {planned.epoch} begins later; a rewind can only move backwards",
-                reason=Reason.MOVE_REFUSED,
+                reason=Reason.ACTION_REFUSED,
             )
         to = {"offset": batch.start, "meaning_digest": planned.meaning_digest}
         after = f"reads from {describe_position(batch.start)} on, where batch {batch_id} of epoch {planned.epoch} began"

@@ -111,7 +111,7 @@ class FunctionWrites:
                 raise ConfigurationError(
                     f"stream {self._name!r}: according to tables and reports, all planned batches have landed, up "
                     f"to version {self._planned[-1].last_version}. To load them again, rewind the stream",
-                    reason=Reason.MOVE_REFUSED,
+                    reason=Reason.ACTION_REFUSED,
                 )
             return end
         touched = [n for n, batch in enumerate(self._planned) if reported[n] or self._has_traces(batch)]
@@ -345,7 +345,7 @@ class FunctionWrites:
         return ConfigurationError(
             f"stream {self._name!r}: {_batch_words(batches, self._state)} was handed to {sink}, and {why}. Check your "
             f"tables and answer with --landed {question}",
-            reason=Reason.MOVE_REFUSED,
+            reason=Reason.ACTION_REFUSED,
         )
 
     def _half_landed(

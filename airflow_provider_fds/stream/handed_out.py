@@ -70,7 +70,7 @@ class HandedOut:
                 raise ConfigurationError(
                     f"stream {name!r}: --landed is only for a planned, uncommitted batch of a user job; "
                     "the stream has no such batch",
-                    reason=Reason.MOVE_REFUSED,
+                    reason=Reason.ACTION_REFUSED,
                 )
             return
         owner = self._state.owner
@@ -78,7 +78,7 @@ class HandedOut:
             raise ConfigurationError(
                 f"stream {name!r}: its planned batch belongs to {owner.describe()}, which appears to be running, "
                 "so its job may still write. Wait for it or stop it. If you are sure that it is gone, use --force",
-                reason=Reason.MOVE_REFUSED,
+                reason=Reason.ACTION_REFUSED,
             )
         if needs_word and landed is None:
             batch = self._batches[0]
@@ -86,7 +86,7 @@ class HandedOut:
                 f"stream {name!r}: batch {batch.batch_id} ({describe_versions([batch], self._state.snapshot)}) was "
                 f"handed to {sink.describe()}, and only you can know whether its rows are in your tables. Answer with "
                 "--landed yes or --landed no",
-                reason=Reason.MOVE_REFUSED,
+                reason=Reason.ACTION_REFUSED,
             )
 
     def end_of_landed(self, landed: bool | Mapping[str, bool] | None) -> str | None:

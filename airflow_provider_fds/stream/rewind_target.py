@@ -27,7 +27,7 @@ def version_at(name: str, log: DeltaLog | None, text: str) -> int | None:
         instant = parse_timestamp(text)
     except ValueError as error:
         raise ConfigurationError(
-            f"stream {name!r}: invalid time to rewind to: {error}", reason=Reason.MOVE_REFUSED
+            f"stream {name!r}: invalid time to rewind to: {error}", reason=Reason.ACTION_REFUSED
         ) from error
     if log is None:
         return None
@@ -35,7 +35,7 @@ def version_at(name: str, log: DeltaLog | None, text: str) -> int | None:
     if found is None:
         raise ConfigurationError(
             f"stream {name!r}: {log.table_uri} has no commit at or after {text}; a rewind can only move backwards",
-            reason=Reason.MOVE_REFUSED,
+            reason=Reason.ACTION_REFUSED,
         )
     return found
 
@@ -46,13 +46,13 @@ def check_version(name: str, log: DeltaLog | None, position: Offset | None, vers
         raise ConfigurationError(
             f"stream {name!r} is at {describe_position(position.to_json())}, and version {version} is later; a rewind "
             f"can only move backwards. To skip a version: `fds skip {name} --version N --why …`",
-            reason=Reason.MOVE_REFUSED,
+            reason=Reason.ACTION_REFUSED,
         )
     if log is not None and version < (earliest := log.earliest()):
         raise ConfigurationError(
             f"stream {name!r}: version {version} of {log.table_uri} was removed; the oldest commit in the log is "
             f"{earliest}. Rewind to that version, or run `fds reset {name} --why …` to begin with a snapshot",
-            reason=Reason.MOVE_REFUSED,
+            reason=Reason.ACTION_REFUSED,
         )
 
 
@@ -75,12 +75,12 @@ def planned_batch(ledger: Ledger, batch_id: int) -> tuple[Planned, PlannedBatch]
             found = next(((entry.action, batch) for batch in batches), found)
     if found is None:
         raise ConfigurationError(
-            f"stream {name!r} has no batch {batch_id}; see `fds history {name}`", reason=Reason.MOVE_REFUSED
+            f"stream {name!r} has no batch {batch_id}; see `fds history {name}`", reason=Reason.ACTION_REFUSED
         )
     if not is_known:
         raise ConfigurationError(
             f"stream {name!r}: entries of its ledger are missing or cannot be read, and may have planned a later "
             f"batch {batch_id} than the known one. Name a version: --to-version N",
-            reason=Reason.MOVE_REFUSED,
+            reason=Reason.ACTION_REFUSED,
         )
     return found
