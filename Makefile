@@ -91,6 +91,7 @@ requirements:  ## Compile the pinned requirements again (UPGRADE=1 takes newer v
 	$(UV_COMPILE) requirements/uv.in -o requirements/uv.txt
 	$(UV_COMPILE) requirements/build.in -o requirements/build.txt
 	$(UV_COMPILE) requirements/docs.in -o requirements/docs.txt
+	$(UV_COMPILE) --no-deps requirements/openlineage.in -o requirements/openlineage.txt
 	$(UV_COMPILE) pyproject.toml --extra local --group dev -o requirements/dev.txt
 	$(UV_COMPILE) pyproject.toml --extra local --group demo --constraints requirements/dev.txt -o requirements/demo.txt
 	$(UV_COMPILE) pyproject.toml --extra local --constraints requirements/dev.txt -o requirements/image.txt

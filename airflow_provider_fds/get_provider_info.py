@@ -6,6 +6,9 @@ from typing import Any
 
 _INTEGRATION = "Delta Lake (FDS)"
 
+#: Those in which ``operators/asset_event.py`` writes a sink's URI, except ``file``, which Airflow handles itself.
+_ASSET_SCHEMES = ("s3", "gs", "az", "abfs", "abfss", "wasb", "wasbs", "hdfs")
+
 
 def get_provider_info() -> dict[str, Any]:
     """Return the provider's description in the form of Airflow's ``provider_info.schema.json``."""
@@ -63,6 +66,14 @@ def get_provider_info() -> dict[str, Any]:
             {
                 "name": "delta_batch",
                 "class-name": "airflow_provider_fds.decorators.delta_batch.delta_batch_task",
+            }
+        ],
+        "asset-uris": [
+            {
+                # the schemes of FDS's asset URIs; Airflow's own providers, if installed, take precedence
+                "schemes": list(_ASSET_SCHEMES),
+                "handler": None,
+                "to_openlineage_converter": "airflow_provider_fds.hooks.lineage.convert_asset",
             }
         ],
         "config": {"fds": {"description": "Settings of FDS, for all streams.", "options": _OPTIONS}},

@@ -111,7 +111,7 @@ make_venv() {
 inputs() {
     pwd -P
     .venv/bin/python --version
-    cksum "requirements/$1.txt" requirements/build.txt requirements/uv.txt pyproject.toml
+    cksum "requirements/$1.txt" requirements/build.txt requirements/uv.txt requirements/openlineage.txt pyproject.toml
 }
 
 is_current() { [ -f ".venv/.fds-$1" ] && [ "$(inputs "$1")" = "$(cat ".venv/.fds-$1")" ]; }
@@ -154,6 +154,10 @@ rm -f .venv/.fds-demo .venv/.fds-dev
     --build-constraints requirements/build.txt --editable .
 
 if [ "$group" = dev ]; then
+    # beside the environment: in it, every process of Airflow would load the listener
+    rm -rf .venv/openlineage
+    .venv/bin/uv pip install --quiet --python .venv/bin/python --target .venv/openlineage --no-deps --require-hashes \
+        -r requirements/openlineage.txt
     say "fetching Delta's JARs and preparing Spark's start, once per machine"
     .venv/bin/fds prepare >/dev/null
 else

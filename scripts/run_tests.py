@@ -24,7 +24,19 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 
 #: The longest first.
-SUITES = ("interop", "interop/spark", "chaos", "adversary", "airflow", "stack", "unit", "ui", "fuzz", "check")
+SUITES = (
+    "interop",
+    "interop/spark",
+    "chaos",
+    "adversary",
+    "airflow",
+    "stack",
+    "lineage",
+    "unit",
+    "ui",
+    "fuzz",
+    "check",
+)
 
 
 class Finished(NamedTuple):

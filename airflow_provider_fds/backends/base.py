@@ -9,7 +9,7 @@ from airflow_provider_fds.backends.conf_by_size import ConfBySize, overriding
 from airflow_provider_fds.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from airflow_provider_fds.backends.conf_by_size import ConfBySizeArgument
     from airflow_provider_fds.sinks import Sink
@@ -63,17 +63,18 @@ class UserArguments:
         return cls(**found)
 
     def for_application(self, application: Application) -> UserArguments:
-        """Return the arguments for one application: with the settings for its largest batch in ``conf``.
+        """Return the arguments for one application, with its own settings and those for its largest batch in ``conf``.
 
         Raises:
             ConfigurationError: The function that chooses the settings returns none, or some without effect.
         """
+        given = replace(self, conf={**application.conf, **self.conf})
         if self.conf_by_size is None:
-            return self
+            return given
         conf = ConfBySize.parse(self.conf_by_size).of(application.largest_bytes)
         if problems := overriding(conf, vars(self)):
             raise ConfigurationError(*problems, subject="result of conf_by_size")
-        return replace(self, conf={**self.conf, **conf})
+        return replace(given, conf={**given.conf, **conf})
 
     def for_a_driver(self) -> list[str]:
         """Return the names of the given arguments that need a driver that has not started yet."""
@@ -104,6 +105,7 @@ class Application:
         spec_uri: URI of the job spec, as Spark reads it.
         name: Name that Spark shows.
         context: The context of the Airflow task, ``None`` on the command line.
+        conf: Settings for a driver that is started for it; the user's take precedence.
         on_commit: Called with the attempt's progress while Spark is still running; default: write a line to the log.
     """
 
@@ -113,6 +115,7 @@ class Application:
     spec_uri: str
     name: str = "fds"
     context: Any = None
+    conf: Mapping[str, str] = field(default_factory=dict, repr=False)
     on_commit: Callable[[Collected], object] | None = None
 
     @property

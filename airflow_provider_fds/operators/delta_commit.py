@@ -14,6 +14,7 @@ from airflow_provider_fds.hooks.settings import retention
 from airflow_provider_fds.hooks.stats import sending_status
 from airflow_provider_fds.operators import asset_event
 from airflow_provider_fds.operators.batch_message import stream_of
+from airflow_provider_fds.operators.lineage import EmitsLineage, gathering
 from airflow_provider_fds.operators.sessions import open_session
 from airflow_provider_fds.operators.sink import coerce_sink
 from airflow_provider_fds.operators.wiring import check_wiring
@@ -24,13 +25,13 @@ from airflow_provider_fds.stream import DeltaStream
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from airflow_provider_fds.sinks import DeltaTableSink
+    from airflow_provider_fds.sinks import DeltaTableSink, Sink
 
 #: State of a mapped task's instance that no longer exists because the mapped list has become shorter.
 _REMOVED = "removed"
 
 
-class DeltaCommitOperator(ValueTemplates, BaseOperator):
+class DeltaCommitOperator(ValueTemplates, EmitsLineage, BaseOperator):
     """Commits the batch of a :class:`DeltaPlanOperator`: moves the stream's offset past it.
 
     It is the last of three tasks: plan, your own load job, commit.
@@ -93,7 +94,7 @@ class DeltaCommitOperator(ValueTemplates, BaseOperator):
                 plan_map_index=int(self.batch["plan_map_index"]),
                 is_three_task=True,
             )
-            with sending_status(session):
+            with sending_status(session), gathering(self, session, verify):
                 result = session.commit_user_job(self.batch, verify=verify)
             if (note := session.option_notes()) is not None:
                 result = replace(result, warnings=[*result.warnings, note])
@@ -104,6 +105,9 @@ class DeltaCommitOperator(ValueTemplates, BaseOperator):
         asset_event.emit(self, context, extra, verify.uri if verify else None)
         self.log.info("Stream %s: committed up to %s.", result.stream, result.end)
         return result.to_dict()
+
+    def _lineage_ends(self) -> tuple[DeltaStream, Sink | None]:
+        return self._stream(), None if self.verify is None else coerce_sink(self.verify)
 
     def _stream(self) -> DeltaStream:
         stream = stream_of(self.batch)

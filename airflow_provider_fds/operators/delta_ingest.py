@@ -23,6 +23,7 @@ from airflow_provider_fds.operators.ingest_arguments import (
     check_reading,
     reads_by_interval,
 )
+from airflow_provider_fds.operators.lineage import EmitsLineage, gathering
 from airflow_provider_fds.operators.on_busy import BusyPolicy, give_way
 from airflow_provider_fds.operators.one_sink import check_one_sink
 from airflow_provider_fds.operators.sdk_exceptions import sdk_exception
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
 _DEFAULT_NAME: Final = "arrow-spark"
 
 
-class DeltaIngestOperator(ValueTemplates, SparkTask):
+class DeltaIngestOperator(ValueTemplates, EmitsLineage, SparkTask):
     """Loads everything new in a table into a sink: plans batches, has Spark write them, then moves the offset.
 
     After a retry, a clear or a killed worker, the same planned rows are loaded again, and each ends up in the sink
@@ -232,13 +233,14 @@ class DeltaIngestOperator(ValueTemplates, SparkTask):
                 refuse_backfill(context, stream)
             self._spark = self._find_spark(self.conn_id)
             self._spark.check()
+            self._set_agent_settings(context, sink)
             if self.name == _DEFAULT_NAME:
                 self.name = f"fds-{stream.name}"
             interval = run_interval(context, stream) if stream.reads_by_interval else None
             session = open_session(context, stream, sink, interval=interval)
             if interval is not None and self._waiting is not None and deadline is not None:
                 self._waiting.wait_for_interval(self, context, session, deadline=deadline)
-            with sending_status(session):
+            with sending_status(session), gathering(self, session, sink):
                 result = self._drain(context, session, sink)
             if result is not None:
                 session.purge_expired(retention())
@@ -351,7 +353,9 @@ class DeltaIngestOperator(ValueTemplates, SparkTask):
             self.log.info("Batches %d to %d, %s, in one Spark application.", first.batch_id, last.batch_id, versions)
         spec_uri = session.job(work, sink, stop_after_ms=deadline_ms)
         with self._phases.phase("spark"):
-            application = Application(session, sink, work, spec_uri, name=str(self.name), context=context)
+            application = Application(
+                session, sink, work, spec_uri, name=str(self.name), context=context, conf=self._agent_settings
+            )
             spark_error = self._run_spark(application).error
         with self._phases.phase("commit"):
             collected = session.collect(work)

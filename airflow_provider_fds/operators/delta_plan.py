@@ -12,6 +12,7 @@ from airflow_provider_fds.hooks.failures import task_failures, with_staging_of
 from airflow_provider_fds.hooks.rendering import ValueTemplates
 from airflow_provider_fds.hooks.stats import sending_status
 from airflow_provider_fds.operators.batch_message import batch_message
+from airflow_provider_fds.operators.lineage import EmitsLineage
 from airflow_provider_fds.operators.on_busy import BusyPolicy, give_way
 from airflow_provider_fds.operators.sessions import open_session
 from airflow_provider_fds.operators.wiring import begun_before, check_wiring, commits_of
@@ -21,8 +22,10 @@ from airflow_provider_fds.stream import DeltaStream
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from airflow_provider_fds.sinks import Sink
 
-class DeltaPlanOperator(ValueTemplates, BaseOperator):
+
+class DeltaPlanOperator(ValueTemplates, EmitsLineage, BaseOperator):
     """Plans the next batch of a stream and passes it as strings to your own load job.
 
     The batch is a Delta table: ``spark.read.format("delta").load(manifest)`` returns the new rows.
@@ -129,3 +132,6 @@ class DeltaPlanOperator(ValueTemplates, BaseOperator):
         return batch_message(
             batch, stream, reports=session.reports_location(), task_id=ti.task_id, map_index=ti.map_index
         )
+
+    def _lineage_ends(self) -> tuple[DeltaStream, Sink | None]:
+        return DeltaStream.coerce(self.stream), None

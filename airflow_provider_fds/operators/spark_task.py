@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 
 from airflow_provider_fds.backends.base import UserArguments
 from airflow_provider_fds.backends.registry import find_backend
+from airflow_provider_fds.operators.spark_lineage import agent_settings
 from airflow_provider_fds.operators.submit_hook import SubmitHook
 
 if TYPE_CHECKING:
     from airflow_provider_fds.backends.base import Application, Outcome, SparkBackend
     from airflow_provider_fds.backends.conf_by_size import ConfBySizeArgument
+    from airflow_provider_fds.sinks import Sink
     from airflow_provider_fds.spark.submit import SubmitArguments
+
+#: Attributes of SparkSubmitOperator: whether it adds settings for OpenLineage's agent.
+_INJECT_PARENT: Final = "_openlineage_inject_parent_job_info"
+_INJECT_TRANSPORT: Final = "_openlineage_inject_transport_info"
 
 
 class SparkTask(SparkSubmitOperator):
@@ -31,6 +37,13 @@ class SparkTask(SparkSubmitOperator):
         self._spark: SparkBackend | None = None
         self._loads_defaults = False
         self._was_killed = False
+        self._agent_settings: dict[str, str] = {}
+        # the base class would add these to the command line, where everyone can read the transport's key
+        self._injects_parent, self._injects_transport = (
+            bool(self.__dict__.pop(name, False)) for name in (_INJECT_PARENT, _INJECT_TRANSPORT)
+        )
+        setattr(self, _INJECT_PARENT, False)
+        setattr(self, _INJECT_TRANSPORT, False)
 
     def on_kill(self) -> None:
         """Stop Spark's work for this task. ``execute`` then fails, and says that the task was killed."""
@@ -65,6 +78,16 @@ class SparkTask(SparkSubmitOperator):
     def _find_spark(self, conn_id: str) -> SparkBackend:
         """Return the backend of a connection, with the user's arguments as rendered."""
         return find_backend(conn_id, UserArguments.of(self), self)
+
+    def _set_agent_settings(self, context: Any, sink: Sink) -> None:
+        """Remember the settings for OpenLineage's Spark agent while ``conf`` is the user's, see there."""
+        self._agent_settings = agent_settings(
+            self.conf or {},
+            context,
+            sink,
+            injects_parent=self._injects_parent,
+            injects_transport=self._injects_transport,
+        )
 
     def _run_spark(self, application: Application) -> Outcome:
         """Run an application on the backend that :meth:`_find_spark` has returned."""
