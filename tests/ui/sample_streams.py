@@ -181,13 +181,13 @@ def many(count: int) -> list[dict[str, Any]]:
 
 def batch(number: int, *, seconds_ago: float, rows: int) -> dict[str, Any]:
     """Return a committed batch."""
-    first = number * 9
+    first = 347 - (41 - number) * 8
     return {
         "batch_id": number,
         "epoch": 0,
-        "versions": f"versions {first} to {first + 8}",
+        "versions": f"versions {first} to {first + 7}",
         "first_version": first,
-        "last_version": first + 8,
+        "last_version": first + 7,
         "files": 24 + number % 7,
         "rows_read": rows,
         "rows_written": rows,
@@ -227,7 +227,8 @@ def detail(stream: dict[str, Any], **fields: Any) -> dict[str, Any]:
             ),
             "epoch": 0,
             "batches": [
-                batch(41 - n, seconds_ago=21 + n * 620, rows=180_000 + (n * 7919) % 190_000) for n in range(42)
+                batch(41 - n, seconds_ago=21 + n * 620, rows=336_776 if n == 0 else 150_000 + (n * n * 7919) % 190_000)
+                for n in range(42)
             ],
             "planned": [
                 {"batch_id": 42, "versions": "versions 355 to 358", "files": 32, "bytes": 614_000_000, "rows": 800_000},
@@ -274,12 +275,14 @@ ACTIONS: Final = [
                 "type": "integer",
                 "required": False,
                 "help": "First version to read (inclusive)",
+                "one_of": "target",
             },
             {
                 "name": "to_timestamp",
                 "type": "datetime",
                 "required": False,
                 "help": "Read from the first commit at or after this time",
+                "one_of": "target",
             },
             {
                 "name": "sink",
@@ -332,4 +335,13 @@ ACTIONS: Final = [
         "changes_the_sink": False,
         "arguments": [],
     },
+]
+
+#: What a rewind of a stream would do, as the API describes it.
+PREVIEW: Final = [
+    "stream orders",
+    "  before: epoch 0, version 354",
+    "  after:  epoch 1, reads from version 300 on",
+    "  Reads 6 committed batches (54 versions) again: 1,204,300 rows that the sink already has.",
+    "  Discards 3 planned batches.",
 ]

@@ -33,8 +33,8 @@ def test_the_page_says_where_the_stream_is_and_what_it_did(page, server):
     for words in ("version 354", "366", "a repeated batch lands once, by a transaction of the table"):
         assert words in facts
     newest = page.locator(".part-batches tbody tr").first.inner_text().split("\t")
-    assert newest[:7] == ["41", "0", "versions 369 to 377", "30", "180,000", "180,000", "26.6 MB"]
-    assert newest[7:12] == ["0.3", "0.8", "8.6", "0.4", "10.1"]
+    assert newest[:7] == ["41", "0", "versions 347 to 354", "30", "336,776", "336,776", "49.8 MB"]
+    assert newest[7:12] == ["0.3", "0.8", "16.0", "0.4", "17.6"]
     assert "versions 355 to 358" in page.locator(".part-planned").inner_text()
     decisions = page.locator(".part-decisions").inner_text()
     for words in ("maria", "acknowledge", "GDPR", "version: 187"):
@@ -75,14 +75,14 @@ def test_charts_have_units_and_a_text_for_those_who_do_not_see_them(page, server
     ]  # fmt: skip
     rows = page.get_by_role("img", name="Rows per batch")
     assert rows.locator(".chart-bar").count() == 42
-    assert rows.locator("title").last.text_content() == "batch 41: 180,000 rows, versions 369 to 377"
+    assert rows.locator("title").last.text_content() == "batch 41: 336,776 rows, versions 347 to 354"
 
 
 def test_the_point_under_the_mouse_is_told_in_words(page, server):
     open_stream(page, server, detail(ORDERS))
     figure = page.locator("figure", has_text="Rows per batch")
     figure.locator(".chart-hit").last.hover()
-    expect(figure.locator(".readout")).to_have_text("batch 41: 180,000 rows, versions 369 to 377")
+    expect(figure.locator(".readout")).to_have_text("batch 41: 336,776 rows, versions 347 to 354")
 
 
 def test_a_stream_without_history_has_sentences_and_no_empty_charts(page, server):

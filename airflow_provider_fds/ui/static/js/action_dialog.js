@@ -88,7 +88,7 @@ export class ActionDialog {
 
   async perform(request) {
     await this.working(async () => {
-      const { message } = await performAction(this.stream.id, this.action.name, { ...request, why: this.why.value.trim() });
+      const { message } = await performAction(this.stream.id, this.action.name, { ...request, why: this.why.value });
       this.show(h("p", { class: "notice tone-good", role: "status" }, h("span", { class: "words" }, message)), [this.closeButton("Close")], null);
       this.refresh();
     });
@@ -97,6 +97,8 @@ export class ActionDialog {
   submitted(event) {
     event.preventDefault();
     if (this.isBusy || !this.next) return;
+    // blanks are not a reason
+    this.why.value = this.why.value.trim();
     if (this.step.reportValidity()) this.next();
   }
 
