@@ -1,4 +1,4 @@
-"""Durations as people write them and as messages show them."""
+"""Durations as people write them and as messages show them. Standard library only, Python 3.9 syntax."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def parse_duration(value: object) -> timedelta | None:
     """
     if isinstance(value, timedelta):
         return value
-    if isinstance(value, int | float):
+    if isinstance(value, (int, float)):
         # nan and inf fail the comparison
         return timedelta(seconds=value) if not isinstance(value, bool) and 0 <= value <= _LONGEST else None
     match = _SPAN.fullmatch(value.strip().lower()) if isinstance(value, str) else None

@@ -84,6 +84,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     An error is one message on stderr; with ``--output json`` it is also the last object on stdout.
     """
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s", stream=sys.stderr)
+    # what is fetched, and for how long
+    logging.getLogger("airflow_provider_fds.spark.jars").setLevel(logging.INFO)
     try:
         arguments = parser().parse_args(argv)
     except SystemExit as exit_:

@@ -13,8 +13,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from airflow_provider_fds.cli import arguments as common
+from airflow_provider_fds.cli.loading import Loading
 from airflow_provider_fds.cli.messages import end_of, shown
 from airflow_provider_fds.errors import EXIT_OK, ConfigurationError
+from airflow_provider_fds.sizes import format_count
 
 if TYPE_CHECKING:
     import argparse
@@ -134,7 +136,13 @@ def load(arguments: argparse.Namespace, stream: DeltaStream) -> int:
         spark_binary=arguments.spark_binary,
         delta_version=arguments.delta_version,
     )
-    backend = command_line_backend(arguments.master, arguments.spark_remote, given, _log_line)
+    loading = Loading(is_shown=arguments.output == "text")
+
+    def tell(line: str) -> None:
+        loading.line(line)
+        logger.info("%s", line)
+
+    backend = command_line_backend(arguments.master, arguments.spark_remote, given, tell)
     backend.check()
     sink = DeltaTableSink(
         arguments.sink,
@@ -155,14 +163,14 @@ def load(arguments: argparse.Namespace, stream: DeltaStream) -> int:
         with phases.phase("plan"):
             work = session.begin(sink, max_batches=min(left, _BATCHES_PER_APPLICATION))
         if work.status == "fence":
-            _load(session, work, sink, backend, phases)
+            _load(session, work, sink, backend, phases, loading, arguments.output)
             continue
         if work.status != "work":
             is_more = False
             error = work.warning if work.status == "paused" else None
             waiting = work.reason if work.status in ("up_to_date", "done") else ""
             break
-        collected = _load(session, work, sink, backend, phases, arguments.output)
+        collected = _load(session, work, sink, backend, phases, loading, arguments.output)
         left -= len(collected.committed)
         error, is_more = work.warning, work.is_more
     _show_end(session, error, arguments, phases, is_more=is_more, waiting=waiting)
@@ -175,18 +183,25 @@ def _load(
     sink: DeltaTableSink,
     backend: SparkBackend,
     phases: PhaseSeconds,
-    output: str = "text",
+    loading: Loading,
+    output: str,
 ) -> Collected:
     """Run one Spark application, and commit each batch as soon as it is done."""
     from airflow_provider_fds.backends.base import Application
+    from airflow_provider_fds.stream.batch_versions import describe_plan
 
-    shown = _Shown(output)
+    shown = _Shown(output, loading)
+    plan = f"closing the epochs before {work.epoch} in {sink.describe()}"
+    if work.batches:
+        plan = describe_plan(work.batches, session.connected.state.snapshot)
+        plan = f"loading {session.connected.table.uri} into {sink.describe()}: {plan}"
     application = Application(session, sink, work, session.job(work, sink), on_commit=shown)
-    with _ending_spark_too(), phases.phase("spark"), redirect_stdout(_Log()):
-        backend.run(application)
-    with phases.phase("commit"):
-        collected = session.collect(work)
-    shown(collected)
+    with loading.application(plan, len(work.batches)):
+        with _ending_spark_too(), phases.phase("spark"), redirect_stdout(_Log(loading)):
+            backend.run(application)
+        with phases.phase("commit"):
+            collected = session.collect(work)
+        shown(collected)
     if collected.failure is not None:
         raise collected.failure
     return collected
@@ -195,9 +210,13 @@ def _load(
 class _Log(io.TextIOBase):
     """Redirects what the job prints for people to the log, as when the job runs in a separate process."""
 
+    def __init__(self, loading: Loading) -> None:
+        self._loading = loading
+
     def write(self, text: str) -> int:
         if text.strip():
-            _log_line(text.rstrip())
+            self._loading.line(text.rstrip())
+            logger.info("%s", text.rstrip())
         return len(text)
 
 
@@ -221,8 +240,9 @@ def _ending_spark_too() -> Iterator[None]:
 class _Shown:
     """Prints each batch of one application once it is committed, to the stdout at the time of creation."""
 
-    def __init__(self, output: str) -> None:
+    def __init__(self, output: str, loading: Loading) -> None:
         self._output = output
+        self._loading = loading
         self._out = sys.stdout
         self._count = 0
 
@@ -230,7 +250,9 @@ class _Shown:
         """Print the batches that were committed since the last call."""
         done = [report for report in collected.reports if report.is_done]
         for report in done[self._count :]:
-            print(self._describe(report), file=self._out, flush=True)
+            text = self._describe(report)
+            if self._loading.batch(text):
+                print(text, file=self._out, flush=True)
         self._count = max(self._count, len(done))
 
     def _describe(self, report: AttemptReport) -> str:
@@ -246,7 +268,8 @@ class _Shown:
                 **({"warnings": list(report.warnings)} if report.warnings else {}),
             }
             return json.dumps(facts)
-        return f"batch {report.batch_id}: {report.rows_written} rows, sink version {report.sink_version}"
+        rows = "rows unknown" if report.rows_written is None else format_count(report.rows_written, "row")
+        return f"batch {report.batch_id}: {rows}, sink version {report.sink_version}"
 
 
 def _show_end(
@@ -267,14 +290,11 @@ def _show_end(
     result = session.result()
     if result is not None:
         result = replace(result, seconds={**phases.to_dict(), **result.seconds})
-        print(f"{result.rows} rows in {result.batches} batches", flush=True)
+        rows = "rows unknown" if result.rows is None else format_count(result.rows, "row")
+        print(f"{rows} in {format_count(result.batches, 'batch', 'batches')}", flush=True)
         logger.info("%s", result.describe())
     if error is not None:
         print(f"fds: stopped: {shown(error, arguments)}", file=sys.stderr)
         return
     if finished is not None or waiting or result is None:
         print(finished or waiting or "nothing new", flush=True)
-
-
-def _log_line(line: str) -> None:
-    logger.info("%s", line)

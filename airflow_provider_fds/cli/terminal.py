@@ -1,14 +1,27 @@
-"""What a terminal needs, and a pipe does not: lines that fit."""
+"""What a terminal gets, and a pipe does not: lines that fit, and what rich draws."""
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import textwrap
-from typing import Final
+import threading
+import time
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
 
-#: A terminal narrower than this gets lines that are cut by itself.
+from airflow_provider_fds.durations import format_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+#: A terminal narrower than this breaks lines by itself.
 _NARROWEST: Final = 40
+
+#: Seconds between two lines about work that takes long.
+_TELL_SECONDS: Final = 30.0
 
 
 def is_terminal() -> bool:
@@ -36,4 +49,53 @@ def fitted(text: str, indent: int) -> str:
     return "\n".join(lines)
 
 
-__all__ = ["fitted", "is_terminal"]
+def rich_console(*, on_stdout: bool = False) -> Any:
+    """Return a console of rich on stderr, or on stdout, ``None`` if that is not a terminal or rich is missing."""
+    stream = sys.stdout if on_stdout else sys.stderr
+    if not stream.isatty() or os.environ.get("TERM") == "dumb":
+        return None
+    try:
+        from rich.console import Console
+    except ImportError:
+        return None
+    return Console(stderr=not on_stdout)
+
+
+@contextmanager
+def waiting(what: str, *, is_shown: bool = True, tell_seconds: float = _TELL_SECONDS) -> Iterator[None]:
+    """Show on stderr that ``what`` takes long while the body runs: a spinner on a terminal, lines otherwise.
+
+    Args:
+        what: What takes long, such as ``planning``.
+        is_shown: Whether anything is shown.
+        tell_seconds: Seconds between two lines.
+    """
+    console = rich_console() if is_shown else None
+    if not is_shown:
+        yield
+    elif console is not None:
+        from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+        columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+        with Progress(*columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False) as bar:
+            bar.add_task(what, total=None)
+            yield
+    else:
+        done = threading.Event()
+        began = time.monotonic()
+
+        def tell() -> None:
+            while not done.wait(tell_seconds):
+                took = format_duration(timedelta(seconds=time.monotonic() - began))
+                print(f"fds: {what}, {took} so far", file=sys.stderr, flush=True)
+
+        thread = threading.Thread(target=tell, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
+
+
+__all__ = ["fitted", "is_terminal", "rich_console", "waiting"]

@@ -34,7 +34,7 @@ from airflow_provider_fds.operators.spark_task import SparkTask
 from airflow_provider_fds.operators.waiting import ARGUMENTS as WAITING_ARGUMENTS
 from airflow_provider_fds.operators.waiting import Waiting, waiting_problems
 from airflow_provider_fds.stream import DeltaStream
-from airflow_provider_fds.stream.batch_versions import describe_versions
+from airflow_provider_fds.stream.batch_versions import describe_plan
 from airflow_provider_fds.stream.result import PhaseSeconds, RunResult, describe_reports
 from airflow_provider_fds.triggers.deferral import check_event
 
@@ -348,9 +348,8 @@ class DeltaIngestOperator(ValueTemplates, EmitsLineage, SparkTask):
     ) -> bool:
         """Run one Spark application and commit what it has done. Returns whether it stopped at the time limit."""
         if work.batches:
-            first, last = work.batches[0], work.batches[-1]
-            versions = describe_versions(work.batches, session.connected.state.snapshot)
-            self.log.info("Batches %d to %d, %s, in one Spark application.", first.batch_id, last.batch_id, versions)
+            plan = describe_plan(work.batches, session.connected.state.snapshot)
+            self.log.info("Loading %s into %s: %s.", session.connected.table.uri, sink.describe(), plan)
         spec_uri = session.job(work, sink, stop_after_ms=deadline_ms)
         with self._phases.phase("spark"):
             application = Application(

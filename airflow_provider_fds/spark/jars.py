@@ -8,9 +8,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
+from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
+from airflow_provider_fds.durations import format_duration
+from airflow_provider_fds.sizes import format_bytes
 from airflow_provider_fds.spark.cache import (
     SparkSetupError,
     check_folder,
@@ -28,6 +33,9 @@ from airflow_provider_fds.spark.install import (
 )
 
 _LOG = logging.getLogger(__name__)
+
+#: Seconds between two lines about JARs that are being fetched.
+_TELL_SECONDS: Final = 30.0
 
 #: Spark's S3 file system, for the Hadoop version of the bundled Spark.
 HADOOP_AWS_PACKAGE: Final = "org.apache.hadoop:hadoop-aws:3.5.0"
@@ -70,6 +78,7 @@ def delta_jars(
         if not all(jar.is_file() for jar in kept):
             # the Ivy versions of Spark 3.5 and Spark 4 cannot read each other's folders
             ivy = cache / ("ivy" if spark_submit is None else f"ivy-{artifact.removeprefix('delta-spark_')}")
+            _LOG.info("Fetching %s from a Maven repository into %s, once per machine.", package, cache)
             resolved = _resolve(package, ivy, spark_submit)
             for jar in kept:
                 _keep(resolved, jar, package)
@@ -138,15 +147,46 @@ def _resolve(package: str, ivy: Path, spark_submit: str | None = None) -> Path:
             *(spark_submit, "--master", "local[1]", "--packages", package),
             *("--conf", f"spark.jars.ivy={ivy}", "--conf", "spark.ui.enabled=false", str(application)),
         ]
-        ran = subprocess.run(command, capture_output=True, text=True, env=env, cwd=folder, check=False)  # noqa: S603
-    if ran.returncode != 0:
-        tail = "\n".join((ran.stdout + ran.stderr).strip().splitlines()[-15:])
+        code, output = _fetch(command, env, folder, package, ivy)
+    if code != 0:
+        tail = "\n".join(output.strip().splitlines()[-15:])
         raise SparkSetupError(
             f"the JARs of {package} could not be resolved into {ivy}: a Maven repository must be reachable the "
             "first time, or the JARs must be copied by hand to the folder 'jars' of the cache (FDS_CACHE_DIR). "
-            f"spark-submit ended with {ran.returncode}:\n{tail}"
+            f"spark-submit ended with {code}:\n{tail}"
         )
     return ivy / "jars"
+
+
+def _fetch(command: list[str], env: dict[str, str], folder: str, package: str, ivy: Path) -> tuple[int, str]:
+    """Run the command that fetches ``package`` into ``ivy``, and tell that it does; return its code and output."""
+    began = time.monotonic()
+    with subprocess.Popen(  # noqa: S603
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", env=env, cwd=folder
+    ) as process:
+        try:
+            while True:
+                try:
+                    output, _ = process.communicate(timeout=_TELL_SECONDS)
+                    break
+                except subprocess.TimeoutExpired:
+                    took = format_duration(timedelta(seconds=time.monotonic() - began))
+                    _LOG.info("Still fetching %s: %s so far, %s in %s.", package, took, _size(ivy), ivy)
+        except BaseException:
+            process.kill()
+            raise
+    if process.returncode == 0:
+        _LOG.info("Fetched %s in %s.", package, format_duration(timedelta(seconds=time.monotonic() - began)))
+    return process.returncode, output
+
+
+def _size(folder: Path) -> str:
+    """Return the size of the files in a folder that another process fills."""
+    total = 0
+    for path in folder.rglob("*"):
+        with suppress(OSError):
+            total += path.stat().st_size
+    return format_bytes(total)
 
 
 def _keep(resolved: Path, jar: Path, package: str) -> None:

@@ -29,6 +29,7 @@ from airflow_provider_fds.spark.driver_versions import check_versions, no_sessio
 from airflow_provider_fds.spark.failures import RefusalError, explain, shortened
 from airflow_provider_fds.spark.files import hadoop_path, local_path, read_bytes, write_bytes
 from airflow_provider_fds.spark.identity import identity
+from airflow_provider_fds.spark.progress import INTERVAL_SECONDS, JobProgress, tell_ui_address
 from airflow_provider_fds.spark.settings import force
 from airflow_provider_fds.spark.writers import Landed, Writer, writer_class
 
@@ -65,6 +66,7 @@ def main(argv: Sequence[str]) -> int:
     except (OSError, ValueError, TypeError) as e:
         print(f"FDS cannot read the job spec {uri}: {e}", file=sys.stderr)
         return _leave(spark, EXIT_FAILED)
+    tell_ui_address(spark)
     return _leave(spark, run(spark, spec))
 
 
@@ -79,15 +81,22 @@ def _unstarted(spec: Optional[JobSpec], error: Exception) -> int:
     return EXIT_FAILED_RETRYABLE if failure.retryable else EXIT_FAILED
 
 
-def run(spark: Any, spec: JobSpec, on_report: Optional[Callable[[AttemptReport], object]] = None) -> int:
+def run(
+    spark: Any,
+    spec: JobSpec,
+    on_report: Optional[Callable[[AttemptReport], object]] = None,
+    progress_seconds: float = INTERVAL_SECONDS,
+) -> int:
     """Load the batches of ``spec``, or write its fence, in this session; report each; return the exit code.
 
-    ``on_report`` is called with each report once it is written.
+    ``on_report`` is called with each report once it is written. A line about a batch is printed each
+    ``progress_seconds`` that it takes.
     """
     if spec.fence is not None:
         return _run_fence(spark, spec, spec.fence)
     writer: Optional[Writer] = None
     settings: Dict[str, str] = {}
+    progress = JobProgress(spark, spec, progress_seconds)
     for position, batch in enumerate(spec.batches):
         if position and spec.stop_after_ms is not None and time.time() * 1000 >= spec.stop_after_ms:
             print(f"FDS stops before batch {batch.batch_id}: the run's time limit is reached", flush=True)
@@ -100,7 +109,8 @@ def run(spark: Any, spec: JobSpec, on_report: Optional[Callable[[AttemptReport],
                 check_versions(spark)
                 settings = force(spark)
                 writer = _writer(spark, spec, settings)
-            report = work.write(writer)
+            with progress.batch(position):
+                report = work.write(writer)
         except Exception as e:  # noqa: BLE001 - any error: the report is the only way to convey it
             report = work.failed(e)
         report = replace(report, settings=settings, sink_table_id=None if writer is None else writer.table_id)

@@ -18,6 +18,7 @@ from airflow_provider_fds.spark.cache import SparkSetupError
 from airflow_provider_fds.spark.files import hadoop_path, read_bytes
 from airflow_provider_fds.spark.install import held_back
 from airflow_provider_fds.spark.job import run
+from airflow_provider_fds.spark.progress import tell_ui_address
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -69,6 +70,7 @@ class SessionJob:
             self._jvm = getattr(SparkContext._gateway, "proc", None)
             try:
                 spec = JobSpec.from_file(self.spec_uri, read_bytes(hadoop_path(self.spec_uri, spark), spark))
+                tell_ui_address(spark)
                 return run(spark, spec, on_report)
             except Exception:
                 raise

@@ -138,7 +138,7 @@ def test_a_backfill_loads_what_is_before_the_stream_once_and_leaves_its_position
     before = lake.fds("status", "orders")
     load = ("backfill", "orders", "--master", "local[1]", "--provenance")
 
-    assert "20 rows in 1 batches" in lake.fds(*load)
+    assert "20 rows in 1 batch" in lake.fds(*load)
     assert lake.read("bronze") == list(range(30))
     assert "is finished" in lake.fds(*load)
     assert lake.fds("status", "orders") == before

@@ -155,3 +155,28 @@ def test_launching_imports_neither_pyspark_nor_anything_else_heavy():
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "[]"
+
+
+def test_jars_that_are_fetched_are_told_about_from_the_first_second(monkeypatch, tmp_path, caplog):
+    from airflow_provider_fds.spark import jars
+
+    monkeypatch.setattr(jars, "_TELL_SECONDS", 0.05)
+    (tmp_path / "half.jar").write_bytes(b"x" * 2048)
+    slow = [sys.executable, "-c", "import time; print('resolving'); time.sleep(0.5)"]
+    with caplog.at_level("INFO"):
+        assert jars._fetch(slow, {}, str(tmp_path), "io.delta:delta-spark", tmp_path) == (0, "resolving\n")
+    first, *_, last = [record.message for record in caplog.records]
+    assert first.startswith("Still fetching io.delta:delta-spark: 0")
+    assert f", 2 KiB in {tmp_path}." in first
+    assert last.startswith("Fetched io.delta:delta-spark in 0.")
+
+    class GoneError(Exception):
+        pass
+
+    def resolve(*_args):
+        raise GoneError
+
+    monkeypatch.setattr(jars, "_resolve", resolve)
+    with caplog.at_level("INFO"), pytest.raises(GoneError):
+        delta_jars(tmp_path / "cache", spark_submit="spark-submit")
+    assert "from a Maven repository into" in caplog.records[-1].message

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
+import msgspec
 import pytest
 
 from airflow_provider_fds.stream.batch_failure import batch_failure
-from airflow_provider_fds.stream.batch_versions import describe_versions
+from airflow_provider_fds.stream.batch_versions import describe_plan, describe_versions
 
 
 @pytest.mark.parametrize(
@@ -36,3 +38,15 @@ def test_a_batch_of_commits_says_its_versions(bench: Any, two_appends: Any, sink
     batches = bench.session(stream=bench.stream(max_versions_per_batch=1)).begin(sink).batches
     assert describe_versions(batches) == f"versions 0 to {batches[-1].last_version}"
     assert describe_versions(batches[-1:]) == f"version {batches[-1].last_version}"
+
+
+def test_a_plan_has_rows_files_and_bytes_and_says_if_it_does_not_know_the_rows(
+    bench: Any, two_appends: Any, sink: Any
+) -> None:
+    batches = bench.session(stream=bench.stream(max_versions_per_batch=1)).begin(sink).batches
+    assert re.fullmatch(
+        r"versions 0 to 2, \d+ rows in \d+ files of [\d.]+ (KiB|bytes), as batches 0 to \d", describe_plan(batches)
+    )
+    unknown = msgspec.structs.replace(batches[0], num_rows=None)
+    assert ", an unknown number of rows in " in describe_plan([unknown])
+    assert describe_plan([unknown]).endswith(", as batch 0")
