@@ -23,6 +23,7 @@ _PUBLIC = located(
         "sensors.delta_table_version": ("DeltaTableVersionSensor",),
         "sinks": ("DeltaMergeSink", "DeltaReplaceSink", "DeltaTableSink", "ForeachBatchSink"),
         "stream": ("DeltaStream",),
+        "stream.alerts": ("StreamAlerts",),
         "triggers.delta_interval": ("DeltaIntervalTrigger",),
         "triggers.delta_table_change": ("DeltaTableChangeTrigger",),
         "triggers.delta_table_condition": ("DeltaTableConditionTrigger",),

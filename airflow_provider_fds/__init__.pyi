@@ -12,6 +12,7 @@ from airflow_provider_fds.sinks import DeltaReplaceSink as DeltaReplaceSink
 from airflow_provider_fds.sinks import DeltaTableSink as DeltaTableSink
 from airflow_provider_fds.sinks import ForeachBatchSink as ForeachBatchSink
 from airflow_provider_fds.stream import DeltaStream as DeltaStream
+from airflow_provider_fds.stream.alerts import StreamAlerts as StreamAlerts
 from airflow_provider_fds.triggers.delta_interval import DeltaIntervalTrigger as DeltaIntervalTrigger
 from airflow_provider_fds.triggers.delta_stream_monitor import DeltaStreamMonitorTrigger as DeltaStreamMonitorTrigger
 from airflow_provider_fds.triggers.delta_table_change import (
@@ -44,5 +45,6 @@ __all__ = [
     "DeltaWatermarkTrigger",
     "FdsError",
     "ForeachBatchSink",
+    "StreamAlerts",
     "__version__",
 ]

@@ -15,12 +15,13 @@ from airflow_provider_fds.stream.status import status_of
 from airflow_provider_fds.stream.unread_files import UnreadFiles
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from airflow_provider_fds.ledger.commit_entries import Committed
     from airflow_provider_fds.stream.connect import ConnectedStream
     from airflow_provider_fds.stream.metrics import Sample
     from airflow_provider_fds.stream.session import StreamSession
+    from airflow_provider_fds.stream.status import StreamStatus
 
 logger = logging.getLogger(__name__)
 
@@ -68,8 +69,15 @@ def send_status(connect: Callable[[], ConnectedStream], unread: UnreadFiles | No
 
 
 @contextmanager
-def sending_status(session: StreamSession) -> Iterator[None]:
-    """Send the gauges of a run's stream after the body, also if it fails; its counters at each commit."""
+def sending_status(
+    session: StreamSession, *observers: Callable[[ConnectedStream, StreamStatus], None]
+) -> Iterator[None]:
+    """Send the gauges of a run's stream after the body, also if it fails; its counters at each commit.
+
+    Args:
+        session: The run.
+        observers: Called with the same status, whether or not the installation sends metrics. An error is a warning.
+    """
     name = session.stream.name
 
     def count(committed: Committed, batches: int) -> None:
@@ -79,9 +87,28 @@ def sending_status(session: StreamSession) -> Iterator[None]:
     try:
         yield
     except Exception:
-        send_status(lambda: session.connected)
+        _observe(session, observers)
         raise
-    send_status(lambda: session.connected)
+    _observe(session, observers)
+
+
+def _observe(session: StreamSession, observers: Sequence[Callable[[ConnectedStream, StreamStatus], None]]) -> None:
+    """Read the status once, for the metrics and for all observers; only if one of them wants it."""
+    if not observers:
+        send_status(lambda: session.connected)
+        return
+    try:
+        connected = session.connected
+        status = status_of(connected, UnreadFiles() if are_on() else None)
+    except Exception as error:  # noqa: BLE001  # whatever goes wrong, the run ends for its own reason
+        logger.warning("The status of the stream cannot be read: %s: %s", type(error).__name__, error)
+        return
+    send(lambda: status_samples(status))
+    for observer in observers:
+        try:
+            observer(connected, status)
+        except Exception as error:  # noqa: BLE001
+            logger.warning("The status of the stream was not reported: %s: %s", type(error).__name__, error)
 
 
 def _send_one(stats: Any, sample: Sample) -> None:

@@ -140,12 +140,15 @@ class QuarantinedFacts(Facts, frozen=True, kw_only=True):
     Attributes:
         version: The version before which the stream stops.
         can_be_acknowledged: Whether acknowledging the version lets the stream pass it; ``True`` in older entries.
+        operation: ``commitInfo.operation`` of the version with its parameters; ``None`` if unknown, and in older
+            entries.
     """
 
     why: str
     version: int | None = None
     schema_version: int | None = None
     can_be_acknowledged: bool = True
+    operation: str | None = None
 
 
 class HeldFacts(Facts, frozen=True, kw_only=True):

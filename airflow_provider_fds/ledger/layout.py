@@ -98,6 +98,8 @@ class StreamFolder:
     attempts = _Below("attempts")
     #: Parent folder of the jobs for Spark, which Spark only reads.
     jobs = _Below("jobs")
+    #: Folder of the numbered lists of open incidents.
+    alerts = _Below("alerts")
     #: The record of housekeeping's progress; a hint.
     cleaned = _Below("housekeeping.json")
 
@@ -107,6 +109,10 @@ class StreamFolder:
     def entry(self, n: int) -> str:
         """Return the key of entry ``n``."""
         return f"{self.entries}/{numbered_name(n)}"
+
+    def incidents(self, n: int) -> str:
+        """Return the key of list ``n`` of the open incidents."""
+        return f"{self.alerts}/{numbered_name(n)}"
 
     def fold(self, n: int) -> str:
         """Return the key of the fold of the entries 0 to ``n``, both inclusive."""

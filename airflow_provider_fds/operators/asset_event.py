@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.common.compat.sdk import Asset, AssetAlias
 
 from airflow_provider_fds.delta.open import canonical_uri
+from airflow_provider_fds.operators.alerting import is_alert_outlet
 from airflow_provider_fds.schemes import with_plain_scheme
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ def emit(operator: Any, context: Any, extra: Mapping[str, Any], sink_uri: str | 
     """
     events = context["outlet_events"]
     for outlet in operator.outlets:
+        if is_alert_outlet(outlet):
+            continue
         if isinstance(outlet, AssetAlias):
             if sink_uri is not None:
                 events[outlet].add(Asset(asset_uri(sink_uri)), extra=dict(extra))

@@ -17,6 +17,7 @@ from airflow_provider_fds.hooks.rendering import ValueTemplates
 from airflow_provider_fds.hooks.settings import retention
 from airflow_provider_fds.hooks.stats import send_status, sending_status
 from airflow_provider_fds.operators import asset_event
+from airflow_provider_fds.operators.alerting import Alerting, add_alert_outlet
 from airflow_provider_fds.operators.ingest_arguments import (
     check_arguments,
     check_conf_by_size,
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.backends.conf_by_size import ConfBySizeArgument
     from airflow_provider_fds.errors import FdsError
     from airflow_provider_fds.sinks import Sink
+    from airflow_provider_fds.stream.alerts import StreamAlerts
     from airflow_provider_fds.stream.result import LoadResult, RunWork
     from airflow_provider_fds.stream.session import StreamSession
 
@@ -137,6 +139,8 @@ class DeltaIngestOperator(ValueTemplates, EmitsLineage, SparkTask):
         max_refusals: With ``wait``: see :class:`DeltaTableVersionTrigger`; default 10.
         grace: With ``wait`` and data intervals: how long after the end of the interval to wait for a commit that proves
             it complete. ``None``: until ``timeout``.
+        alerts: Whom to tell, once per incident, when the stream needs a person or lags; see :class:`StreamAlerts`.
+            Each run looks at its end, also if it is skipped or fails. ``None``: nobody.
 
     Example:
         >>> from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaTableSink
@@ -166,6 +170,7 @@ class DeltaIngestOperator(ValueTemplates, EmitsLineage, SparkTask):
         recheck_every: int | None = None,
         max_refusals: int | None = None,
         grace: timedelta | None = None,
+        alerts: StreamAlerts | None = None,
         **kwargs: Any,
     ) -> None:
         values = (poll_interval, timeout, recheck_every, max_refusals, grace)
@@ -193,6 +198,8 @@ class DeltaIngestOperator(ValueTemplates, EmitsLineage, SparkTask):
         self._phases = PhaseSeconds()
         if not self.outlets:
             self.outlets = [asset_event.default_outlet(self.dag_id, self.task_id)]
+        self.alerts = alerts
+        add_alert_outlet(self, alerts)
 
     def execute(self, context: Any) -> dict[str, Any] | None:  # type: ignore[override]
         """Load what is new, or wait until there is something to load. Returns what this run has committed."""
@@ -240,7 +247,8 @@ class DeltaIngestOperator(ValueTemplates, EmitsLineage, SparkTask):
             session = open_session(context, stream, sink, interval=interval)
             if interval is not None and self._waiting is not None and deadline is not None:
                 self._waiting.wait_for_interval(self, context, session, deadline=deadline)
-            with sending_status(session), gathering(self, session, sink):
+            alerting = Alerting(self, context, self.alerts)
+            with sending_status(session, *alerting.observers), gathering(self, session, sink):
                 result = self._drain(context, session, sink)
             if result is not None:
                 session.purge_expired(retention())
@@ -257,8 +265,11 @@ class DeltaIngestOperator(ValueTemplates, EmitsLineage, SparkTask):
                 raise AirflowSkipException(with_staging_of(message, stream))
             self.log.info(message)
             asset_event.withhold(self)
+            alerting.emit()
             return None
-        return self._tell(context, session, sink, result)
+        told = self._tell(context, session, sink, result)
+        alerting.emit()
+        return told
 
     def _tell(self, context: Any, session: StreamSession, sink: Sink, result: LoadResult) -> dict[str, Any]:
         """Report to the log and the asset event what this run has committed, and return it."""

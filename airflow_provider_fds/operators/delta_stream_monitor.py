@@ -8,15 +8,20 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.providers.common.compat.sdk import BaseOperator
 
+from airflow_provider_fds.delta.open import open_storage
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.hooks.failures import task_failures
 from airflow_provider_fds.hooks.settings import poll_interval_seconds, staging_uri
 from airflow_provider_fds.hooks.stats import are_on
 from airflow_provider_fds.hooks.storage import storage_options
+from airflow_provider_fds.operators.alerting import Alerting, add_alert_outlet
+from airflow_provider_fds.stream.alerts import Found
 from airflow_provider_fds.triggers.delta_stream_monitor import DeltaStreamMonitorTrigger
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from airflow_provider_fds.stream.alerts import StreamAlerts
 
 
 class DeltaStreamMonitorOperator(BaseOperator):
@@ -25,8 +30,11 @@ class DeltaStreamMonitorOperator(BaseOperator):
     Contract:
         - The task needs a worker for a moment only; a trigger does the rest. It ends when ``duration`` is over: with
           ``schedule="@continuous"`` the next run goes on.
-        - A round reads the ledgers, and asks the table of each stream that did not change for one file. It writes
-          nothing.
+        - A round reads the ledgers, and asks the table of each stream that did not change for one file. Without
+          ``alerts`` it writes nothing.
+        - With ``alerts`` the run ends early, with success, when a stream has an incident that nobody has told of: it
+          calls the notifiers and emits an event of the asset ``fds://<stream>/state``. The next run goes on, so the
+          DAG needs ``schedule="@continuous"``.
         - The metrics go to where ``[metrics]`` of Airflow sends its own; without that, the task logs a warning.
         - A stream whose table cannot be read with ``storage_conn_id`` counts as needing a person.
 
@@ -39,6 +47,8 @@ class DeltaStreamMonitorOperator(BaseOperator):
         interval: Time between two rounds; default ``[fds] poll_interval``.
         duration: How long one run lasts.
         recheck_every: Every Nth round reads all ledgers and logs, which finds tables that were deleted or replaced.
+        alerts: Whom to tell, once per incident of a stream, and from which lag on; see :class:`StreamAlerts`. ``None``:
+            nobody.
 
     Example:
         >>> from airflow_provider_fds import DeltaStreamMonitorOperator
@@ -57,6 +67,7 @@ class DeltaStreamMonitorOperator(BaseOperator):
         interval: timedelta | None = None,
         duration: timedelta = timedelta(days=1),
         recheck_every: int = 20,
+        alerts: StreamAlerts | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -74,6 +85,8 @@ class DeltaStreamMonitorOperator(BaseOperator):
         self.interval = interval
         self.duration = duration
         self.recheck_every = recheck_every
+        self.alerts = alerts
+        add_alert_outlet(self, alerts)
 
     def execute(self, context: Any) -> NoReturn:
         """Defer to the trigger."""
@@ -81,7 +94,7 @@ class DeltaStreamMonitorOperator(BaseOperator):
             seconds = poll_interval_seconds() if self.interval is None else self.interval.total_seconds()
             staging = staging_uri(self.staging, "fds_monitor")
             storage_options(self.storage_conn_id, staging)
-        if not are_on():
+        if self.alerts is None and not are_on():
             self.log.warning("Airflow sends no metrics: set statsd_on, otel_on or statsd_datadog_enabled in [metrics].")
         trigger = DeltaStreamMonitorTrigger(
             staging=staging,
@@ -89,9 +102,22 @@ class DeltaStreamMonitorOperator(BaseOperator):
             until=time.time() + self.duration.total_seconds(),
             storage_conn_id=self.storage_conn_id,
             recheck_every=self.recheck_every,
+            alerts=None if self.alerts is None else self.alerts.thresholds(),
+            has_notifiers=self.alerts is not None and bool(self.alerts.notifiers),
         )
         self.defer(trigger=trigger, method_name="execute_complete")
 
-    def execute_complete(self, context: Any, event: Mapping[str, Any]) -> int:  # noqa: ARG002  # Airflow's signature
-        """Return the number of rounds."""
+    def execute_complete(self, context: Any, event: Mapping[str, Any]) -> int:
+        """Tell of the incidents that the trigger has found, and return the number of rounds."""
+        if event["status"] == "alerts":
+            with task_failures(context):
+                uri = staging_uri(self.staging, "fds_monitor")
+                staging = open_storage(uri, storage_options(self.storage_conn_id, uri))
+                alerting = Alerting(self, context, self.alerts)
+                for stream, found in event["streams"].items():
+                    alerting.tell(staging, stream, Found.from_dict(found))
+                alerting.emit()
         return int(event["rounds"])
+
+
+__all__ = ["DeltaStreamMonitorOperator"]

@@ -97,6 +97,8 @@ class ConnectedStream:
         self.start_note: str | None = None
         #: The warning about options that take effect after the planned batches, or ``None`` without such options.
         self.options_note: str | None = None
+        #: Number of the ledger entry by which this session has found a quarantine, or ``None``.
+        self.quarantined_at: int | None = None
         self._shown: Checkpoint | None = None
 
     @property
@@ -148,7 +150,9 @@ class ConnectedStream:
 
     def execute(self, action: BaseAction) -> StreamState:
         """Propose one action to the ledger, then show the new position in the checkpoint."""
-        self.ledger.execute(action, self.context.actor)
+        entry = self.ledger.execute(action, self.context.actor)
+        if entry is not None and action.kind == "quarantined":
+            self.quarantined_at = entry.n
         self.show_checkpoint()
         reach("checkpoint.after", action.kind)
         return self.state

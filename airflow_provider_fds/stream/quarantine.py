@@ -20,7 +20,8 @@ def paused_work(state: StreamState) -> RunWork | None:
         return None
     version = None if state.quarantined is None else state.quarantined.version
     code = Reason.STREAM_QUARANTINED if state.held is None else Reason.STREAM_HELD
-    stopped = StoppedError(reason, table=state.table, version=version, reason=code)
+    operation = None if state.quarantined is None else state.quarantined.operation
+    stopped = StoppedError(reason, table=state.table, version=version, operation=operation, reason=code)
     return RunWork("paused", state.epoch, reason=reason, warning=stopped)
 
 
@@ -48,8 +49,10 @@ def quarantine(connected: ConnectedStream, error: StoppedError) -> RunWork | Non
         connected: The stream, with nothing planned.
         error: The violation.
     """
-    return paused_work(
-        connected.execute(
-            Quarantined(why=str(error), version=error.version, can_be_acknowledged=error.can_be_acknowledged)
-        )
+    entry = Quarantined(
+        why=str(error),
+        version=error.version,
+        can_be_acknowledged=error.can_be_acknowledged,
+        operation=error.operation,
     )
+    return paused_work(connected.execute(entry))

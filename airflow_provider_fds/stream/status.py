@@ -11,6 +11,7 @@ import msgspec
 from airflow_provider_fds.errors import EXIT_OK, FdsError, LostPositionError
 from airflow_provider_fds.ledger.position import watermark_at
 from airflow_provider_fds.source.offset import Offset
+from airflow_provider_fds.stream.attention import attention_of
 from airflow_provider_fds.stream.changed_start import describe_changed_start
 from airflow_provider_fds.stream.lost_position import age_of, nearly_lost, oldest_commit, retention_left
 from airflow_provider_fds.stream.stream_end import end_of, reason_to_end
@@ -77,6 +78,9 @@ class StreamStatus:
             lag is unknown.
         reason_code: What the problem is, one of :class:`~.reasons.Reason`; ``None`` without a problem.
         exit_code: Exit code of `fds status`: that of the problem, else 0.
+        attention: What a person must act on, in a condition of :data:`STUCK`: ``key`` (what makes it differ from the
+            next one), ``why``, ``action`` (a command of ``fds``), ``version`` and ``operation`` of the commit, if it
+            is about one.
     """
 
     name: str
@@ -106,6 +110,7 @@ class StreamStatus:
     problem: str | None = None
     reason_code: str | None = None
     exit_code: int = EXIT_OK
+    attention: dict[str, Any] | None = None
     extra: dict[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
@@ -147,12 +152,13 @@ def status_of(connected: ConnectedStream, unread: UnreadFiles | None = None) -> 
         if (warning := nearly_lost(connected.log, oldest_commit(position), newest)) is not None:
             extra["warning"] = warning
     extra.update(_more_of(state))
+    condition = _condition(state, problem, lag=lag, is_finished=finished is not None)
     return StreamStatus(
         name=connected.stream.name,
         table=connected.table.uri,
         # intervals are loaded without an open epoch, so a requested phase would mislead
         phase="open" if state.reads_by_interval else state.phase,
-        condition=_condition(state, problem, lag=lag, is_finished=finished is not None),
+        condition=condition,
         uuid=state.uuid or None,
         deployment=state.deployment or None,
         epoch=state.epoch,
@@ -176,6 +182,7 @@ def status_of(connected: ConnectedStream, unread: UnreadFiles | None = None) -> 
         problem=None if problem is None else str(problem),
         reason_code=None if problem is None else problem.reason_code,
         exit_code=EXIT_OK if problem is None else problem.exit_code,
+        attention=attention_of(state, problem) if condition in STUCK else None,
         extra=extra,
     )
 

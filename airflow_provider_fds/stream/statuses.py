@@ -11,6 +11,7 @@ from airflow_provider_fds.errors import ConfigurationError, FdsError
 from airflow_provider_fds.ledger.layout import check_stream_name
 from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.ledger.owner import Owner
+from airflow_provider_fds.stream.attention import attention_of_problem
 from airflow_provider_fds.stream.connect import ConnectedStream
 from airflow_provider_fds.stream.status import StreamStatus, status_of
 from airflow_provider_fds.stream.value import DeltaStream
@@ -79,6 +80,7 @@ def unreadable(name: str, table: str, problem: FdsError) -> StreamStatus:
         problem=str(problem),
         reason_code=problem.reason_code,
         exit_code=problem.exit_code,
+        attention=attention_of_problem(name, problem),
     )
 
 

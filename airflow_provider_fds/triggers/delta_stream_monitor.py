@@ -9,17 +9,19 @@ from typing import TYPE_CHECKING, Any
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 from asgiref.sync import sync_to_async
 
+from airflow_provider_fds.delta.open import open_storage
 from airflow_provider_fds.hooks.settings import deployment
 from airflow_provider_fds.hooks.stats import send
 from airflow_provider_fds.hooks.storage import storage_options
 from airflow_provider_fds.ledger.owner import Actor, Owner
 from airflow_provider_fds.stream.connect import StreamContext
+from airflow_provider_fds.stream.incident_watch import IncidentWatch
 from airflow_provider_fds.stream.metrics import status_samples
 from airflow_provider_fds.stream.monitor import StreamMonitor
 from airflow_provider_fds.stream.status import STUCK
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Mapping
 
     from airflow_provider_fds.stream.metrics import Sample
 
@@ -27,11 +29,13 @@ if TYPE_CHECKING:
 class DeltaStreamMonitorTrigger(BaseTrigger):
     """Sends the gauges of all streams at each interval, and fires once its time is over.
 
-    A round that fails, because storage or Airflow does not answer, is logged, and the next one follows. The trigger
-    writes nothing.
+    A round that fails, because storage or Airflow does not answer, is logged, and the next one follows. Without
+    ``alerts`` the trigger writes nothing. With them it ends incidents, and fires when a task must tell of one.
 
     Events:
         ``{"status": "success", "rounds": int}``: the time is over.
+        ``{"status": "alerts", "rounds": int, "streams": {name: …}}``: these streams have an incident that nobody has
+        told of; the values are those of :meth:`~.stream.alerts.Found.to_dict`.
 
     Args:
         staging: URI of the staging folder.
@@ -39,6 +43,8 @@ class DeltaStreamMonitorTrigger(BaseTrigger):
         until: When to fire, in seconds since the epoch; the last round is before it.
         storage_conn_id: Airflow connection of staging and of all tables; ``None``: the environment's credentials.
         recheck_every: Every Nth round reads all ledgers and logs; see :class:`~.stream.monitor.StreamMonitor`.
+        alerts: Thresholds, see :meth:`~.stream.alerts.StreamAlerts.thresholds`; ``None``: do not look for incidents.
+        has_notifiers: Whether the task that resumes has notifiers.
         obsolete: Arguments that an older or newer version of FDS has stored; ignored.
     """
 
@@ -50,6 +56,8 @@ class DeltaStreamMonitorTrigger(BaseTrigger):
         until: float,
         storage_conn_id: str | None = None,
         recheck_every: int = 20,
+        alerts: Mapping[str, float | None] | None = None,
+        has_notifiers: bool = False,
         **obsolete: Any,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -58,6 +66,8 @@ class DeltaStreamMonitorTrigger(BaseTrigger):
         self.until = float(until)
         self.storage_conn_id = storage_conn_id
         self.recheck_every = max(1, int(recheck_every))
+        self.alerts = None if alerts is None else dict(alerts)
+        self.has_notifiers = has_notifiers
         if obsolete:
             self.log.info(
                 "Ignoring the arguments %s of this trigger: they come from another version of FDS.", sorted(obsolete)
@@ -73,17 +83,23 @@ class DeltaStreamMonitorTrigger(BaseTrigger):
                 "until": self.until,
                 "storage_conn_id": self.storage_conn_id,
                 "recheck_every": self.recheck_every,
+                "alerts": self.alerts,
+                "has_notifiers": self.has_notifiers,
             },
         )
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Send metrics until the time is over."""
+        """Send metrics until the time is over, or a task must tell of an incident."""
+        watch = None if self.alerts is None else IncidentWatch(self.alerts, self.has_notifiers, self.interval)
         monitor = StreamMonitor(self._context, table_options=self._options, recheck_every=self.recheck_every)
         rounds = 0
         while True:
             began = time.time()
-            await sync_to_async(self._round, thread_sensitive=False)(monitor)
+            due = await sync_to_async(self._round, thread_sensitive=False)(monitor, watch)
             rounds += 1
+            if due:
+                yield TriggerEvent({"status": "alerts", "rounds": rounds, "streams": due})  # type: ignore[no-untyped-call]
+                return
             pause = max(0.0, self.interval - (time.time() - began))
             if time.time() + pause >= self.until:
                 break
@@ -91,17 +107,25 @@ class DeltaStreamMonitorTrigger(BaseTrigger):
         await asyncio.sleep(max(0.0, self.until - time.time()))
         yield TriggerEvent({"status": "success", "rounds": rounds})  # type: ignore[no-untyped-call]
 
-    def _round(self, monitor: StreamMonitor) -> None:
-        """Send the gauges of all streams. Blocks, so it must run in a thread."""
+    def _round(self, monitor: StreamMonitor, watch: IncidentWatch | None) -> dict[str, Any]:
+        """Send the gauges of all streams, and return the incidents to tell. Blocks, so it must run in a thread."""
         try:
             statuses = monitor.poll()
         except Exception as error:  # noqa: BLE001  # storage or Airflow's API server may be restarting
             self.log.warning("This round failed: %s: %s", type(error).__name__, error)
-            return
+            return {}
         samples: list[Sample] = [sample for status in statuses for sample in status_samples(status)]
         send(lambda: samples)
         stuck = [f"{one.name}: {one.condition.replace('_', ' ')}" for one in statuses if one.condition in STUCK]
         self.log.info("%d streams; %s", len(statuses), "; ".join(stuck) or "none needs a person")
+        if watch is None:
+            return {}
+        try:
+            staging = open_storage(self.staging, self._options(self.staging))
+            return {name: found.to_dict() for name, found in watch.look(staging, statuses).items()}
+        except Exception as error:  # noqa: BLE001
+            self.log.warning("The incidents cannot be read: %s: %s", type(error).__name__, error)
+            return {}
 
     def _context(self) -> StreamContext:
         name = deployment()

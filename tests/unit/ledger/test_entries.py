@@ -189,7 +189,7 @@ def every_action(make):
             replaces=True,
         ),
         Shown(epoch=2, batches=seen),
-        Quarantined(why="column dropped", version=7, schema_version=7, can_be_acknowledged=False),
+        Quarantined(why="column dropped", version=7, schema_version=7, can_be_acknowledged=False, operation="DELETE"),
         Held(why="maintenance"),
         Resumed(why="done"),
         Acknowledged(version=7, why="read it", skip=True),

@@ -1,0 +1,40 @@
+"""Alerts of one stream: a run that finds the stream in quarantine is skipped, and tells somebody once."""
+
+from __future__ import annotations
+
+import logging
+import os
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from airflow.sdk import DAG
+
+from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaTableSink, StreamAlerts
+
+log = logging.getLogger(__name__)
+
+LAKE = os.environ.get("FDS_EXAMPLE_LAKE", "s3://lake")
+
+
+def page(context: dict[str, Any]) -> None:
+    """Tell a person; a notifier of Airflow, such as SmtpNotifier, can stand here as well."""
+    alert = context["fds_alert"]
+    log.error("%s: %s Run: %s", alert["title"], alert["why"], alert["action"])
+
+
+with DAG(
+    "orders_alerts",
+    schedule="*/15 * * * *",
+    start_date=datetime(2026, 1, 1, tzinfo=UTC),
+    catchup=False,
+    max_active_runs=1,
+):
+    DeltaIngestOperator(
+        task_id="ingest",
+        stream=DeltaStream(
+            "orders_alerts", table=f"{LAKE}/orders", starting_version="earliest", on_violation="quarantine"
+        ),
+        sink=DeltaTableSink(f"{LAKE}/alerts/orders"),
+        conn_id="spark_default",
+        alerts=StreamAlerts(lag=timedelta(hours=1), retention_left=timedelta(days=2), notifiers=[page]),
+    )

@@ -1,0 +1,168 @@
+"""Tells people of the incidents of a stream: calls notifiers, and emits asset events. In a task only."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+from airflow.providers.common.compat.sdk import Asset, AssetAlias
+
+from airflow_provider_fds.errors import ConfigurationError
+from airflow_provider_fds.stream.alerts import Found, StreamAlerts, find_alerts
+from airflow_provider_fds.stream.incidents import MOST_ATTEMPTS, IncidentLog
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from airflow_provider_fds.delta.storage import Storage
+    from airflow_provider_fds.stream.connect import ConnectedStream
+    from airflow_provider_fds.stream.incidents import Incident
+    from airflow_provider_fds.stream.status import StreamStatus
+
+log = logging.getLogger(__name__)
+
+#: How the name of an outlet of alerts ends, which no event about a sink may use.
+_ENDING: Final = ":alerts"
+
+
+def state_asset(stream: str) -> Asset:
+    """Return the asset whose events are the incidents of a stream."""
+    return Asset(f"fds://{stream}/state")
+
+
+def alert_outlet(dag_id: str, task_id: str) -> AssetAlias:
+    """Return the outlet through which a task emits the incidents of any stream."""
+    return AssetAlias(name=f"fds:{dag_id}.{task_id}{_ENDING}")
+
+
+def is_alert_outlet(outlet: object) -> bool:
+    """Whether an outlet is one of :func:`alert_outlet`."""
+    return isinstance(outlet, AssetAlias) and outlet.name.endswith(_ENDING)
+
+
+def add_alert_outlet(operator: Any, alerts: object) -> None:
+    """Give an operator with alerts the outlet for them.
+
+    Raises:
+        ConfigurationError: ``alerts`` is neither ``None`` nor ``StreamAlerts``.
+    """
+    if isinstance(alerts, StreamAlerts):
+        operator.outlets = [*operator.outlets, alert_outlet(operator.dag_id, operator.task_id)]
+    elif alerts is not None:
+        raise ConfigurationError(
+            f"alerts must be StreamAlerts(…), such as StreamAlerts(notifiers=[…]), got {alerts!r}.",
+            subject=f"task {operator.task_id!r}",
+        )
+
+
+class Alerting:
+    """Tells of the incidents of streams, from one task.
+
+    Args:
+        operator: The operator, with an outlet of :func:`alert_outlet`.
+        context: The task's context.
+        alerts: What its streams alert of, and whom; ``None``: nothing.
+    """
+
+    def __init__(self, operator: Any, context: Any, alerts: StreamAlerts | None) -> None:
+        self._operator = operator
+        self._context = context
+        self._is_on = alerts is not None
+        self._alerts = alerts or StreamAlerts()
+        self._logs: dict[str, tuple[IncidentLog, str]] = {}
+
+    @property
+    def observers(self) -> tuple[Callable[[ConnectedStream, StreamStatus], None], ...]:
+        """What looks at the status of a stream: this, if there are alerts."""
+        return (self,) if self._is_on else ()
+
+    def __call__(self, connected: ConnectedStream, status: StreamStatus) -> None:
+        """Tell of what a status shows, if nobody has yet."""
+        found = find_alerts(status, self._alerts)
+        self.tell(connected.staging, status.name, found, fresh_entry=connected.quarantined_at)
+
+    def tell(self, staging: Storage, stream: str, found: Found, *, fresh_entry: int | None = None) -> None:
+        """Begin and end the incidents of a stream, and call the notifiers for those that nobody has told.
+
+        A notifier that fails is a warning. The others are called, and the next look calls the failed one again.
+        """
+        incidents = IncidentLog(staging, stream)
+        if not self._alerts.notifiers:
+            incidents.observe(found, fresh_entry=fresh_entry)
+        else:
+            for incident in incidents.claim(found, fresh_entry=fresh_entry):
+                told = self._notify(stream, incident, staging.uri)
+                incidents.settle(incident, told, is_told=set(told) >= set(_names(self._alerts.notifiers)))
+        self._logs[stream] = incidents, staging.uri
+
+    def emit(self) -> None:
+        """Emit the asset events of the incidents that were seen, if nobody has yet. The task is about to succeed.
+
+        An error is a warning: the next task that succeeds emits them.
+        """
+        for stream, (incidents, staging_uri) in self._logs.items():
+            try:
+                due = () if all(one.is_emitted for one in incidents.last) else incidents.emit()
+            except Exception as error:  # noqa: BLE001
+                log.warning("Stream %s: its alerts are not asset events: %s", stream, error)
+                continue
+            events = self._context["outlet_events"]
+            for outlet in self._operator.outlets:
+                if is_alert_outlet(outlet):
+                    for incident in due:
+                        events[outlet].add(state_asset(stream), extra=_describe(stream, incident, staging_uri))
+
+    def _notify(self, stream: str, incident: Incident, staging_uri: str) -> list[str]:
+        """Call the notifiers that were not called yet, and return all that were."""
+        alert = _describe(stream, incident, staging_uri)
+        log.warning("%s: %s", alert["title"], alert["why"])
+        told = list(incident.told)
+        for name, notifier in _named(self._alerts.notifiers):
+            if name in told:
+                continue
+            try:
+                # rendering changes a notifier, and there may be another incident
+                copy.copy(notifier)({**self._context, "fds_alert": alert})
+            except Exception as error:
+                again = "is called again at the next look"
+                if incident.attempts >= MOST_ATTEMPTS:
+                    again = f"is not called again after {MOST_ATTEMPTS} attempts"
+                log.warning(
+                    "%s: notifier %s failed and %s: %s: %s",
+                    alert["title"],
+                    name,
+                    again,
+                    type(error).__name__,
+                    error,
+                    exc_info=True,
+                )
+            else:
+                told.append(name)
+        return told
+
+
+def _describe(stream: str, incident: Incident, staging_uri: str) -> dict[str, Any]:
+    return {
+        "stream": stream,
+        "table": incident.table,
+        "state": incident.state,
+        "version": incident.version,
+        "operation": incident.operation,
+        "why": incident.why,
+        "action": f"{incident.action} --staging {staging_uri}",
+        "since": incident.since,
+        "title": f"Stream {stream}: {incident.state.replace('_', ' ')}",
+    }
+
+
+def _named(notifiers: Sequence[Callable[[Any], Any]]) -> list[tuple[str, Callable[[Any], Any]]]:
+    """Return the notifiers with names that are the same in each attempt."""
+    return [(f"{i}:{getattr(one, '__name__', type(one).__name__)}", one) for i, one in enumerate(notifiers)]
+
+
+def _names(notifiers: Sequence[Callable[[Any], Any]]) -> list[str]:
+    return [name for name, _ in _named(notifiers)]
+
+
+__all__ = ["Alerting", "alert_outlet", "is_alert_outlet", "state_asset"]
