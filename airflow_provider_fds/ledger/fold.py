@@ -9,7 +9,7 @@ import msgspec
 
 from airflow_provider_fds.delta.damage import DAMAGE, describe
 from airflow_provider_fds.ledger.entries import digest_of
-from airflow_provider_fds.ledger.position import Checkpoint
+from airflow_provider_fds.ledger.position import Checkpoint, describe_checkpoint
 from airflow_provider_fds.ledger.protocol import evolve
 from airflow_provider_fds.ledger.state import StreamState  # noqa: TC001  # read when the struct is defined
 
@@ -42,8 +42,14 @@ class Fold(msgspec.Struct, frozen=True, kw_only=True):
 
     def checkpoint(self) -> Checkpoint:
         """Return the checkpoint of a ledger that is not empty."""
-        state = self.state
+        state, last = self.state, self.state.last_committed
+        rows = None if last is None or last.epoch != state.epoch else last.rows
+        if state.reads_by_interval:
+            shown = f"reads {state.table} by data intervals, each with a position of its own"
+        else:
+            shown = describe_checkpoint(state.table, state.position, moved_at=state.moved_at, rows=rows)
         return Checkpoint(
+            position=shown,
             stream=state.name,
             uuid=state.uuid,
             deployment=state.deployment,

@@ -12,6 +12,7 @@ import msgspec
 
 from airflow_provider_fds.delta.damage import DAMAGE, describe
 from airflow_provider_fds.errors import CheckpointError
+from airflow_provider_fds.sizes import format_count
 from airflow_provider_fds.source.offset import Offset
 
 #: Version of the checkpoint's JSON.
@@ -22,6 +23,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     """The position of a stream.
 
     Attributes:
+        position: The position in words, for people; no decision depends on it. ``None`` in older values.
         stream: Name of the stream.
         uuid: Id of the stream, assigned when it was created.
         deployment: The Airflow installation that owns it.
@@ -32,6 +34,8 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
         offset: Committed offset (Delta streaming offset JSON, inclusive), or ``None`` while the epoch is not opened.
     """
 
+    # first, so that people see it first
+    position: str | None = None
     format: int = CHECKPOINT_FORMAT
     stream: str
     uuid: str
@@ -75,6 +79,36 @@ _SHOWN: Final = 200
 _DECODER: Final = msgspec.json.Decoder(Checkpoint)
 
 
+def describe_checkpoint(
+    table: str, position: str | None, *, moved_at: str | None = None, rows: int | None = None
+) -> str:
+    """Return a position in words.
+
+    Args:
+        table: URI of the table.
+        position: Committed offset (inclusive), or ``None`` if there is none.
+        moved_at: When it was committed, ISO 8601, UTC; left out if ``None``.
+        rows: Rows of the last committed batch; left out if ``None``.
+
+    >>> offset = Offset.after(366, "t").to_json()
+    >>> describe_checkpoint("s3://lake/orders", offset, moved_at="2026-11-22T06:35:13.250Z", rows=336776)
+    'version 366 of s3://lake/orders, 2026-11-22T06:35:13Z, 336,776 rows in the last batch'
+    """
+    if position is None:
+        return f"nothing of {table} yet"
+    offset = Offset.from_json(position)
+    if offset.is_initial_snapshot:
+        where = f"initial snapshot of version {offset.version} of {table}, {format_count(offset.next_index, 'file')}"
+    elif offset.next_index > 0:
+        where = f"version {offset.version} of {table}, {format_count(offset.next_index, 'file')} of it"
+    elif offset.version == 0:
+        where = f"before version 0 of {table}"
+    else:
+        where = f"version {offset.version - 1} of {table}"
+    when = "" if moved_at is None else f", {moved_at.partition('.')[0].removesuffix('Z')}Z"
+    return f"{where}{when}" if rows is None else f"{where}{when}, {format_count(rows, 'row')} in the last batch"
+
+
 def watermark_at(position: str | None, watermark: str | None) -> str | None:
     """Return the watermark to be shown at a position: none in an initial snapshot, whose rows come in no order of time.
 
@@ -87,4 +121,4 @@ def watermark_at(position: str | None, watermark: str | None) -> str | None:
     return watermark
 
 
-__all__ = ["CHECKPOINT_FORMAT", "Checkpoint", "watermark_at"]
+__all__ = ["CHECKPOINT_FORMAT", "Checkpoint", "describe_checkpoint", "watermark_at"]

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
+from msgspec.structs import replace
+
 from airflow_provider_fds.ledger import refusals
 from airflow_provider_fds.ledger.epoch_entries import Created
 from airflow_provider_fds.ledger.operator_entries import Retired
@@ -38,7 +40,9 @@ def decide(state: StreamState, action: ActionT) -> ActionT | None:
 
 def evolve(state: StreamState, entry: Entry) -> StreamState:
     """Return the state after one more entry."""
-    state = entry.action.apply_as(state, entry.actor)
+    before, state = state.position, entry.action.apply_as(state, entry.actor)
+    if state.position != before:
+        state = replace(state, moved_at=None if state.position is None else entry.time)
     return state if entry.request_id is None else state.with_answered(entry.request_id, entry.n, entry.action.kind)
 
 

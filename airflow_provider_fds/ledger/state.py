@@ -61,6 +61,7 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
         epoch_start: Start of the epoch (exclusive), or ``None`` unless open.
         continues: Whether the epoch continues where the previous one ended, and was not moved by a person.
         position: Everything up to and including it is committed, or ``None`` unless open.
+        moved_at: When the position last changed, ISO 8601, UTC, or ``None`` if it never has, and in older folds.
         origin: The stream that this one continues as a fork, or ``None`` if it is not a fork.
         table_id: ``metaData.id`` of the source table.
         snapshot: The frozen initial snapshot the epoch starts with.
@@ -103,6 +104,7 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
     epoch_start: str | None = None
     continues: bool = False
     position: str | None = None
+    moved_at: str | None = None
     origin: Origin | None = None
     table_id: str | None = None
     snapshot: SnapshotRef | None = None

@@ -14,6 +14,7 @@ from tests.checkpoint_contract import check_home
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "checkpoint"
 MINE = Checkpoint(
+    position="version 8 of s3://lake/orders, 2026-11-22T06:35:13Z, 336,776 rows in the last batch",
     stream="orders",
     uuid="u1",
     deployment="https://airflow.example.com",
@@ -23,7 +24,7 @@ MINE = Checkpoint(
     batch_id=2,
     offset='{"sourceVersion":1,"reservoirId":"r","reservoirVersion":9,"index":-1,"isStartingVersion":false}',
 )
-FRESH = replace(MINE, n=0, batch_id=None, offset=None)
+FRESH = replace(MINE, position="nothing of s3://lake/orders yet", n=0, batch_id=None, offset=None)
 
 
 @pytest.mark.parametrize(("name", "checkpoint"), [("committed", MINE), ("created", FRESH)])
@@ -34,6 +35,12 @@ def test_a_checkpoint_is_written_as_in_its_golden_file_and_read_from_it(tmp_path
     FileCheckpointStore(path).write(checkpoint)
     assert path.read_text() == golden
     assert FileCheckpointStore(str(path)).read() == checkpoint
+
+
+def test_a_checkpoint_of_an_older_version_has_no_words(tmp_path):
+    path = tmp_path / "position.json"
+    path.write_text('{"format":1,' + MINE.to_json().partition('"format":1,')[2])
+    assert FileCheckpointStore(path).read() == replace(MINE, position=None)
 
 
 def test_a_missing_file_is_not_a_checkpoint(tmp_path):

@@ -22,7 +22,7 @@ from airflow_provider_fds.ledger.measures import Measures
 from airflow_provider_fds.ledger.operator_entries import Acknowledged, Held, Quarantined, Resumed, Retired, Transferred
 from airflow_provider_fds.ledger.owner import Actor
 from airflow_provider_fds.ledger.plan_entries import Advanced, Claimed, Planned
-from airflow_provider_fds.ledger.position import Checkpoint
+from airflow_provider_fds.ledger.position import Checkpoint, describe_checkpoint
 from airflow_provider_fds.ledger.protocol import decide, evolve
 from airflow_provider_fds.ledger.request_entries import Requested, Shown
 from airflow_provider_fds.ledger.values import (
@@ -38,6 +38,7 @@ from airflow_provider_fds.ledger.values import (
     Skipped,
     SnapshotRef,
 )
+from airflow_provider_fds.source.offset import Offset
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "ledger"
 WHERE = "s3://staging/orders/ledger/00000000000000000003.json"
@@ -330,8 +331,33 @@ def test_a_damaged_fold_or_one_of_another_format_is_ignored(make):
 def test_the_checkpoint_of_a_fold_shows_the_committed_batch_and_offset(make):
     state = make.opened(make.plan(make.batch(0), make.batch(1)), make.commit(0))
     assert Fold(n=4, digest="ab", state=state).checkpoint() == Checkpoint(
-        stream="orders", uuid="u1", deployment="prod", n=4, digest="ab", epoch=1, batch_id=0, offset=make.offset(1)
+        position="version 0 of s3://lake/orders, 2026-11-20T12:30:15Z, 20 rows in the last batch",
+        stream="orders",
+        uuid="u1",
+        deployment="prod",
+        n=4,
+        digest="ab",
+        epoch=1,
+        batch_id=0,
+        offset=make.offset(1),
     )
+
+
+@pytest.mark.parametrize(
+    ("position", "words"),
+    [
+        (None, "nothing of t yet"),
+        (Offset.after(-1, "i"), "before version 0 of t, 2026-11-22T06:35:13Z"),
+        (Offset("i", 9, 12, is_initial_snapshot=False), "version 9 of t, 13 files of it, 2026-11-22T06:35:13Z"),
+        (
+            Offset("i", 9, 12, is_initial_snapshot=True),
+            "initial snapshot of version 9 of t, 13 files, 2026-11-22T06:35:13Z",
+        ),
+    ],
+)
+def test_the_words_of_a_position_say_how_far_it_is(position, words):
+    offset = None if position is None else position.to_json()
+    assert describe_checkpoint("t", offset, moved_at="2026-11-22T06:35:13.250Z") == words
 
 
 def test_actions_are_immutable_values():
