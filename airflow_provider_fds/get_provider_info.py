@@ -68,6 +68,11 @@ def get_provider_info() -> dict[str, Any]:
                 "class-name": "airflow_provider_fds.decorators.delta_batch.delta_batch_task",
             }
         ],
+        "extra-links": [
+            "airflow_provider_fds.operators.links.SparkLink",
+            "airflow_provider_fds.operators.links.SourceVersionLink",
+            "airflow_provider_fds.operators.links.SinkVersionLink",
+        ],
         "asset-uris": [
             {
                 # the schemes of FDS's asset URIs; Airflow's own providers, if installed, take precedence
@@ -138,6 +143,16 @@ _OPTIONS: dict[str, dict[str, Any]] = {
         "version_added": "0.1.0",
         "type": "string",
         "example": "/var/cache/fds",
+        "default": "",
+    },
+    "catalog_url_template": {
+        "description": (
+            "URL of a table's version in your catalog, for links on the pages of tasks; {table} is the table's URI, "
+            "{version} its version. Empty: no such links."
+        ),
+        "version_added": "0.2.0",
+        "type": "string",
+        "example": "https://catalog.example/table?location={table}&version={version}",
         "default": "",
     },
 }

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 from datetime import timedelta
 from pathlib import Path
+from string import Formatter
 from typing import Final
+from urllib.parse import quote
 
+from airflow_provider_fds.credentials import redacted_uri
 from airflow_provider_fds.delta.open import canonical_uri
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.ledger.housekeeping import Retention
@@ -57,6 +61,36 @@ def schema_changes() -> Rules:
         return installation_rules(conf.get(_SECTION, OPTION, fallback=""))
     except ValueError as error:
         raise ConfigurationError(f"[fds] {OPTION} {error}.") from error
+
+
+def catalog_url(table: str, version: int) -> str | None:
+    """Return the page of a table's version by ``[fds] catalog_url_template``, ``None`` if that is not set.
+
+    Args:
+        table: URI of the table.
+        version: The version.
+
+    Raises:
+        ConfigurationError: The template is not a URL, has a credential, or has other placeholders.
+    """
+    from airflow.providers.common.compat.sdk import conf
+
+    template: str = conf.get(_SECTION, "catalog_url_template", fallback="").strip()
+    if not template:
+        return None
+    try:
+        fields = {name for _, name, _, _ in Formatter().parse(template) if name is not None}
+    except ValueError:
+        fields = {""}
+    is_url = re.match(r"https?://[^/\s@]+(?:[/?#]|$)", template) is not None
+    if not is_url or not fields <= {"table", "version"} or "table" not in fields:
+        raise ConfigurationError(
+            f"[fds] catalog_url_template is {redacted_uri(template)!r}; it must be an http or https URL without "
+            "credentials, with the placeholders {table} and {version}, such as "
+            "https://catalog.example/table?location={table}&version={version}.",
+            reason=Reason.INVALID_OPTION,
+        )
+    return template.format(table=quote(table, safe=""), version=version)
 
 
 def cache_dir() -> Path | None:

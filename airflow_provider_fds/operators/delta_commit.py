@@ -15,6 +15,7 @@ from airflow_provider_fds.hooks.stats import sending_status
 from airflow_provider_fds.operators import asset_event
 from airflow_provider_fds.operators.batch_message import stream_of
 from airflow_provider_fds.operators.lineage import EmitsLineage, gathering
+from airflow_provider_fds.operators.links import ShowsLinks, showing_links
 from airflow_provider_fds.operators.sessions import open_session
 from airflow_provider_fds.operators.sink import coerce_sink
 from airflow_provider_fds.operators.wiring import check_wiring
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 _REMOVED = "removed"
 
 
-class DeltaCommitOperator(ValueTemplates, EmitsLineage, BaseOperator):
+class DeltaCommitOperator(ValueTemplates, ShowsLinks, EmitsLineage, BaseOperator):
     """Commits the batch of a :class:`DeltaPlanOperator`: moves the stream's offset past it.
 
     It is the last of three tasks: plan, your own load job, commit.
@@ -77,6 +78,7 @@ class DeltaCommitOperator(ValueTemplates, EmitsLineage, BaseOperator):
 
     def execute(self, context: Any) -> dict[str, Any]:
         """Commit the batch and return what this run has committed."""
+        self.show_links({})
         with task_failures(context, self.stream):
             stream = self._stream()
             verify = None if self.verify is None else coerce_sink(self.verify)
@@ -94,7 +96,7 @@ class DeltaCommitOperator(ValueTemplates, EmitsLineage, BaseOperator):
                 plan_map_index=int(self.batch["plan_map_index"]),
                 is_three_task=True,
             )
-            with sending_status(session), gathering(self, session, verify):
+            with sending_status(session), showing_links(self, session, verify), gathering(self, session, verify):
                 result = session.commit_user_job(self.batch, verify=verify)
             if (note := session.option_notes()) is not None:
                 result = replace(result, warnings=[*result.warnings, note])

@@ -25,6 +25,7 @@ from airflow_provider_fds.operators.ingest_arguments import (
     reads_by_interval,
 )
 from airflow_provider_fds.operators.lineage import EmitsLineage, gathering
+from airflow_provider_fds.operators.links import ShowsLinks, showing_links
 from airflow_provider_fds.operators.on_busy import BusyPolicy, give_way
 from airflow_provider_fds.operators.one_sink import check_one_sink
 from airflow_provider_fds.operators.sdk_exceptions import sdk_exception
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
 _DEFAULT_NAME: Final = "arrow-spark"
 
 
-class DeltaIngestOperator(ValueTemplates, EmitsLineage, SparkTask):
+class DeltaIngestOperator(ValueTemplates, ShowsLinks, EmitsLineage, SparkTask):
     """Loads everything new in a table into a sink: plans batches, has Spark write them, then moves the offset.
 
     After a retry, a clear or a killed worker, the same planned rows are loaded again, and each ends up in the sink
@@ -231,6 +232,7 @@ class DeltaIngestOperator(ValueTemplates, EmitsLineage, SparkTask):
             return self._load(context, deadline=time.time())
 
     def _load(self, context: Any, *, deadline: float | None, was_woken: bool = False) -> dict[str, Any] | None:
+        self.show_links({})
         with task_failures(context, self.stream):
             # stored so that map_index_template can use {{ task.stream.name }} even for a dict from an XCom
             self.stream = stream = DeltaStream.coerce(self.stream)
@@ -248,7 +250,11 @@ class DeltaIngestOperator(ValueTemplates, EmitsLineage, SparkTask):
             if interval is not None and self._waiting is not None and deadline is not None:
                 self._waiting.wait_for_interval(self, context, session, deadline=deadline)
             alerting = Alerting(self, context, self.alerts)
-            with sending_status(session, *alerting.observers), gathering(self, session, sink):
+            with (
+                sending_status(session, *alerting.observers),
+                showing_links(self, session, sink),
+                gathering(self, session, sink),
+            ):
                 result = self._drain(context, session, sink)
             if result is not None:
                 session.purge_expired(retention())

@@ -13,6 +13,7 @@ from airflow_provider_fds.hooks.rendering import ValueTemplates
 from airflow_provider_fds.hooks.stats import sending_status
 from airflow_provider_fds.operators.batch_message import batch_message
 from airflow_provider_fds.operators.lineage import EmitsLineage
+from airflow_provider_fds.operators.links import ShowsLinks, showing_links
 from airflow_provider_fds.operators.on_busy import BusyPolicy, give_way
 from airflow_provider_fds.operators.sessions import open_session
 from airflow_provider_fds.operators.wiring import begun_before, check_wiring, commits_of
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.sinks import Sink
 
 
-class DeltaPlanOperator(ValueTemplates, EmitsLineage, BaseOperator):
+class DeltaPlanOperator(ValueTemplates, ShowsLinks, EmitsLineage, BaseOperator):
     """Plans the next batch of a stream and passes it as strings to your own load job.
 
     The batch is a Delta table: ``spark.read.format("delta").load(manifest)`` returns the new rows.
@@ -86,6 +87,7 @@ class DeltaPlanOperator(ValueTemplates, EmitsLineage, BaseOperator):
     def execute(self, context: Any) -> dict[str, str]:
         """Plan one batch and return it. Raises ``AirflowSkipException`` if there is nothing new."""
         ti = context["ti"]
+        self.show_links({})
         with task_failures(context, self.stream):
             # stored so that map_index_template can use {{ task.stream.name }} even for a dict from an XCom
             self.stream = stream = DeltaStream.coerce(self.stream)
@@ -105,7 +107,7 @@ class DeltaPlanOperator(ValueTemplates, EmitsLineage, BaseOperator):
                     reason=Reason.BATCH_NOT_LOADED,
                 )
             try:
-                with sending_status(session):
+                with sending_status(session), showing_links(self, session, None):
                     work = session.begin(None, max_batches=1, user_job=True, retry=ti.try_number > 1)
             except StreamBusyError as busy:
                 give_way(self.on_busy, busy)

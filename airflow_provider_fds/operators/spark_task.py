@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
@@ -12,6 +13,8 @@ from airflow_provider_fds.operators.spark_lineage import agent_settings
 from airflow_provider_fds.operators.submit_hook import SubmitHook
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from airflow_provider_fds.backends.base import Application, Outcome, SparkBackend
     from airflow_provider_fds.backends.conf_by_size import ConfBySizeArgument
     from airflow_provider_fds.sinks import Sink
@@ -27,6 +30,8 @@ class SparkTask(SparkSubmitOperator):
 
     #: Settings by the size of a batch; only tasks that load batches have them.
     conf_by_size: ConfBySizeArgument | None = None
+    #: Pages about the last application: URL by label.
+    spark_pages: Mapping[str, str] = MappingProxyType({})
 
     def __init__(self, *, delta_version: str | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -93,7 +98,8 @@ class SparkTask(SparkSubmitOperator):
         """Run an application on the backend that :meth:`_find_spark` has returned."""
         assert self._spark is not None  # noqa: S101 - the caller has found it
         outcome = self._spark.run(application)
-        for label, url in self._spark.links().items():
+        self.spark_pages = self._spark.links()
+        for label, url in self.spark_pages.items():
             self.log.info("%s: %s", label, url)
         return outcome
 

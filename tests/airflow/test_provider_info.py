@@ -93,7 +93,15 @@ def test_connection_types_are_listed_if_and_only_if_a_hook_defines_one():
 def test_options_have_text_defaults_as_airflow_needs_them():
     options = get_provider_info()["config"]["fds"]["options"]
     assert {type(option["default"]) for option in options.values()} == {str}
-    assert set(options) == {"staging", "poll_interval", "retention", "deployment", "cache_dir", "allow_schema_changes"}
+    assert set(options) == {
+        "staging",
+        "poll_interval",
+        "retention",
+        "deployment",
+        "cache_dir",
+        "allow_schema_changes",
+        "catalog_url_template",
+    }
 
 
 def test_the_entry_point_loads_the_provider_info():
