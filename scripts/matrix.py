@@ -48,6 +48,7 @@ SINKS = ("DeltaTableSink", "DeltaMergeSink", "DeltaMergeSink(scd=2)", "DeltaRepl
 
 #: The seam between FDS and Airflow, without Spark.
 SEAM = (
+    "test_asset_watcher.py",
     "test_bad_input.py",
     "test_checkpoint_homes.py",
     "test_older_airflow.py",

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_fds.errors import ConfigurationError
+from airflow_provider_fds.hooks.partition import partition_interval, partition_key
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.stream.data_interval import TIMETABLE, DataInterval
 
@@ -17,7 +18,7 @@ def run_interval(context: Any, stream: DeltaStream) -> DataInterval:
     """Return the data interval of the run, start inclusive, end exclusive.
 
     Every kind of run has an interval if the DAG's timetable provides one: scheduled, caught up, cleared, backfilled, or
-    started by hand with a logical date.
+    started by hand with a logical date. A partitioned run without one reads the time span of its partition.
 
     Raises:
         ConfigurationError: The run has no interval, or an empty one; the message names the timetable that works.
@@ -25,6 +26,16 @@ def run_interval(context: Any, stream: DeltaStream) -> DataInterval:
     start, end = context.get("data_interval_start"), context.get("data_interval_end")
     run_id = context["dag_run"].run_id
     subject = f"Stream {stream.name!r} of {stream.table!r} reads the data interval of each run, but"
+    key = partition_key(context)
+    if key is not None and (start is None or end is None or start == end):
+        try:
+            start, end = partition_interval(context, key)
+        except ConfigurationError as error:
+            raise ConfigurationError(
+                f"{subject} run {run_id!r} has no data interval, and its {error}",
+                table=stream.table,
+                reason=Reason.DATA_INTERVAL_UNUSABLE,
+            ) from None
     if start is None or end is None:
         raise ConfigurationError(
             f"{subject} run {run_id!r} has no data interval: it was started by an asset, or by hand without a "

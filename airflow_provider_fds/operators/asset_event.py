@@ -9,10 +9,11 @@ from airflow.providers.common.compat.sdk import Asset, AssetAlias
 
 from airflow_provider_fds.delta.open import canonical_uri
 from airflow_provider_fds.operators.alerting import is_alert_outlet
+from airflow_provider_fds.operators.asset_partitions import add_partitions
 from airflow_provider_fds.schemes import with_plain_scheme
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 log = logging.getLogger(__name__)
 
@@ -35,11 +36,13 @@ def default_outlet(dag_id: str, task_id: str) -> AssetAlias:
     return AssetAlias(name=f"fds:{dag_id}.{task_id}")
 
 
-def emit(operator: Any, context: Any, extra: Mapping[str, Any], sink_uri: str | None) -> None:
+def emit(
+    operator: Any, context: Any, extra: Mapping[str, Any], sink_uri: str | None, partitions: Sequence[str] = ()
+) -> None:
     """Attach ``extra`` to the events that Airflow writes when the task succeeds.
 
-    Assets that the user declared as outlets get it; an alias gets an event of the sink's own asset, if the sink is
-    known.
+    Assets that the user declared as outlets get it, once for each partition key if there are any; an alias gets an
+    event of the sink's own asset, if the sink is known.
     """
     events = context["outlet_events"]
     for outlet in operator.outlets:
@@ -50,6 +53,7 @@ def emit(operator: Any, context: Any, extra: Mapping[str, Any], sink_uri: str | 
                 events[outlet].add(Asset(asset_uri(sink_uri)), extra=dict(extra))
         elif isinstance(outlet, Asset):
             events[outlet].extra.update(extra)
+            add_partitions(events[outlet], partitions)
 
 
 def withhold(operator: Any) -> None:

@@ -18,6 +18,7 @@ from airflow_provider_fds.hooks.settings import retention
 from airflow_provider_fds.hooks.stats import send_status, sending_status
 from airflow_provider_fds.operators import asset_event
 from airflow_provider_fds.operators.alerting import Alerting, add_alert_outlet
+from airflow_provider_fds.operators.asset_partitions import check_asset_partitions, check_source, partition_keys
 from airflow_provider_fds.operators.ingest_arguments import (
     check_arguments,
     check_conf_by_size,
@@ -133,6 +134,10 @@ class DeltaIngestOperator(ValueTemplates, ShowsLinks, EmitsLineage, SparkTask):
         conf_by_size: Spark settings by the size of a batch, added to ``conf``: pairs of bytes (inclusive; a number, or
             ``"10g"``) and settings, in rising order, or a function from bytes to settings. Each application gets those
             for its largest batch; the last pair also applies to larger ones. Not for ``spark_connect``.
+        asset_partitions: Partition keys for the events of the outlets (Airflow 3.3; older ones ignore it). A format of
+            dates, such as ``"%Y-%m-%d"``: the start of the data interval, in the time zone of the DAG's timetable. Any
+            other text: the partition column of the source whose values in the loaded versions are the keys. Airflow
+            then starts only DAGs with a partitioned timetable.
         wait: Whether to wait until there is something to do.
         poll_interval: With ``wait``: time between two polls; default ``[fds] poll_interval``.
         timeout: With ``wait``: maximum time that one attempt waits; default ``[sensors] default_timeout``, a week.
@@ -165,6 +170,7 @@ class DeltaIngestOperator(ValueTemplates, ShowsLinks, EmitsLineage, SparkTask):
         batches_per_run: int = 200,
         run_time_limit: timedelta | None = None,
         conf_by_size: ConfBySizeArgument | None = None,
+        asset_partitions: str | None = None,
         wait: bool = False,
         poll_interval: timedelta | float | None = None,
         timeout: timedelta | float | None = None,
@@ -179,6 +185,7 @@ class DeltaIngestOperator(ValueTemplates, ShowsLinks, EmitsLineage, SparkTask):
         check_arguments(kwargs, on_no_data, on_busy, batches_per_run, waiting_problems(waiting, wait=wait))
         check_conf_by_size(conf_by_size, kwargs)
         check_reading(stream, sink, run_time_limit, grace)
+        check_asset_partitions(asset_partitions, stream, kwargs.get("outlets"))
         kwargs.pop("durable", None)
         if not reads_by_interval(stream):
             kwargs.setdefault("max_active_tis_per_dag", 1)
@@ -192,6 +199,7 @@ class DeltaIngestOperator(ValueTemplates, ShowsLinks, EmitsLineage, SparkTask):
         self.batches_per_run = batches_per_run
         self.run_time_limit = run_time_limit
         self.conf_by_size = conf_by_size
+        self.asset_partitions = asset_partitions
         self.wait = wait
         self._waiting = Waiting.of(waiting) if wait else None
         self._idle: RunWork | None = None
@@ -249,6 +257,7 @@ class DeltaIngestOperator(ValueTemplates, ShowsLinks, EmitsLineage, SparkTask):
             session = open_session(context, stream, sink, interval=interval)
             if interval is not None and self._waiting is not None and deadline is not None:
                 self._waiting.wait_for_interval(self, context, session, deadline=deadline)
+            check_source(self.asset_partitions, session)
             alerting = Alerting(self, context, self.alerts)
             with (
                 sending_status(session, *alerting.observers),
@@ -293,7 +302,9 @@ class DeltaIngestOperator(ValueTemplates, ShowsLinks, EmitsLineage, SparkTask):
         if isinstance(result, RunResult):
             epoch_start = session.connected.state.epoch_start
             extra = asset_event.uncovered(self, told, sink.table_uri, epoch_start=epoch_start)
-        asset_event.emit(self, context, extra, sink.table_uri)
+        with task_failures(context, self.stream):
+            keys = partition_keys(self.asset_partitions, context, session, extra)
+        asset_event.emit(self, context, extra, sink.table_uri, keys)
         return told
 
     def _drain(self, context: Any, session: StreamSession, sink: Sink) -> LoadResult | None:

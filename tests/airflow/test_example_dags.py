@@ -107,7 +107,7 @@ def test_orders_on_change_is_started_by_its_table_and_loads_what_is_new(installa
     import asyncio
 
     dag = installation.add_example("orders_on_change")
-    (asset,) = (found for _, found in dag.timetable.asset_condition.iter_assets())
+    (asset,) = dag.timetable.asset_condition.objects
     trigger = asset.watchers[0].trigger
 
     async def event():
