@@ -7,7 +7,7 @@ UV_COMPILE = .venv/bin/uv pip compile --quiet --universal --python-version 3.11 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-14s %s\n", $$1, $$2}' Makefile
 
-demo:  ## Load a growing table with a real Airflow and Spark, and prove it (SERVE=1 keeps the UI up)
+demo:  ## Load a growing table with a real Airflow and Spark, and prove it (SERVE=1 keeps the UI up, BACKEND=submit: without a Spark Connect server)
 	@scripts/bootstrap.sh demo
 	@.venv/bin/python scripts/demo.py
 

@@ -2,12 +2,16 @@
 
 A writer of its own appends 365 days of flights to a table, one commit a day, while the DAG of ``demo_dags/`` loads
 what is new through Spark, again and again. At the end both tables are read and compared; the exit code is 0 only if no
-row was lost or doubled. Everything lies in ``.demo/``, made anew each time. ``SERVE=1`` keeps Airflow up at the end.
+row was lost or doubled. Everything lies in ``.demo/``, made anew each time.
+
+Spark is a warm Spark Connect server; with ``BACKEND=submit`` each run starts its own by spark-submit. ``SERVE=1`` keeps
+Airflow up at the end.
 """
 
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import shutil
 import signal
@@ -19,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from airflow_stack import AirflowStack, StackError, end_leftovers, readable_log
+from airflow_stack import MARK, AirflowStack, StackError, end_leftovers, readable_log
 from demo_progress import DemoProgress
 from demo_verdict import judge
 from demo_writer import DAYS
@@ -38,6 +42,9 @@ DAYS_AT_START: Final = 31
 FEED_SECONDS: Final = 100
 #: How long after the last commit the sink may take to have everything.
 DRAIN_SECONDS: Final = 300
+
+#: How Spark is started, by the value of ``BACKEND``.
+BACKENDS: Final = ("connect", "submit")
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -60,6 +67,11 @@ class Places:
     def airflow(self) -> Path:
         """AIRFLOW_HOME."""
         return self.home / "airflow"
+
+    @property
+    def connect(self) -> Path:
+        """Files of the Spark Connect server."""
+        return self.home / "connect"
 
     @property
     def source(self) -> Path:
@@ -87,15 +99,18 @@ def main() -> int:
     except Interrupted as why:
         print(f"\nstopped ({why}); nothing is left running")
         return 130
-    except (DemoError, StackError) as error:
+    except (DemoError, StackError, RuntimeError) as error:
         print(f"\nDEMO FAILED: {error}", file=sys.stderr)
         return 1
 
 
 def _run(places: Places) -> int:
+    backend = os.environ.get("BACKEND") or BACKENDS[0]
+    if backend not in BACKENDS:
+        raise DemoError(f"BACKEND is {backend!r}; it must be one of {', '.join(BACKENDS)}")
     _say(f"a new demo in {places.home}")
     end_leftovers(places.airflow)
-    for folder in (places.airflow, places.source.parent, places.staging):
+    for folder in (places.airflow, places.connect, places.source.parent, places.staging):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
     _say(f"writing the first {DAYS_AT_START} days of flights, one commit a day")
@@ -103,6 +118,12 @@ def _run(places: Places) -> int:
         if writer.wait(timeout=300) != 0:
             raise DemoError("the writer failed, see above")
     stack = AirflowStack(places.airflow, ROOT / "scripts" / "demo_dags", env=_environment(places))
+    with _spark(backend, places, stack) as connection:
+        stack.env["AIRFLOW_CONN_SPARK_DEFAULT"] = connection
+        return _load(places, stack)
+
+
+def _load(places: Places, stack: AirflowStack) -> int:
     _say("starting Airflow: API server, scheduler, dag-processor, triggerer")
     with stack, _deaf_at_end():
         _say(f"Airflow is up: {stack.url}/dags/{DAG_ID}")
@@ -172,9 +193,25 @@ def _is_waiting(stack: AirflowStack) -> bool:
     return state == "deferred"
 
 
+@contextmanager
+def _spark(backend: str, places: Places, stack: AirflowStack) -> Iterator[str]:
+    """Start what the backend needs before the first run, and yield the connection to it."""
+    if backend == "submit":
+        yield json.dumps({"conn_type": "spark", "host": "local[2]"})
+        return
+    # the tests start it in the same way
+    sys.path.insert(0, str(ROOT))
+    from tests.interop.connect_server import running_server
+
+    _say("starting a Spark Connect server, which stays warm between runs")
+    # if this process is killed, the next demo ends the server with the rest of the stack
+    os.environ[MARK] = stack.mark
+    with running_server(places.connect) as server:
+        yield json.dumps({"conn_type": "spark_connect", "host": "127.0.0.1", "port": server.port})
+
+
 def _environment(places: Places) -> dict[str, str]:
     return {
-        "AIRFLOW_CONN_SPARK_DEFAULT": '{"conn_type": "spark", "host": "local[2]"}',
         # a run that starts before the API server answers would fail
         "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "True",
         "AIRFLOW__FDS__STAGING": str(places.staging),
