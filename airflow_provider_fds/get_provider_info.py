@@ -81,6 +81,8 @@ def get_provider_info() -> dict[str, Any]:
                 "to_openlineage_converter": "airflow_provider_fds.hooks.lineage.convert_asset",
             }
         ],
+        # Airflow 3.2 and newer
+        "cli": ["airflow_provider_fds.cli.airflow_commands.airflow_commands"],
         "config": {"fds": {"description": "Settings of FDS, for all streams.", "options": _OPTIONS}},
     }
 

@@ -18,6 +18,8 @@ from airflow_provider_fds.reasons import Reason
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+_PROGRAM: Final = "fds"
+
 _EXIT_CODES = """\
 exit codes:
   0  up to date, finished, or the given limit was reached
@@ -32,7 +34,7 @@ exit codes:
 """
 
 
-def parser() -> argparse.ArgumentParser:
+def parser(program: str = _PROGRAM) -> argparse.ArgumentParser:
     """Return the parser of the command line; each command sets ``command`` to the function that performs it."""
     from airflow_provider_fds.cli import (
         actions,
@@ -48,10 +50,11 @@ def parser() -> argparse.ArgumentParser:
         prepare,
         run,
         status,
+        top,
     )
 
     root = argparse.ArgumentParser(
-        prog="fds",
+        prog=program,
         description="Incremental Delta Lake ingestion: plan, run and inspect streams.",
         epilog=_EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -64,6 +67,7 @@ def parser() -> argparse.ArgumentParser:
         backfill,
         status,
         monitor,
+        top,
         inspect,
         history,
         actions,
@@ -78,7 +82,7 @@ def parser() -> argparse.ArgumentParser:
     return root
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None, program: str = _PROGRAM) -> int:
     """Run ``fds`` and return its exit code.
 
     An error is one message on stderr; with ``--output json`` it is also the last object on stdout.
@@ -87,7 +91,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     # what is fetched, and for how long
     logging.getLogger("airflow_provider_fds.spark.jars").setLevel(logging.INFO)
     try:
-        arguments = parser().parse_args(argv)
+        arguments = parser(program).parse_args(argv)
     except SystemExit as exit_:
         return exit_.code if isinstance(exit_.code, int) else 2
     try:

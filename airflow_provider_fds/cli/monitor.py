@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _DEFAULT_ADDRESS: Final = "127.0.0.1:9184"
 #: The shortest interval; a shorter one would keep the store busy.
-_SHORTEST: Final = timedelta(seconds=1)
+SHORTEST_INTERVAL: Final = timedelta(seconds=1)
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -65,7 +65,7 @@ def monitor(arguments: argparse.Namespace) -> int:
     from airflow_provider_fds.ledger.owner import Owner
     from airflow_provider_fds.stream.monitor import StreamMonitor
 
-    if arguments.interval < _SHORTEST:
+    if arguments.interval < SHORTEST_INTERVAL:
         raise ConfigurationError(f"--interval must be at least 1s, got {format_duration(arguments.interval)}")
     is_endpoint = arguments.output == "prometheus"
     if arguments.listen is not None and not is_endpoint:
@@ -88,7 +88,7 @@ def monitor(arguments: argparse.Namespace) -> int:
         return EXIT_OK
 
 
-class _Lines:
+class ChangedLines:
     """Prints a line for each stream that has changed."""
 
     def __init__(self, output: str) -> None:
@@ -128,8 +128,8 @@ class _Endpoint:
 
 
 @contextmanager
-def _lines(output: str) -> Iterator[_Lines]:
-    yield _Lines(output)
+def _lines(output: str) -> Iterator[ChangedLines]:
+    yield ChangedLines(output)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from airflow_provider_fds.batch.version_ranges import describe_covered
 from airflow_provider_fds.cli import arguments as common
 from airflow_provider_fds.cli.estimate import BATCHES_PER_RUN, check_arguments, known_stream, lines, totals
 from airflow_provider_fds.cli.messages import end_of, shown
+from airflow_provider_fds.cli.terminal import Waiting
 from airflow_provider_fds.errors import EXIT_OK, ConfigurationError, FdsError
 from airflow_provider_fds.source.offset import Offset
 
@@ -101,12 +102,15 @@ def plan(arguments: argparse.Namespace) -> int:
         raise ConfigurationError("--from and version_as_of or timestamp_as_of cannot be combined: omit one of them")
     number = 0
     outcome: _Outcome = _Outcome(None)
-    for row in _shown(arguments, stream) if arguments.dry_run else _written(arguments, stream):
-        if isinstance(row, _Outcome):
-            outcome = row
-            break
-        number += 1
-        print(json.dumps(row) if arguments.output == "json" else _line(row), flush=True)
+    rows = _shown(arguments, stream) if arguments.dry_run else _written(arguments, stream)
+    with Waiting("planning", is_shown=arguments.output == "text") as waiting:
+        for row in rows:
+            if isinstance(row, _Outcome):
+                outcome = row
+                break
+            number += 1
+            waiting.pause()
+            print(json.dumps(row) if arguments.output == "json" else _line(row), flush=True)
     return _end(arguments, outcome, number)
 
 
@@ -139,7 +143,8 @@ def _estimate(arguments: argparse.Namespace) -> int:
                 return
             yield row
 
-    found = totals(batches(), None if connected is None else connected.state, arguments.batches_per_run)
+    with Waiting("planning", is_shown=arguments.output == "text"):
+        found = totals(batches(), None if connected is None else connected.state, arguments.batches_per_run)
     if arguments.output == "json":
         print(json.dumps(found))
     else:

@@ -7,28 +7,22 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from airflow_provider_fds.cli import arguments as common
-from airflow_provider_fds.cli.status_text import describe_age, describe_status
-from airflow_provider_fds.cli.terminal import fitted
+from airflow_provider_fds.cli.status_text import describe_status
+from airflow_provider_fds.cli.stream_table import plain_table, rich_table
+from airflow_provider_fds.cli.terminal import fitted, rich_console
 from airflow_provider_fds.errors import EXIT_OK, ConfigurationError
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
     from datetime import timedelta
 
     from airflow_provider_fds.stream.connect import ConnectedStream
-    from airflow_provider_fds.stream.status import StreamStatus
 
 #: Width of the labels of a status.
 _LABEL: Final = 17
 
 #: Exit code of ``--all`` if a stream needs a person or lags. The codes of errors begin with 2.
 _EXIT_STUCK: Final = 1
-
-_HEADER: Final = ("STREAM", "STATE", "LAG", "OLDEST UNREAD", "RETENTION LEFT", "TABLE", "SINK")
-
-#: The columns with numbers and durations, which are aligned to the right.
-_RIGHT: Final = frozenset({"LAG", "OLDEST UNREAD", "RETENTION LEFT"})
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -144,7 +138,11 @@ def _all(arguments: argparse.Namespace) -> int:
     elif arguments.output == "prometheus":
         print(exposition(shown), end="")
     elif shown:
-        _print_table([_row(one) for one in shown])
+        console = rich_console(on_stdout=True)
+        if console is None:
+            print(plain_table(shown))
+        else:
+            console.print(rich_table(shown, console.width))
         for one in shown:
             if one.problem is not None:
                 print(f"{one.name}: [{one.reason_code}] {one.problem}", file=sys.stderr)
@@ -152,28 +150,3 @@ def _all(arguments: argparse.Namespace) -> int:
         none_bad = f"none of the {len(found)} streams needs a person or lags that long"
         print(none_bad if found else f"no streams found in {arguments.staging}")
     return _EXIT_STUCK if bad else EXIT_OK
-
-
-def _row(one: StreamStatus) -> tuple[str, ...]:
-    lag = "" if one.lag_versions is None else f"{one.lag_versions:,}"
-    sink = "" if one.sink is None else one.sink["target"]
-    return (
-        one.name,
-        one.condition.replace("_", " "),
-        lag,
-        describe_age(one.lag_seconds or None),
-        describe_age(one.retention_left_seconds),
-        one.table,
-        sink,
-    )
-
-
-def _print_table(rows: Sequence[tuple[str, ...]]) -> None:
-    columns = list(zip(_HEADER, *rows, strict=True))
-    widths = [max(map(len, column)) for column in columns]
-    for row in (_HEADER, *rows):
-        cells = [
-            text.rjust(width) if name in _RIGHT else text.ljust(width)
-            for name, text, width in zip(_HEADER, row, widths, strict=True)
-        ]
-        print("  ".join(cells).rstrip())

@@ -8,20 +8,20 @@ import sys
 import textwrap
 import threading
 import time
-from contextlib import contextmanager
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Self
 
 from airflow_provider_fds.durations import format_duration
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 #: A terminal narrower than this breaks lines by itself.
 _NARROWEST: Final = 40
 
 #: Seconds between two lines about work that takes long.
 _TELL_SECONDS: Final = 30.0
+
+#: After this many seconds without output a terminal has a spinner.
+_SPIN_SECONDS: Final = 1.0
+_LOOK_SECONDS: Final = 0.2
 
 
 def is_terminal() -> bool:
@@ -61,41 +61,64 @@ def rich_console(*, on_stdout: bool = False) -> Any:
     return Console(stderr=not on_stdout)
 
 
-@contextmanager
-def waiting(what: str, *, is_shown: bool = True, tell_seconds: float = _TELL_SECONDS) -> Iterator[None]:
-    """Show on stderr that ``what`` takes long while the body runs: a spinner on a terminal, lines otherwise.
+class Waiting:
+    """Shows on stderr that work takes long while the context is open: a spinner on a terminal, lines otherwise.
 
     Args:
         what: What takes long, such as ``planning``.
         is_shown: Whether anything is shown.
         tell_seconds: Seconds between two lines.
     """
-    console = rich_console() if is_shown else None
-    if not is_shown:
-        yield
-    elif console is not None:
+
+    def __init__(self, what: str, *, is_shown: bool = True, tell_seconds: float = _TELL_SECONDS) -> None:
+        self._what = what
+        self._is_shown = is_shown
+        self._tell_seconds = tell_seconds
+        self._console = rich_console() if is_shown else None
+        self._bar: Any = None
+        self._began = self._said = time.monotonic()
+        self._done = threading.Event()
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Self:
+        if self._is_shown:
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        if self._is_shown:
+            self._thread.join()
+        self.pause()
+
+    def pause(self) -> None:
+        """Make room for a line on stdout; there is nothing to wait for until the next one takes long too."""
+        with self._lock:
+            self._said = time.monotonic()
+            if self._bar is not None:
+                self._bar.stop()
+                self._bar = None
+
+    def _run(self) -> None:
+        while not self._done.wait(self._tell_seconds if self._console is None else _LOOK_SECONDS):
+            with self._lock:
+                now = time.monotonic()
+                if self._console is None:
+                    if now - self._said >= self._tell_seconds:
+                        took = format_duration(timedelta(seconds=now - self._began))
+                        print(f"fds: {self._what}, {took} so far", file=sys.stderr, flush=True)
+                elif self._bar is None and now - self._said >= _SPIN_SECONDS and not self._done.is_set():
+                    self._bar = self._spinner()
+
+    def _spinner(self) -> Any:
         from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
         columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-        with Progress(*columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False) as bar:
-            bar.add_task(what, total=None)
-            yield
-    else:
-        done = threading.Event()
-        began = time.monotonic()
-
-        def tell() -> None:
-            while not done.wait(tell_seconds):
-                took = format_duration(timedelta(seconds=time.monotonic() - began))
-                print(f"fds: {what}, {took} so far", file=sys.stderr, flush=True)
-
-        thread = threading.Thread(target=tell, daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            done.set()
-            thread.join()
+        bar = Progress(*columns, console=self._console, transient=True, redirect_stdout=False, redirect_stderr=False)
+        bar.add_task(self._what, total=None)
+        bar.start()
+        return bar
 
 
-__all__ = ["fitted", "is_terminal", "rich_console", "waiting"]
+__all__ = ["Waiting", "fitted", "is_terminal", "rich_console"]

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from airflow_provider_fds.cli import loading, terminal
 from airflow_provider_fds.cli.loading import Loading
+from airflow_provider_fds.cli.terminal import Waiting
 
 LONG = "FDS batch 3 (2 of 5, version 7, 10 rows in 1 file of 4 KiB): 30 s, stage 4: 1 of 8 tasks done"
 
@@ -77,21 +78,26 @@ def test_a_terminal_gets_the_batches_above_the_bar(
 
 
 def test_long_work_without_a_terminal_is_told_in_lines(capsys: Any) -> None:
-    with terminal.waiting("planning", tell_seconds=0.01):
-        threading.Event().wait(0.1)
+    with Waiting("planning", tell_seconds=0.02):
+        threading.Event().wait(0.2)
     lines = capsys.readouterr().err.splitlines()
     assert lines
     assert lines[0].startswith("fds: planning, 0")
-    with terminal.waiting("planning"):
-        pass
-    with terminal.waiting("planning", is_shown=False, tell_seconds=0.0):
+    with Waiting("planning") as waiting:
+        waiting.pause()
+    with Waiting("planning", is_shown=False, tell_seconds=0.0):
         pass
     assert capsys.readouterr().err == ""
 
 
-def test_long_work_on_a_terminal_has_a_spinner(screen: io.StringIO) -> None:
-    with terminal.waiting("planning"):
-        pass
+def test_long_work_on_a_terminal_has_a_spinner_that_makes_room_for_lines(
+    screen: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(terminal, "_SPIN_SECONDS", 0.0)
+    monkeypatch.setattr(terminal, "_LOOK_SECONDS", 0.01)
+    with Waiting("planning") as waiting:
+        threading.Event().wait(0.3)
+        waiting.pause()
     assert "planning" in screen.getvalue()
 
 
