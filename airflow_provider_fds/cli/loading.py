@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 #: A line of the driver about a batch that takes long, and the address of its UI: what a person wants to see at once.
-_WORTH_SHOWING: Final = re.compile(r"FDS batch \d+ \(\d+ of \d+, |FDS Spark UI: ")
+_WORTH_SHOWING: Final = re.compile(r"FDS batch \d+ \(\d+ of \d+, |FDS Spark UI: |Spark is fetching ")
 
 
 class Loading:

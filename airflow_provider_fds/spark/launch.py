@@ -10,6 +10,7 @@ import subprocess
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
+from airflow_provider_fds.credentials import redacted
 from airflow_provider_fds.fault_points import reach
 from airflow_provider_fds.spark.cache import SparkSetupError
 from airflow_provider_fds.spark.install import child_environment, java_problem
@@ -35,6 +36,8 @@ _NOISE: Final = re.compile(
     r"WARNING: Using incubator modules|PySpark does not yet fully support pandas|"
     r"WARN Utils: (?:Your hostname|Set SPARK_LOCAL_IP)|^\s*warnings\.warn\(|^\s*$"
 )
+#: What Spark prints for each JAR of the user's packages that it fetches before it starts.
+_FETCHING: Final = re.compile(r"^downloading \S+")
 _LEVEL: Final = re.compile(r"^\d\d:\d\d:\d\d (?P<level>WARN|ERROR|FATAL) ")
 
 
@@ -51,9 +54,10 @@ def run_locally(
 ) -> int:
     """Run the job in client mode with the bundled Spark or the user's own, wait for it, and return its exit code.
 
-    Lines of the application (``FDS …``) and errors go to ``on_line`` (default: this module's logger) as they arrive.
-    Everything else is held back; its last lines follow if the job ended without reporting an outcome. Whatever ends the
-    wait, including Ctrl-C, first ends spark-submit, its JVM and its Python workers.
+    Lines of the application (``FDS …``), errors, and the names of JARs that are fetched go to ``on_line`` (default:
+    this module's logger) as they arrive. Everything else is held back; its last lines follow if the job ended without
+    reporting an outcome. Whatever ends the wait, including Ctrl-C, first ends spark-submit, its JVM and its Python
+    workers.
 
     Args:
         spec_uri: URI of the job spec.
@@ -110,6 +114,8 @@ def _run(arguments: SubmitArguments, on_line: Callable[[str], None] | None) -> i
                 continue
             if line.startswith("FDS ") or _LEVEL.match(line):
                 tell(line)
+            elif _FETCHING.match(line):
+                tell(f"Spark is fetching {redacted(line.removeprefix('downloading ').removesuffix(' ...'))}")
             else:
                 held_back.append(line)
         code = process.wait()

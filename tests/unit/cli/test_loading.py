@@ -21,6 +21,7 @@ def test_into_a_pipe_go_the_plan_and_the_lines_about_long_batches(capsys: Any) -
     with shown.application("loading a into b: version 7", 5):
         shown.line(LONG)
         shown.line("FDS Spark UI: http://127.0.0.1:4040")
+        shown.line("Spark is fetching https://repo/hadoop-aws-3.5.0.jar")
         # these are for the log
         shown.line("FDS batch 3 written: 10 rows, sink version 4, 31.0 s")
         shown.line("26/11/23 WARN TaskSetManager: Stage 4 contains a task of very large size")
@@ -31,6 +32,7 @@ def test_into_a_pipe_go_the_plan_and_the_lines_about_long_batches(capsys: Any) -
         "loading a into b: version 7",
         LONG.removeprefix("FDS "),
         "Spark UI: http://127.0.0.1:4040",
+        "Spark is fetching https://repo/hadoop-aws-3.5.0.jar",
     ]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from airflow_provider_fds.spark import cache as cache_module
 from airflow_provider_fds.spark.cache import SparkSetupError
 from airflow_provider_fds.spark.driver_zip import job_file
 from airflow_provider_fds.spark.install import bundled_spark_home, delta_package
+from airflow_provider_fds.spark.launch import _run
 from airflow_provider_fds.spark.object_store import S3_LOG_STORE, JobStorage, Place
 from airflow_provider_fds.spark.own_spark import OwnSpark
 from airflow_provider_fds.spark.session_job import shell_arguments
@@ -254,3 +256,18 @@ def test_a_session_of_this_process_starts_like_spark_submit_without_an_applicati
     assert "--properties-file" in words
     assert not [word for word in words if "two words" in word]
     assert not [word for word in words if "hidden" in word or word in (str(job_file()), "file:///job.json")]
+
+
+def test_jars_that_spark_fetches_are_named_at_once_and_the_rest_of_its_output_is_held_back(tmp_path, cache):
+    submit = tmp_path / "spark-submit"
+    submit.write_text(
+        "#!/bin/sh\n"
+        "echo ':: resolving dependencies'\n"
+        "echo 'downloading https://ann:s3cr3t@repo/hadoop-aws-3.5.0.jar ...'\n"
+        "echo 'FDS batch 0 written: 1 rows'\n"
+    )
+    submit.chmod(0o755)
+    arguments = submit_arguments("x", master="local[2]", cache_dir=cache)
+    lines = []
+    assert _run(replace(arguments, spark_binary=str(submit)), lines.append) == 0
+    assert lines == ["Spark is fetching https://***@repo/hadoop-aws-3.5.0.jar", "FDS batch 0 written: 1 rows"]
