@@ -79,6 +79,13 @@ def test_a_missing_spec_ends_the_run_with_a_clear_message(tmp_path):
     assert any("FDS cannot read the job spec" in line and "gone.json" in line for line in lines)
 
 
+def test_the_address_of_sparks_ui_is_told_where_it_is_on(stream):
+    lines = []
+    spec = stream.save(stream.job(stream.plan()[0]))
+    assert run_locally(spec, conf={"spark.ui.enabled": True}, on_line=lines.append) == 0
+    assert any(line.startswith("FDS Spark UI: http://127.0.0.1:") for line in lines), lines
+
+
 UDF = """
 import os, sys
 from pyspark.sql import SparkSession
