@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from airflow.triggers.base import BaseEventTrigger
 from airflow_stack import AirflowStack
 from deltalake import DeltaTable, write_deltalake
 
-from airflow_provider_fds.fault_points import ASKED_BY, MARKS_IN
+from airflow_provider_fds.fault_points import ASKED_BY, ASKED_LATER, MARKS_IN
 from tests.stack.postgresql import missing, postgresql
 
 pytestmark = [
@@ -59,8 +60,6 @@ class Watching:
         return [extra["payload"]["last_version"] for (extra,) in found]
 
     def cursors(self, asset: str) -> list[int]:
-        import json
-
         found = self.select(
             "select s.value from asset_state_store s join asset a on a.id = s.asset_id where a.name like %s", asset
         )
@@ -68,6 +67,13 @@ class Watching:
 
     def wait(self, is_reached, what: str, seconds: float = 120):
         return self.stack.wait(is_reached, seconds, what)
+
+    def unpause(self, dag: str) -> None:
+        self.wait(lambda: self.stack.client.has_dag(dag), f"DAG {dag} was not found")
+        self.stack.client.unpause(dag)
+        # a DAG that was paused has its watchers once its file is parsed again
+        self.stack.kill_process("dag-processor")
+        self.stack.start_process("dag-processor")
 
     def triggerer_that_died_is_replaced(self, fault: str) -> None:
         triggerer = self.stack._processes["triggerer"]
@@ -83,7 +89,8 @@ def watching(tmp_path_factory):
         write_deltalake(lake / table, pa.table({"id": [0]}))
     env = {
         "FDS_TEST_LAKE": str(lake),
-        ASKED_BY: "kill@watcher.found,kill@watcher.stored",
+        "AIRFLOW__FDS__STAGING": str(lake / "staging"),
+        ASKED_BY: ASKED_LATER,
         MARKS_IN: str(marks),
         "AIRFLOW__TRIGGERER__CAPACITY": "1500",
     }
@@ -96,6 +103,10 @@ def watching(tmp_path_factory):
 
 def test_a_triggerer_that_is_killed_loses_nothing_and_fires_once_more_at_most(watching):
     watching.wait(lambda: watching.cursors("killed") == [0] and watching.cursors("both") == [0, 0], "no cursor")
+    # a process reads its faults when it starts
+    (watching.marks / ASKED_LATER).write_text("kill@watcher.found,kill@watcher.stored")
+    watching.stack.kill_process("triggerer")
+    watching.stack.start_process("triggerer")
 
     watching.append("killed")
     watching.triggerer_that_died_is_replaced("kill@watcher.found")
@@ -130,14 +141,13 @@ def test_a_triggerer_that_is_killed_loses_nothing_and_fires_once_more_at_most(wa
     watching.wait(lambda: sorted(told()) == [1, 1, 3], "the runs were not told of each version")
     assert len(watching.stack.client.runs("killed")) <= 3
 
+    # its stream has committed nothing
+    watching.unpause("started")
+    watching.wait(lambda: watching.versions("started") == [1], "the watcher of a stream does not fire")
+
 
 def test_a_thousand_watchers_run_in_one_triggerer(watching):
-    watching.stack.client.unpause("many")
-    dag_processor = watching.stack._processes["dag-processor"]
-    assert dag_processor.poll() is None
-    # a DAG that was paused has its watchers once its file is parsed again
-    watching.stack.kill_process("dag-processor")
-    watching.stack.start_process("dag-processor")
+    watching.unpause("many")
     watching.wait(lambda: watching.cursors("many-%") == [0] * 1000, "not all watchers started", 240)
     began = time.monotonic()
     before = cpu_seconds(watching.stack)

@@ -4,7 +4,7 @@ import os
 
 from airflow.sdk import DAG, Asset, AssetAny, AssetWatcher, task
 
-from airflow_provider_fds import DeltaTableChangeTrigger
+from airflow_provider_fds import DeltaStream, DeltaTableChangeTrigger
 
 LAKE = os.environ["FDS_TEST_LAKE"]
 
@@ -29,6 +29,11 @@ with DAG("killed", schedule=[watched("killed", "killed")]):
     versions()
 
 with DAG("both", schedule=[watched("both", "first", "second")]):
+    task(lambda: None, task_id="nothing")()
+
+started = DeltaTableChangeTrigger(stream=DeltaStream("started", table=f"{LAKE}/first"), poll_interval=1)
+asset = Asset("started", watchers=[AssetWatcher(name="started", trigger=started)])
+with DAG("started", schedule=[asset], is_paused_upon_creation=True):
     task(lambda: None, task_id="nothing")()
 
 with DAG(

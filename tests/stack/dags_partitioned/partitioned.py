@@ -1,0 +1,33 @@
+"""A DAG with a partition for each day, and one that runs for each partition."""
+
+import os
+from datetime import UTC, datetime
+
+from airflow.sdk import DAG, Asset, CronPartitionTimetable, PartitionedAssetTimetable, task
+
+from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaTableSink
+
+LAKE = os.environ["FDS_TEST_LAKE"]
+DAYS = Asset("days", uri="test://days")
+
+with DAG(
+    "by_partition",
+    schedule=CronPartitionTimetable("0 0 * * *", timezone="UTC", run_offset=-1, key_format="%Y-%m-%d"),
+    start_date=datetime(2026, 1, 1, tzinfo=UTC),
+    catchup=False,
+):
+    DeltaIngestOperator(
+        task_id="load",
+        stream=DeltaStream("days", table=f"{LAKE}/orders", read="data_interval"),
+        sink=DeltaTableSink(f"{LAKE}/days"),
+        outlets=[DAYS],
+    )
+
+with DAG("consumer", schedule=PartitionedAssetTimetable(assets=DAYS)):
+
+    @task
+    def day(dag_run=None) -> str:
+        """Return the partition of the run."""
+        return dag_run.partition_key
+
+    day()
