@@ -83,6 +83,7 @@ def get_provider_info() -> dict[str, Any]:
         ],
         # Airflow 3.2 and newer
         "cli": ["airflow_provider_fds.cli.airflow_commands.airflow_commands"],
+        "plugins": [{"name": "fds", "plugin-class": "airflow_provider_fds.ui.plugin.FdsPlugin"}],
         "config": {"fds": {"description": "Settings of FDS, for all streams.", "options": _OPTIONS}},
     }
 
@@ -155,6 +156,35 @@ _OPTIONS: dict[str, dict[str, Any]] = {
         "version_added": "0.2.0",
         "type": "string",
         "example": "https://catalog.example/table?location={table}&version={version}",
+        "default": "",
+    },
+    "status_files": {
+        "description": (
+            "Whether tasks and monitors write a small file for each stream to staging, which the page Delta streams "
+            "shows."
+        ),
+        "version_added": "0.2.0",
+        "type": "boolean",
+        "example": "False",
+        "default": "True",
+    },
+    "ui_staging": {
+        "description": (
+            "Staging folders whose streams the page Delta streams shows, separated by commas. Empty: staging."
+        ),
+        "version_added": "0.2.0",
+        "type": "string",
+        "example": "s3://lake/_fds,s3://other/_fds",
+        "default": "",
+    },
+    "ui_conn_id": {
+        "description": (
+            "Airflow connection with which the API server reads these folders, and writes the decisions of people to "
+            "them. Empty: the credentials of the API server's environment."
+        ),
+        "version_added": "0.2.0",
+        "type": "string",
+        "example": "aws_staging",
         "default": "",
     },
 }

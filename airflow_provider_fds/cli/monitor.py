@@ -12,6 +12,7 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow_provider_fds.cli import arguments as common
+from airflow_provider_fds.credentials import redacted
 from airflow_provider_fds.durations import format_duration
 from airflow_provider_fds.errors import EXIT_OK, ConfigurationError, FdsError
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
+    from airflow_provider_fds.stream.monitor import StreamMonitor
     from airflow_provider_fds.stream.status import StreamStatus
 
 _DEFAULT_ADDRESS: Final = "127.0.0.1:9184"
@@ -33,8 +35,8 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "monitor",
         help=text,
         description=text[0].upper() + text[1:] + ".",
-        epilog="It runs beside Airflow, reads ledgers and tables, and writes nothing. A round asks each table that has "
-        "not changed for one file only.",
+        epilog="It runs beside Airflow, reads ledgers and tables, and writes the status files that the page Delta "
+        "streams of Airflow shows. A round asks each table that has not changed for one file only.",
     )
     common.add_storage(parser, staging_required=True)
     parser.add_argument(
@@ -57,6 +59,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="with --output prometheus: address of the endpoint, which has no authentication "
         f"(default: {_DEFAULT_ADDRESS})",
     )
+    parser.add_argument("--no-status-files", action="store_true", help="write nothing to staging")
     parser.set_defaults(command=monitor)
 
 
@@ -77,7 +80,10 @@ def monitor(arguments: argparse.Namespace) -> int:
             while True:
                 began = time.monotonic()
                 try:
-                    show.statuses(watched.poll())
+                    statuses = watched.poll()
+                    show.statuses(statuses)
+                    if not arguments.no_status_files:
+                        _write_status_files(watched, statuses, arguments.interval)
                 except FdsError as problem:
                     if not problem.retryable:
                         raise
@@ -86,6 +92,13 @@ def monitor(arguments: argparse.Namespace) -> int:
                 time.sleep(max(0.0, arguments.interval.total_seconds() - (time.monotonic() - began)))
     except KeyboardInterrupt:
         return EXIT_OK
+
+
+def _write_status_files(watched: StreamMonitor, statuses: list[StreamStatus], interval: timedelta) -> None:
+    failure = watched.write_status_files(statuses, interval_seconds=interval.total_seconds())
+    if failure is not None:
+        text = f"fds monitor: status files were not written: {failure}. --no-status-files switches them off"
+        print(redacted(text), file=sys.stderr, flush=True)
 
 
 class ChangedLines:

@@ -93,6 +93,41 @@ def catalog_url(table: str, version: int) -> str | None:
     return template.format(table=quote(table, safe=""), version=version)
 
 
+def writes_status_files() -> bool:
+    """Return ``[fds] status_files``: whether tasks and monitors write the files that the page "Delta streams" shows."""
+    from airflow.providers.common.compat.sdk import conf
+
+    return bool(conf.getboolean(_SECTION, "status_files", fallback=True))
+
+
+def ui_staging_uris() -> list[str]:
+    """Return ``[fds] ui_staging``, the staging folders that the page "Delta streams" shows; else the default folder.
+
+    Raises:
+        ConfigurationError: Nothing is configured, and the API server may not share a disk with the tasks.
+    """
+    from airflow.providers.common.compat.sdk import conf
+
+    named = [uri.strip() for uri in conf.get(_SECTION, "ui_staging", fallback="").split(",") if uri.strip()]
+    if named:
+        return list(dict.fromkeys(canonical_uri(uri) for uri in named))
+    try:
+        return [staging_uri(None, "")]
+    except ConfigurationError as error:
+        raise ConfigurationError(
+            "No staging folder is configured whose streams the page could show. Set [fds] staging, or [fds] "
+            "ui_staging if the streams have folders of their own.",
+            reason=Reason.STAGING_UNUSABLE,
+        ) from error
+
+
+def ui_conn_id() -> str | None:
+    """Return ``[fds] ui_conn_id``: the connection with which the API server reaches staging, ``None`` for none."""
+    from airflow.providers.common.compat.sdk import conf
+
+    return conf.get(_SECTION, "ui_conn_id", fallback="").strip() or None
+
+
 def cache_dir() -> Path | None:
     """Return ``[fds] cache_dir``, or ``None`` if it is not set (``spark.cache`` then uses its default)."""
     from airflow.providers.common.compat.sdk import conf

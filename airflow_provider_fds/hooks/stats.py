@@ -1,4 +1,7 @@
-"""Metrics through Airflow's own statistics: StatsD, Datadog or OpenTelemetry, as ``[metrics]`` configures them."""
+"""What a task or a trigger reports of a stream: metrics through Airflow's own statistics, and its status file.
+
+Metrics go to StatsD, Datadog or OpenTelemetry, as ``[metrics]`` configures them.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,16 @@ import inspect
 import logging
 import sys
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
+from airflow_provider_fds.errors import FdsError
+from airflow_provider_fds.hooks.settings import writes_status_files
+from airflow_provider_fds.ledger.entries import iso_time
 from airflow_provider_fds.stream.metrics import batch_samples, status_samples
 from airflow_provider_fds.stream.status import status_of
+from airflow_provider_fds.stream.status_file import write_status_file
 from airflow_provider_fds.stream.unread_files import UnreadFiles
 
 if TYPE_CHECKING:
@@ -72,43 +79,72 @@ def send_status(connect: Callable[[], ConnectedStream], unread: UnreadFiles | No
 def sending_status(
     session: StreamSession, *observers: Callable[[ConnectedStream, StreamStatus], None]
 ) -> Iterator[None]:
-    """Send the gauges of a run's stream after the body, also if it fails; its counters at each commit.
+    """Send the gauges of a run's stream and write its status file after the body, also if it fails.
+
+    The counters are sent at each commit.
 
     Args:
         session: The run.
         observers: Called with the same status, whether or not the installation sends metrics. An error is a warning.
     """
     name = session.stream.name
+    committed_at: list[str] = []
 
     def count(committed: Committed, batches: int) -> None:
+        committed_at.append(iso_time(datetime.now(UTC)))
         send(lambda: batch_samples(name, committed, batches))
 
     session.on_committed = count
     try:
         yield
-    except Exception:
-        _observe(session, observers)
+    except Exception as error:
+        _report(session, committed_at, error, observers)
         raise
-    _observe(session, observers)
+    _report(session, committed_at, None, observers)
 
 
-def _observe(session: StreamSession, observers: Sequence[Callable[[ConnectedStream, StreamStatus], None]]) -> None:
-    """Read the status once, for the metrics and for all observers; only if one of them wants it."""
-    if not observers:
-        send_status(lambda: session.connected)
+def _report(
+    session: StreamSession,
+    committed_at: list[str],
+    error: Exception | None,
+    observers: Sequence[Callable[[ConnectedStream, StreamStatus], None]],
+) -> None:
+    """Read the status once, for the metrics, the status file and all observers; only if one of them wants it."""
+    writes, sends = _writes_status_files(), are_on()
+    if not (writes or sends or observers):
         return
     try:
         connected = session.connected
-        status = status_of(connected, UnreadFiles() if are_on() else None)
-    except Exception as error:  # noqa: BLE001  # whatever goes wrong, the run ends for its own reason
-        logger.warning("The status of the stream cannot be read: %s: %s", type(error).__name__, error)
+        status = status_of(connected, UnreadFiles() if sends else None)
+    except Exception as failure:  # noqa: BLE001  # whatever goes wrong, the run ends for its own reason
+        logger.warning("The status of the stream cannot be read: %s: %s", type(failure).__name__, failure)
         return
     send(lambda: status_samples(status))
-    for observer in observers:
+
+    def write(connected: ConnectedStream, status: StreamStatus) -> None:
+        write_status_file(
+            connected.staging,
+            status,
+            connected.state,
+            written_by="run",
+            actor=connected.context.actor,
+            committed_at=committed_at[-1] if committed_at else None,
+            error=error if isinstance(error, FdsError) else None,
+        )
+
+    for observer in (*observers, write) if writes else observers:
         try:
             observer(connected, status)
-        except Exception as error:  # noqa: BLE001
-            logger.warning("The status of the stream was not reported: %s: %s", type(error).__name__, error)
+        except Exception as failure:  # noqa: BLE001
+            logger.warning("The status of the stream was not reported: %s: %s", type(failure).__name__, failure)
+
+
+def _writes_status_files() -> bool:
+    try:
+        return writes_status_files()
+    except Exception as error:  # noqa: BLE001  # an invalid value of the setting
+        logger.warning("No status file is written: %s", error)
+        return False
 
 
 def _send_one(stats: Any, sample: Sample) -> None:

@@ -17,6 +17,10 @@ _MANIFEST: Final = re.compile(r"manifests/[A-Za-z0-9._]+(?:/\d+)?/\d+-[A-Za-z0-9
 _SNAPSHOT: Final = re.compile(r"snapshots/[A-Za-z0-9._-]+")
 
 
+#: Folder of the status files of all streams. No stream has this name, because none begins with a dot.
+STATUS_FOLDER: Final = ".status"
+
+
 class ForeignKeyError(ValueError):
     """A ledger entry names a file that is not in the folder of its stream."""
 
@@ -37,6 +41,11 @@ def check_stream_name(name: str) -> None:
 def numbered_name(n: int) -> str:
     """Return the file name of entry (or fold) ``n``: 20 digits, so that names sort like numbers."""
     return f"{n:020d}.json"
+
+
+def status_key(name: str) -> str:
+    """Return the key of the status file of a stream, a hint outside of the stream's folder."""
+    return f"{STATUS_FOLDER}/{name}.json"
 
 
 def parse_numbered_name(name: str) -> int | None:
@@ -144,6 +153,7 @@ class StreamFolder:
 
 
 __all__ = [
+    "STATUS_FOLDER",
     "ForeignKeyError",
     "StreamFolder",
     "check_interval_name",
@@ -152,4 +162,5 @@ __all__ = [
     "check_stream_name",
     "numbered_name",
     "parse_numbered_name",
+    "status_key",
 ]

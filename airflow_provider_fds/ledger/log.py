@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from airflow_provider_fds.errors import FdsError, LedgerError, StorageError, UnreadableEntryError
 from airflow_provider_fds.fault_points import reach
+from airflow_provider_fds.ledger import refusals
 from airflow_provider_fds.ledger.access import ListNames, Put, PutIfAbsent, perform
 from airflow_provider_fds.ledger.conditions import check_deployment
 from airflow_provider_fds.ledger.entries import Entry, iso_time
@@ -114,7 +115,9 @@ class Ledger:
         """Continue reading where the last access ended."""
         return perform(self.refresh_steps(), self.storage)
 
-    def execute(self, action: BaseAction, actor: Actor, request_id: str | None = None) -> Entry | None:
+    def execute(
+        self, action: BaseAction, actor: Actor, request_id: str | None = None, *, expected: int | None = None
+    ) -> Entry | None:
         """Propose an action: decide on the state at the head, and write the entry if it is allowed.
 
         Args:
@@ -122,17 +125,19 @@ class Ledger:
             actor: Who asks.
             request_id: Name of a person's request. A known name means the same request: its entry is returned, and
                 nothing is written.
+            expected: Number of the last entry that the person has seen; ``None``: any.
 
         Returns:
             The entry, or ``None`` if the ledger already records what the action asks for (a batch that is committed, a
             sink that is bound, …): the caller continues.
 
         Raises:
+            StreamMovedError: There is an entry after the expected one.
             LedgerError: The state does not allow it, see :func:`~airflow_provider_fds.ledger.protocol.decide`.
             SinkError: The sink is another one, or differs from what the ledger records.
             StorageError: Staging did not answer; reading the ledger again shows whether the entry was written.
         """
-        return perform(self.execute_steps(action, actor, request_id), self.storage)
+        return perform(self.execute_steps(action, actor, request_id, expected), self.storage)
 
     def entries(self, first: int = 0, *, needs_all: bool = False) -> Iterator[Entry]:
         """Yield the entries from number ``first``. One LIST, and one GET each.
@@ -252,7 +257,9 @@ class Ledger:
         self._head = yield from self._reader.on_from(self._head)
         return self._head.state
 
-    def execute_steps(self, action: BaseAction, actor: Actor, request_id: str | None = None) -> Steps[Entry | None]:
+    def execute_steps(
+        self, action: BaseAction, actor: Actor, request_id: str | None = None, expected: int | None = None
+    ) -> Steps[Entry | None]:
         """The procedure of :meth:`execute`."""
         is_fresh = self._head is None
         if is_fresh:
@@ -261,6 +268,8 @@ class Ledger:
             repeated = yield from self._repeated_steps(action, request_id)
             if repeated is not None:
                 return repeated
+            if expected is not None and self.n != expected:
+                raise refusals.moved(self.state, f"entry {expected} was the last one when this was asked for")
             decided = self._decided(action, actor)
             if isinstance(decided, FdsError | None) and not is_fresh:
                 # what caused a refusal, or "already done", may have been undone since the head was read

@@ -30,11 +30,12 @@ class DeltaStreamMonitorOperator(BaseOperator):
     Contract:
         - The task needs a worker for a moment only; a trigger does the rest. It ends when ``duration`` is over: with
           ``schedule="@continuous"`` the next run goes on.
-        - A round reads the ledgers, and asks the table of each stream that did not change for one file. Without
-          ``alerts`` it writes nothing.
+        - A round reads the ledgers, and asks the table of each stream that did not change for one file.
         - With ``alerts`` the run ends early, with success, when a stream has an incident that nobody has told of: it
           calls the notifiers and emits an event of the asset ``fds://<stream>/state``. The next run goes on, so the
           DAG needs ``schedule="@continuous"``.
+        - One round of five writes the status file of each stream, for the page "Delta streams". ``[fds] status_files``
+          switches this off.
         - The metrics go to where ``[metrics]`` of Airflow sends its own; without that, the task logs a warning.
         - A stream whose table cannot be read with ``storage_conn_id`` counts as needing a person.
 

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 #: States in which a task instance is finished, unless it is cleared. In every other state, including retries, it runs.
-_FINISHED_STATES: Final = frozenset({"success", "failed", "skipped", "upstream_failed", "removed"})
-_UNFINISHED_RUN_STATES: Final = ("queued", "running")
+FINISHED_STATES: Final = frozenset({"success", "failed", "skipped", "upstream_failed", "removed"})
+UNFINISHED_RUN_STATES: Final = ("queued", "running")
 
 
 def task_actor(ti: Any, deployment: str) -> Actor:
@@ -75,7 +75,7 @@ def owner_is_running(ti: Any, deployment: str) -> Callable[[Owner], bool]:
 
 def _run_is_unfinished(ti: Any, owner: Owner) -> bool:
     # a count, not get_dagrun_state, which fails for a deleted run; a deleted run does not run
-    unfinished: int = ti.get_dr_count(dag_id=owner.dag_id, run_ids=[owner.run_id], states=list(_UNFINISHED_RUN_STATES))
+    unfinished: int = ti.get_dr_count(dag_id=owner.dag_id, run_ids=[owner.run_id], states=list(UNFINISHED_RUN_STATES))
     return unfinished > 0
 
 
@@ -89,4 +89,4 @@ def _task_is_unfinished(ti: Any, owner: Owner) -> bool:
     if state is None:
         # cleared, or not scheduled yet: it runs again if its DAG run continues
         return _run_is_unfinished(ti, owner)
-    return getattr(state, "value", state) not in _FINISHED_STATES
+    return getattr(state, "value", state) not in FINISHED_STATES

@@ -86,6 +86,17 @@ def explain(connected: ConnectedStream) -> Explanation:
     )
 
 
+def advice(state: StreamState, status: StreamStatus) -> tuple[str, tuple[tuple[str, str], ...]]:
+    """Return why a stream does not move, and the commands that a person can run, each with its effect. Reads nothing.
+
+    Args:
+        state: The stream's state.
+        status: Its status, of the same moment.
+    """
+    answer = _ANSWERS[status.condition](_Facts(state, status, None))
+    return answer.cause, answer.commands
+
+
 def _evidence(connected: ConnectedStream, status: StreamStatus) -> list[str]:
     found = [f"table {status.table}"]
     if status.newest_version is not None:
@@ -255,4 +266,4 @@ _ANSWERS: Final[dict[Condition, Callable[[_Facts], _Answer]]] = {
     "unreadable": _problem,
 }
 
-__all__ = ["Explanation", "explain"]
+__all__ = ["Explanation", "advice", "explain"]

@@ -8,22 +8,29 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow_provider_fds.delta.open import open_storage
-from airflow_provider_fds.errors import FdsError
+from airflow_provider_fds.errors import FdsError, StorageError
 from airflow_provider_fds.stream.status import StreamStatus, status_of
+from airflow_provider_fds.stream.status_file import write_status_file
 from airflow_provider_fds.stream.statuses import find_table, open_stream, stream_names, unreadable
 from airflow_provider_fds.stream.unread_files import UnreadFiles
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
+    from airflow_provider_fds.ledger.state import StreamState
     from airflow_provider_fds.stream.connect import ConnectedStream, StreamContext
 
 #: Streams that are read at the same time; on an object store the time is spent waiting.
 _THREADS: Final = 16
 
+#: A status file is written in one round of so many.
+ROUNDS_PER_FILE: Final = 5
+
 
 class StreamMonitor:
-    """Returns the statuses of all streams of a staging folder, round after round. Writes nothing.
+    """Returns the statuses of all streams of a staging folder, round after round.
+
+    A round writes nothing. :meth:`write_status_files` writes what the page "Delta streams" shows.
 
     A round asks the ledger of each stream for a new entry, and its table for the next version, with one HEAD. Only if
     there is one, the table's log is read. Every Nth round reads everything, as that finds tables that were deleted or
@@ -49,6 +56,8 @@ class StreamMonitor:
         self._recheck_every = recheck_every
         self._rounds = 0
         self._watched: dict[str, _Watched] = {}
+        #: By stream, the number of rounds after which its next file is due.
+        self._next_file: dict[str, int] = {}
         self._context: StreamContext | None = None
 
     def poll(self) -> list[StreamStatus]:
@@ -74,6 +83,45 @@ class StreamMonitor:
             statuses = list(threads.map(_Watched.poll, self._watched.values()))
         self._rounds += 1
         return [status for status in statuses if status is not None]
+
+    def write_status_files(self, statuses: Iterable[StreamStatus], *, interval_seconds: float) -> StorageError | None:
+        """Write the status file of each stream, unless one of its last rounds did. One GET and one PUT each.
+
+        Args:
+            statuses: Those of the last round.
+            interval_seconds: Time between two rounds.
+
+        Returns:
+            Why a file could not be written, ``None`` if all were.
+        """
+        context = self._context
+        if context is None:
+            return None
+        staging = open_storage(context.staging_uri, context.staging_options)
+        due = [one for one in statuses if self._rounds >= self._next_file.get(one.name, 0)]
+
+        def write(status: StreamStatus) -> StorageError | None:
+            try:
+                write_status_file(
+                    staging,
+                    status,
+                    self.state_of(status.name),
+                    written_by="monitor",
+                    next_within_seconds=interval_seconds * ROUNDS_PER_FILE,
+                )
+            except StorageError as error:
+                return error
+            self._next_file[status.name] = self._rounds + ROUNDS_PER_FILE
+            return None
+
+        with ThreadPoolExecutor(_THREADS) as threads:
+            failed = list(threads.map(write, due))
+        return next((error for error in failed if error is not None), None)
+
+    def state_of(self, name: str) -> StreamState | None:
+        """Return the state of a stream as the last round has read it; ``None`` if it could not be read."""
+        watched = self._watched.get(name)
+        return None if watched is None or watched.connected is None else watched.connected.state
 
 
 class _Watched:
@@ -144,4 +192,4 @@ def _older(status: StreamStatus, seconds: float) -> StreamStatus:
     )
 
 
-__all__ = ["StreamMonitor"]
+__all__ = ["ROUNDS_PER_FILE", "StreamMonitor"]

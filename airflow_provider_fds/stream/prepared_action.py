@@ -42,7 +42,14 @@ class PreparedAction:
         return "\n".join([*lines, *(f"  {note}" for note in self.notes)])
 
 
-def perform(ledger: Ledger, action: PreparedAction, actor: Actor, request_id: str | None = None) -> str:
+def perform(
+    ledger: Ledger,
+    action: PreparedAction,
+    actor: Actor,
+    request_id: str | None = None,
+    *,
+    expected: int | None = None,
+) -> str:
     """Write an action to the ledger and return the outcome in one sentence.
 
     Args:
@@ -50,6 +57,7 @@ def perform(ledger: Ledger, action: PreparedAction, actor: Actor, request_id: st
         action: The action that was confirmed.
         actor: Who asks.
         request_id: Name of the request; a request that was answered before is not repeated.
+        expected: Number of the last ledger entry that the person has seen; ``None``: any.
 
     Raises:
         LedgerError: The stream has moved on since the action was prepared, or does not allow it.
@@ -57,7 +65,9 @@ def perform(ledger: Ledger, action: PreparedAction, actor: Actor, request_id: st
     entry = None
     for number, command in enumerate(action.commands):
         name = request_id if request_id is None or number == 0 else f"{request_id} ({number + 1})"
-        entry = ledger.execute(command, actor, name) or entry
+        entry = ledger.execute(command, actor, name, expected=expected) or entry
+        # the entries of this action are expected, too
+        expected = None if expected is None else ledger.n
     if entry is None:
         return f"stream {action.stream!r} {action.unchanged}"
     done = f"stream {action.stream}: {action.after} (ledger entry {entry.n})"

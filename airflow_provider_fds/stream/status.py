@@ -152,7 +152,7 @@ def status_of(connected: ConnectedStream, unread: UnreadFiles | None = None) -> 
         if (warning := nearly_lost(connected.log, oldest_commit(position), newest)) is not None:
             extra["warning"] = warning
     extra.update(_more_of(state))
-    condition = _condition(state, problem, lag=lag, is_finished=finished is not None)
+    condition = condition_of(state, problem, lag=lag, is_finished=finished is not None)
     return StreamStatus(
         name=connected.stream.name,
         table=connected.table.uri,
@@ -206,8 +206,15 @@ def _pending(connected: ConnectedStream, state: StreamState, last: int, unread: 
         return None
 
 
-def _condition(state: StreamState, problem: FdsError | None, *, lag: int | None, is_finished: bool) -> Condition:
-    """Return the condition; of several that apply, the one that a person has to end first."""
+def condition_of(state: StreamState, problem: FdsError | None, *, lag: int | None, is_finished: bool) -> Condition:
+    """Return the condition; of several that apply, the one that a person has to end first.
+
+    Args:
+        state: The stream's state.
+        problem: Why the table cannot be read, or the stream not continue.
+        lag: Versions that are not committed; ``None`` if unknown.
+        is_finished: Whether the stream has read everything up to its end.
+    """
     loads = bool(state.planned) or any(not record.is_done for record in state.intervals)
     found: tuple[tuple[bool, Condition], ...] = (
         (state.retired is not None, "retired"),

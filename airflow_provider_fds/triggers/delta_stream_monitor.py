@@ -1,4 +1,4 @@
-"""``DeltaStreamMonitorTrigger``: send the metrics of all streams of a staging folder from the triggerer."""
+"""``DeltaStreamMonitorTrigger``: send metrics of all streams of a staging folder, and write their status files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from asgiref.sync import sync_to_async
 
 from airflow_provider_fds.delta.open import open_storage
-from airflow_provider_fds.hooks.settings import deployment
+from airflow_provider_fds.hooks.settings import deployment, writes_status_files
 from airflow_provider_fds.hooks.stats import send
 from airflow_provider_fds.hooks.storage import storage_options
 from airflow_provider_fds.ledger.owner import Actor, Owner
@@ -24,13 +24,15 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
     from airflow_provider_fds.stream.metrics import Sample
+    from airflow_provider_fds.stream.status import StreamStatus
 
 
 class DeltaStreamMonitorTrigger(BaseTrigger):
     """Sends the gauges of all streams at each interval, and fires once its time is over.
 
-    A round that fails, because storage or Airflow does not answer, is logged, and the next one follows. Without
-    ``alerts`` the trigger writes nothing. With them it ends incidents, and fires when a task must tell of one.
+    A round that fails, because storage or Airflow does not answer, is logged, and the next one follows. One round of
+    five writes the status file of each stream, unless ``[fds] status_files`` is off. With ``alerts`` the trigger also
+    ends incidents, and fires when a task must tell of one.
 
     Events:
         ``{"status": "success", "rounds": int}``: the time is over.
@@ -116,6 +118,7 @@ class DeltaStreamMonitorTrigger(BaseTrigger):
             return {}
         samples: list[Sample] = [sample for status in statuses for sample in status_samples(status)]
         send(lambda: samples)
+        self._write_status_files(monitor, statuses)
         stuck = [f"{one.name}: {one.condition.replace('_', ' ')}" for one in statuses if one.condition in STUCK]
         self.log.info("%d streams; %s", len(statuses), "; ".join(stuck) or "none needs a person")
         if watch is None:
@@ -126,6 +129,17 @@ class DeltaStreamMonitorTrigger(BaseTrigger):
         except Exception as error:  # noqa: BLE001
             self.log.warning("The incidents cannot be read: %s: %s", type(error).__name__, error)
             return {}
+
+    def _write_status_files(self, monitor: StreamMonitor, statuses: list[StreamStatus]) -> None:
+        try:
+            failure = (
+                monitor.write_status_files(statuses, interval_seconds=self.interval) if writes_status_files() else None
+            )
+        except Exception as error:  # noqa: BLE001  # as above
+            self.log.warning("No status file was written: %s: %s", type(error).__name__, error)
+            return
+        if failure is not None:
+            self.log.warning("Status files were not written: %s", failure)
 
     def _context(self) -> StreamContext:
         name = deployment()

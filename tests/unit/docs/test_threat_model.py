@@ -11,7 +11,7 @@ import pytest
 
 from airflow_provider_fds.batch.report import report_name
 from airflow_provider_fds.batch.spec import job_name
-from airflow_provider_fds.ledger.layout import StreamFolder
+from airflow_provider_fds.ledger.layout import StreamFolder, status_key
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "threat_model.md").read_text(encoding="utf-8")
@@ -23,7 +23,7 @@ ENTRY, FOLD = FOLDER.entry(3), FOLDER.fold(3)
 MANIFEST = FOLDER.below("manifests/1/0-ab/_delta_log/00000000000000000000.json")
 JOB = f"{FOLDER.job_specs(1, 0)}/{job_name('t1', b'')}"
 REPORT = f"{FOLDER.attempts}/{report_name(1, 0, 't1')}"
-STAGING = [ENTRY, FOLD, MANIFEST, JOB, REPORT, FOLDER.cleaned, f"{FOLDER.snapshots}/0-ab.parquet"]
+STAGING = [ENTRY, FOLD, MANIFEST, JOB, REPORT, FOLDER.cleaned, f"{FOLDER.snapshots}/0-ab.parquet", status_key("orders")]
 
 
 def allows(policy, action, key):

@@ -1,0 +1,235 @@
+"""What a person can do to a stream on the page: the operator actions, with the checks of ``fds``.
+
+The page reaches staging and nothing else. An action that has to look at the table or the sink first is refused, with
+the command that can.
+"""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from airflow_provider_fds.credentials import redacted
+from airflow_provider_fds.errors import ConfigurationError, FdsError
+from airflow_provider_fds.ledger.log import Ledger
+from airflow_provider_fds.ledger.protocol import decide
+from airflow_provider_fds.ledger.refusals import StreamMovedError
+from airflow_provider_fds.reasons import Reason
+from airflow_provider_fds.stream.action_builder import ActionBuilder
+from airflow_provider_fds.stream.operator_actions import ACTIONS, FOR_ALL_REQUESTS
+from airflow_provider_fds.stream.prepared_action import perform
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from airflow_provider_fds.delta.storage import Storage
+    from airflow_provider_fds.ledger.owner import Actor, Owner
+    from airflow_provider_fds.stream.operator_actions import Argument, OperatorAction
+    from airflow_provider_fds.stream.prepared_action import PreparedAction
+
+#: The actions of the page: those that need nothing but the ledger, and do not concern a person's machine.
+PAGE_ACTIONS: Final = {
+    name: action for name, action in ACTIONS.items() if action.needs_ledger and not action.is_cli_only
+}
+
+_TYPES: Final = {"number": "integer", "flag": "boolean", "choice": "choice"}
+
+
+def describe_actions() -> list[dict[str, Any]]:
+    """Return the actions as JSON values, from which the page builds its forms."""
+    return [
+        {
+            "name": action.name,
+            "title": action.name.capitalize(),
+            "help": action.description,
+            "needs_why": True,
+            # a request of an epoch is followed by a fence, a commit in the sink
+            "changes_the_sink": set(FOR_ALL_REQUESTS) <= set(action.arguments),
+            "arguments": [_described(argument) for argument in action.arguments if not argument.is_cli_only],
+        }
+        for action in PAGE_ACTIONS.values()
+    ]
+
+
+def _described(argument: Argument) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "name": argument.name,
+        "type": _TYPES.get(argument.kind, "text"),
+        "required": argument.is_required,
+        "help": argument.help,
+    }
+    if argument.choices:
+        found["choices"] = list(argument.choices)
+    if argument.excludes is not None:
+        # exactly one argument of the group is given
+        found["one_of"] = argument.excludes
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """What an action would do.
+
+    Attributes:
+        refusal: Why it is not possible, ``None`` if it is.
+        lines: The change in words.
+        expected: Stands for the ledger that was read.
+    """
+
+    refusal: str | None
+    lines: list[str]
+    expected: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the preview as JSON values."""
+        return {
+            "allowed": self.refusal is None,
+            "refusal": self.refusal,
+            "preview": self.lines,
+            "expected": self.expected,
+        }
+
+
+class StreamActions:
+    """The actions on one stream, with its ledger as it is now.
+
+    Args:
+        staging: Root of staging.
+        name: Name of the stream.
+        deployment: This Airflow installation.
+        owner_is_running: Whether the owner of planned batches is running.
+
+    Raises:
+        LedgerError: The stream belongs to another installation, or its ledger cannot be read.
+    """
+
+    def __init__(
+        self, staging: Storage, name: str, *, deployment: str, owner_is_running: Callable[[Owner], bool]
+    ) -> None:
+        self.ledger = Ledger(staging, name, deployment=deployment)
+        self.ledger.find()
+        self._owner_is_running = owner_is_running
+
+    def preview(self, action: OperatorAction, arguments: Mapping[str, object]) -> Preview:
+        """Return what an action would do. Writes nothing.
+
+        Raises:
+            ConfigurationError: The arguments are invalid.
+        """
+        given = _parsed(action, arguments)
+        expected = self._token()
+        try:
+            prepared = self._prepared(action, given, why="preview")
+            decided = [decide(self.ledger.state, command) for command in prepared.commands]
+        except FdsError as refusal:
+            return Preview(redacted(str(refusal)), [], expected)
+        if not any(decided):
+            return Preview(None, [f"stream {self.ledger.state.name} {prepared.unchanged}"], expected)
+        lines = redacted(prepared.describe()).splitlines()
+        if given.get("to_version") is not None:
+            lines.append("  Whether the table's log still has this version is checked by the next run.")
+        return Preview(None, lines, expected)
+
+    def perform(
+        self,
+        action: OperatorAction,
+        arguments: Mapping[str, object],
+        *,
+        why: str,
+        actor: Actor,
+        request_id: str,
+        expected: str,
+    ) -> str:
+        """Perform an action, and return the outcome in words; a request that was answered is not repeated.
+
+        Args:
+            action: The action.
+            arguments: Its arguments, as the page has sent them.
+            why: The reason; it stays in the history.
+            actor: Who asks.
+            request_id: Name of the request.
+            expected: ``expected`` of the preview that the person has seen.
+
+        Raises:
+            ConfigurationError: The arguments are invalid, or the action is not possible.
+            StreamMovedError: The ledger has changed since the preview.
+            LedgerError: The stream's state does not allow it.
+        """
+        given = _parsed(action, arguments)
+        name = f"ui/{action.name}/{request_id}"
+        if (answer := self._answer(action, name)) is not None:
+            return answer
+        if expected != self._token():
+            raise _changed(self.ledger.state.name, self.ledger.state.table)
+        prepared = self._prepared(action, given, why=why)
+        said = perform(self.ledger, prepared, actor, name, expected=self.ledger.n)
+        return self._answer(action, name) or said
+
+    def _prepared(self, action: OperatorAction, given: dict[str, Any], *, why: str) -> PreparedAction:
+        self._refuse_unreadable(action, given)
+        builder = ActionBuilder(self.ledger, why, owner_is_running=self._owner_is_running)
+        return action.prepare(builder, given)
+
+    def _refuse_unreadable(self, action: OperatorAction, given: Mapping[str, Any]) -> None:
+        """Refuse an action whose checks need the table or the sink."""
+        state = self.ledger.state
+        sink = state.sink or state.fence_sink
+        if given.get("to_timestamp"):
+            what = "to_timestamp needs the times of commits, which only the table's log has"
+        elif given.get("delete") or given.get("sink") == "empty":
+            what = "removing rows needs a check of the sink"
+        elif set(FOR_ALL_REQUESTS) <= set(action.arguments) and sink is not None and sink.tables:
+            what = "the tables of the stream's function have to be checked"
+        else:
+            return
+        raise ConfigurationError(
+            f"stream {state.name!r}: {what}, and the page reads neither. Run `{_command(action, state.name, given)}` "
+            "where both can be read, or the DAG fds_ops.",
+            reason=Reason.ACTION_REFUSED,
+        )
+
+    def _token(self) -> str:
+        checkpoint = self.ledger.checkpoint()
+        return f"{checkpoint.n}-{checkpoint.digest}"
+
+    def _answer(self, action: OperatorAction, name: str) -> str | None:
+        """Return the answer to a request that is in the ledger; the same each time."""
+        known = next((one for one in self.ledger.state.answered if one.request_id == name), None)
+        if known is None:
+            return None
+        then = " The next run of the stream begins the epoch." if known.kind == "requested" else ""
+        return f"stream {self.ledger.state.name}: {action.name} is recorded as ledger entry {known.n}.{then}"
+
+
+def _parsed(action: OperatorAction, arguments: Mapping[str, object]) -> dict[str, Any]:
+    known = {argument.name for argument in action.arguments if not argument.is_cli_only}
+    if unknown := [name for name in arguments if name not in known]:
+        raise ConfigurationError(
+            f"{action.name} has no argument {', '.join(unknown)}; it has {', '.join(sorted(known)) or 'none'}.",
+            subject=f"action {action.name}",
+        )
+    return action.parse(arguments)
+
+
+def _command(action: OperatorAction, name: str, given: Mapping[str, Any]) -> str:
+    """Return the command that does the same."""
+    words = ["fds", action.name, name]
+    for argument in action.arguments:
+        value = given.get(argument.name)
+        # 0 is a value
+        if value is None or value is False:
+            continue
+        words.append("--" + (argument.spelling or argument.name).replace("_", "-"))
+        if argument.kind != "flag":
+            words.append(str(value))
+    return f"{shlex.join(words)} --why …"
+
+
+def _changed(name: str, table: str) -> StreamMovedError:
+    return StreamMovedError(
+        f"stream {name!r} has changed since the preview, so nothing was done. Look at the preview again.", table=table
+    )
+
+
+__all__ = ["PAGE_ACTIONS", "Preview", "StreamActions", "describe_actions"]

@@ -1,0 +1,118 @@
+"""Rows of the page "Delta streams": what a status file says of a stream, and how old that is."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from airflow_provider_fds.errors import FdsError
+from airflow_provider_fds.source.offset import Offset
+
+if TYPE_CHECKING:
+    from airflow_provider_fds.stream.status_file import LastBatch, StatusRow
+
+#: Age at which a status is stale, if its writer did not say when the next one follows.
+_STALE_SECONDS: Final = 900.0
+
+_ID_DIGITS: Final = 8
+
+
+class StreamId(NamedTuple):
+    """A stream among those of all staging folders.
+
+    Attributes:
+        staging: The first digits of the SHA-256 of the staging folder's URI.
+        name: Name of the stream.
+    """
+
+    staging: str
+    name: str
+
+    @classmethod
+    def of(cls, staging_uri: str, name: str) -> StreamId:
+        """Return the id of a stream."""
+        return cls(staging_digest(staging_uri), name)
+
+    @classmethod
+    def parse(cls, text: str) -> StreamId | None:
+        """Return the id from its text, ``None`` if it is not one."""
+        staging, dash, name = text.partition("-")
+        return cls(staging, name) if dash and len(staging) == _ID_DIGITS and name else None
+
+    def __str__(self) -> str:
+        return f"{self.staging}-{self.name}"
+
+
+def staging_digest(staging_uri: str) -> str:
+    """Return the part of a stream's id that stands for its staging folder."""
+    return hashlib.sha256(staging_uri.encode()).hexdigest()[:_ID_DIGITS]
+
+
+def row_of(status: StatusRow, staging_uri: str, now: datetime) -> dict[str, Any]:
+    """Return a stream's row of the list as JSON values.
+
+    Args:
+        status: Its status file.
+        staging_uri: URI of the staging folder.
+        now: The time, with a zone.
+    """
+    age = max(0.0, (now - datetime.fromisoformat(status.written_at)).total_seconds())
+    promised = status.next_within_seconds
+    last = status.last_batch
+    return {
+        "id": str(StreamId.of(staging_uri, status.name)),
+        "name": status.name,
+        "staging": staging_uri,
+        "table": status.table,
+        "sink": status.sink,
+        "condition": status.condition,
+        "problem": status.problem,
+        "what_to_do": status.what_to_do,
+        "lag_versions": status.lag_versions,
+        "lag_seconds": status.lag_seconds,
+        "pending_files": status.pending_files,
+        "pending_bytes": status.pending_bytes,
+        "pending_rows": status.pending_rows,
+        "retention_left_seconds": status.retention_left_seconds,
+        "newest_version": status.newest_version,
+        "position": describe_committed(status.position),
+        "planned_batches": status.planned_batches,
+        "last_batch": None if last is None else _batch(last),
+        "rows_per_second": None if last is None else _rate(last),
+        "dag_id": status.dag_id,
+        "task_id": status.task_id,
+        "run_id": status.run_id,
+        "owner": status.owner,
+        "observed_at": status.written_at,
+        "age_seconds": round(age, 3),
+        "stale": age > (_STALE_SECONDS if promised is None else 2 * promised),
+    }
+
+
+def describe_committed(position: str | None) -> str:
+    """Return in words what is committed at a position (Delta streaming offset JSON)."""
+    if position is None:
+        return "nothing yet"
+    try:
+        offset = Offset.from_json(position)
+    except FdsError:
+        return "not known"
+    files = f"{offset.next_index:,} {'file' if offset.next_index == 1 else 'files'}"
+    if offset.is_initial_snapshot:
+        return f"{files} of the initial snapshot of version {offset.version}"
+    if offset.next_index > 0:
+        return f"{files} of version {offset.version}"
+    return f"version {offset.version - 1}" if offset.version > 0 else "nothing yet"
+
+
+def _batch(last: LastBatch) -> dict[str, Any]:
+    return {name: getattr(last, name) for name in last.__struct_fields__}
+
+
+def _rate(last: LastBatch) -> float | None:
+    rows = last.rows_written if last.rows_read is None else last.rows_read
+    return None if rows is None or not last.seconds else round(rows / last.seconds, 3)
+
+
+__all__ = ["StreamId", "describe_committed", "row_of", "staging_digest"]

@@ -1,0 +1,201 @@
+"""What a person can do to a stream on the page."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from airflow_provider_fds.errors import ConfigurationError, LedgerError
+from airflow_provider_fds.ledger.log import Ledger
+from airflow_provider_fds.ledger.operator_entries import Held, Quarantined
+from airflow_provider_fds.ledger.owner import Actor
+from airflow_provider_fds.ledger.refusals import StreamMovedError
+from airflow_provider_fds.sinks import DeltaTableSink
+from airflow_provider_fds.stream.operator_actions import ACTIONS
+from airflow_provider_fds.stream.status import status_of
+from airflow_provider_fds.stream.status_file import read_status_file, update_status_file, write_status_file
+from airflow_provider_fds.ui.actions import PAGE_ACTIONS, StreamActions, describe_actions
+
+ANNA = Actor(deployment="test", user="anna", host="airflow-ui")
+
+
+@pytest.fixture
+def connected(bench, log_builder, tmp_path):
+    """A stream that has loaded versions 0 to 2."""
+    log_builder.create()
+    log_builder.append(2)
+    log_builder.append(1)
+    return bench.run_once(DeltaTableSink(str(tmp_path / "sink")))[0].connected
+
+
+def actions_on(connected, *, deployment="test", running=True):
+    return StreamActions(connected.staging, "orders", deployment=deployment, owner_is_running=lambda _: running)
+
+
+def act(connected, name, arguments=None, *, request_id="r1", expected=None, why="because"):
+    actions = actions_on(connected)
+    expected = expected or actions.preview(ACTIONS[name], arguments or {}).expected
+    return actions.perform(
+        ACTIONS[name], arguments or {}, why=why, actor=ANNA, request_id=request_id, expected=expected
+    )
+
+
+def last(connected):
+    return [*Ledger(connected.staging, "orders").entries()][-1]
+
+
+def test_each_action_of_the_registry_is_on_the_page_unless_it_needs_a_machine_or_the_sink():
+    assert set(ACTIONS) - set(PAGE_ACTIONS) == {"transfer", "recover"}
+    described = {one["name"]: one for one in describe_actions()}
+    assert [*described] == [*PAGE_ACTIONS]
+    assert {name for name, one in described.items() if one["changes_the_sink"]} == {
+        "rewind",
+        "reset",
+        "replan",
+        "rebind",
+    }
+    arguments = {one["name"]: one for one in described["rewind"]["arguments"]}
+    assert (arguments["to_version"]["type"], arguments["to_version"]["one_of"]) == ("integer", "target")
+    assert (arguments["sink"]["type"], arguments["sink"]["choices"]) == ("choice", ["keep", "empty"])
+    assert (arguments["delete"]["type"], arguments["to_timestamp"]["type"]) == ("boolean", "text")
+    (version,) = described["skip"]["arguments"]
+    assert (version["type"], version["required"]) == ("text", True)
+
+
+def test_a_preview_says_what_the_command_says_and_writes_nothing(connected):
+    before = last(connected).n
+    preview = actions_on(connected).preview(ACTIONS["rewind"], {"to_version": 1, "sink": None, "delete": False})
+    assert (preview.refusal, preview.lines[0]) == (None, "stream orders")
+    assert "epoch 2, reads from version 1 on" in preview.lines[2]
+    assert last(connected).n == before
+    assert preview.to_dict()["allowed"] is True
+
+
+def test_an_action_is_one_entry_with_the_person_and_the_reason(connected):
+    said = act(connected, "hold", why="moving house")
+    entry = last(connected)
+    assert said == f"stream orders: hold is recorded as ledger entry {entry.n}."
+    assert (entry.action.kind, entry.action.why, entry.actor.describe()) == (
+        "held",
+        "moving house",
+        "anna@airflow-ui",
+    )
+
+
+def test_a_repeated_request_is_answered_as_the_first_time_and_does_nothing(connected):
+    preview = actions_on(connected).preview(ACTIONS["rewind"], {"to_version": 1})
+    first = act(connected, "rewind", {"to_version": 1}, expected=preview.expected)
+    entry = last(connected)
+    assert act(connected, "rewind", {"to_version": 1}, expected=preview.expected) == first
+    # other entries do not matter
+    act(connected, "hold", request_id="r2")
+    assert act(connected, "rewind", {"to_version": 1}, expected=preview.expected) == first
+    assert first.endswith("The next run of the stream begins the epoch.")
+    assert last(connected).n == entry.n + 1
+
+
+def test_a_range_of_versions_is_several_entries_of_one_request(connected):
+    said = act(connected, "skip", {"version": "5-7"})
+    entry = last(connected)
+    assert (entry.action.version, said) == (7, f"stream orders: skip is recorded as ledger entry {entry.n - 2}.")
+    assert act(connected, "skip", {"version": "5-7"}) == said
+    assert last(connected).n == entry.n
+
+
+def test_a_ledger_that_changed_since_the_preview_refuses_the_action(connected):
+    expected = actions_on(connected).preview(ACTIONS["hold"], {}).expected
+    connected.execute(Quarantined(why="x", version=3))
+    with pytest.raises(StreamMovedError, match="has changed since the preview, so nothing was done"):
+        act(connected, "hold", expected=expected)
+    assert last(connected).action.kind == "quarantined"
+
+
+def test_an_entry_that_is_written_between_the_check_and_the_action_refuses_it_too(connected):
+    actions = actions_on(connected)
+    expected = actions.preview(ACTIONS["hold"], {}).expected
+    connected.execute(Quarantined(why="x", version=3))
+    # this reader still has the ledger of the preview
+    with pytest.raises(StreamMovedError, match=r"entry \d+ was the last one when this was asked for"):
+        actions.perform(ACTIONS["hold"], {}, why="w", actor=ANNA, request_id="r", expected=expected)
+    assert last(connected).action.kind == "quarantined"
+
+
+def test_what_the_ledger_refuses_is_refused_by_the_preview(connected):
+    preview = actions_on(connected).preview(ACTIONS["skip"], {"version": "1"})
+    assert "has already read version 1" in preview.refusal
+    assert preview.lines == []
+    assert "can only move backwards" in actions_on(connected).preview(ACTIONS["rewind"], {"to_version": 9}).refusal
+    assert "exactly one of" in actions_on(connected).preview(ACTIONS["rewind"], {}).refusal
+    assert "accept" in actions_on(connected).preview(ACTIONS["accept"], {"batch": 0}).refusal
+
+
+def test_what_changes_nothing_says_so(connected):
+    connected.execute(Held(why="x"))
+    assert actions_on(connected).preview(ACTIONS["hold"], {}).lines == ["stream orders was held already"]
+    assert act(connected, "hold") == "stream 'orders' was held already"
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "said"),
+    [
+        ("hold", {"version": 3}, "hold has no argument version; it has none."),
+        ("skip", {}, "version is needed for skip."),
+        ("skip", {"version": "x"}, "must be a version or several"),
+        ("rewind", {"sink": "burn"}, "must be keep or empty"),
+        ("rewind", {"to_version": "soon"}, "to_version must be a number"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_an_error(connected, name, arguments, said):
+    with pytest.raises(ConfigurationError, match=re.escape(said)):
+        actions_on(connected).preview(ACTIONS[name], arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "command"),
+    [
+        ({"to_version": 1, "delete": True}, "`fds rewind orders --to-version 1 --delete --why …`"),
+        ({"to_version": 0, "sink": "empty"}, "`fds rewind orders --to-version 0 --sink empty --why …`"),
+        ({"to_timestamp": "2026-01-01 12:00"}, "`fds rewind orders --to-timestamp '2026-01-01 12:00' --why …`"),
+    ],
+)
+def test_an_action_that_needs_the_table_or_the_sink_names_the_command(connected, arguments, command):
+    preview = actions_on(connected).preview(ACTIONS["rewind"], arguments)
+    assert command in preview.refusal
+    assert "fds_ops" in preview.refusal
+    with pytest.raises(ConfigurationError, match="the page reads neither"):
+        act(connected, "rewind", arguments)
+
+
+def test_batches_of_an_owner_that_runs_are_not_taken_from_it(bench, log_builder, tmp_path):
+    log_builder.create()
+    log_builder.append(1)
+    session = bench.session()
+    session.begin(DeltaTableSink(str(tmp_path / "sink")))
+    assert "appears to be running" in actions_on(session.connected).preview(ACTIONS["adopt"], {}).refusal
+    assert actions_on(session.connected, running=False).preview(ACTIONS["adopt"], {}).refusal is None
+    assert actions_on(session.connected).preview(ACTIONS["adopt"], {"force": True}).refusal is None
+
+
+def test_a_stream_of_another_installation_is_left_alone(connected):
+    with pytest.raises(LedgerError, match="belongs to the Airflow installation 'test', but this one is 'copy'"):
+        actions_on(connected, deployment="copy")
+
+
+def test_the_list_shows_the_action_before_the_next_run_and_keeps_the_age_of_the_lag(connected):
+    write_status_file(connected.staging, status_of(connected), connected.state, written_by="run")
+    before = read_status_file(connected.staging, "orders")
+    act(connected, "hold", why="moving house")
+    update_status_file(connected.staging, "orders", Ledger(connected.staging, "orders").find())
+    held = read_status_file(connected.staging, "orders")
+    assert (held.condition, held.problem) == ("held", "A person paused the stream: moving house")
+    assert (held.written_at, held.lag_versions, held.samples) == (before.written_at, 0, before.samples)
+    act(connected, "resume", request_id="r2")
+    update_status_file(connected.staging, "orders", Ledger(connected.staging, "orders").find())
+    resumed = read_status_file(connected.staging, "orders")
+    assert (resumed.condition, resumed.problem, resumed.what_to_do) == ("up_to_date", None, None)
+
+
+def test_without_a_status_file_an_action_writes_none(connected):
+    update_status_file(connected.staging, "orders", connected.state)
+    assert read_status_file(connected.staging, "orders") is None
