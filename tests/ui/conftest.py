@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tests.ui.page_server import PageServer
 
 #: Milliseconds that an assertion waits.
-PATIENCE_MS = 10_000
+PATIENCE_MS = 30_000
 
 
 def find_chromium() -> str | None:
