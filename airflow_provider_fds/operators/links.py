@@ -85,9 +85,11 @@ def showing_links(operator: ShowsLinks, session: StreamSession, sink: Sink | Non
         yield
     finally:
         try:
-            operator.show_links({**_page_links(operator), **_version_links(session, sink)})
+            links = _page_links(operator)
+            operator.show_links(links)
+            operator.show_links({**links, **_version_links(session, sink)})
         except Exception as error:  # a link is never a reason to fail
-            logger.warning("The task has no links: %s", error)
+            logger.warning("Links are missing from the task's page: %s", error)
             logger.debug("The links of stream %s were not made.", session.stream.name, exc_info=True)
 
 

@@ -109,14 +109,14 @@ def test_a_task_has_the_links_that_it_knows(monkeypatch):
     }
 
 
-def test_a_wrong_template_costs_the_links_and_not_the_load(monkeypatch, caplog):
+def test_a_wrong_template_costs_its_own_links_and_not_the_load(monkeypatch, caplog):
     monkeypatch.setenv("AIRFLOW__FDS__CATALOG_URL_TEMPLATE", "catalog.example")
     sink = DeltaTableSink("s3://lake/bronze")
     ingest = DeltaIngestOperator(task_id="i", stream=DeltaStream("orders", table="s3://lake/orders"), sink=sink)
-    ingest.show_links({})
+    ingest.spark_pages = {"YARN application": "http://rm/cluster/app/1"}
     with showing_links(ingest, session(SimpleNamespace(last_version=4, sink_version=9)), sink):
         pass
-    assert shown(ingest) == {}
+    assert shown(ingest) == {"Spark": "http://rm/cluster/app/1"}
     assert "catalog_url_template" in caplog.text
 
 
@@ -143,12 +143,14 @@ def test_each_instance_of_a_mapped_task_has_its_own_links_in_the_ui(installation
     assert run.xcom("ingest", "_link_SinkVersionLink", 1).endswith("returns&version=0")
     # as the API server reads it, from the serialized DAG
     from airflow.models.serialized_dag import SerializedDagModel
+    from airflow.models.taskinstancekey import TaskInstanceKey
 
     task = SerializedDagModel.get_dag(dag.dag_id).get_task("ingest")
     assert set(task.extra_links) == {link.name for link in LINKS}
-    key = SimpleNamespace(dag_id=dag.dag_id, run_id=run.run_id, task_id="ingest", map_index=1)
-    assert task.get_extra_links(key, "Source version").endswith("returns&version=1")
-    assert not task.get_extra_links(key, "Spark")
+    key = TaskInstanceKey(dag_id=dag.dag_id, run_id=run.run_id, task_id="ingest", map_index=1)
+    instance = SimpleNamespace(key=key)
+    assert task.get_extra_links(instance, "Source version").endswith("returns&version=1")
+    assert not task.get_extra_links(instance, "Spark")
 
 
 @pytest.mark.usefixtures("airflow_home")
