@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from airflow.providers.common.compat.sdk import AirflowSkipException
 
 from airflow_provider_fds.backends.base import Application
-from airflow_provider_fds.durations import format_duration
+from airflow_provider_fds.durations import format_duration, parse_duration
 from airflow_provider_fds.errors import StoppedError, StreamBusyError
 from airflow_provider_fds.hooks.data_interval import refuse_backfill, run_interval
 from airflow_provider_fds.hooks.failures import push_error, task_failures, with_staging_of
@@ -168,7 +168,7 @@ class DeltaIngestOperator(ValueTemplates, ShowsLinks, EmitsLineage, SparkTask):
         on_no_data: Literal["skip", "succeed"] = "skip",
         on_busy: BusyPolicy = "skip",
         batches_per_run: int = 200,
-        run_time_limit: timedelta | None = None,
+        run_time_limit: timedelta | float | None = None,
         conf_by_size: ConfBySizeArgument | None = None,
         asset_partitions: str | None = None,
         wait: bool = False,
@@ -176,7 +176,7 @@ class DeltaIngestOperator(ValueTemplates, ShowsLinks, EmitsLineage, SparkTask):
         timeout: timedelta | float | None = None,
         recheck_every: int | None = None,
         max_refusals: int | None = None,
-        grace: timedelta | None = None,
+        grace: timedelta | float | None = None,
         alerts: StreamAlerts | None = None,
         **kwargs: Any,
     ) -> None:
@@ -197,7 +197,7 @@ class DeltaIngestOperator(ValueTemplates, ShowsLinks, EmitsLineage, SparkTask):
         self.on_no_data = on_no_data
         self.on_busy = on_busy
         self.batches_per_run = batches_per_run
-        self.run_time_limit = run_time_limit
+        self.run_time_limit = parse_duration(run_time_limit)
         self.conf_by_size = conf_by_size
         self.asset_partitions = asset_partitions
         self.wait = wait

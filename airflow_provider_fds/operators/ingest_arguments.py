@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow_provider_fds.backends.conf_by_size import ConfBySize, overriding
+from airflow_provider_fds.durations import parse_duration
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.sinks import Sink
 from airflow_provider_fds.stream import DeltaStream
@@ -26,15 +26,17 @@ def reads_by_interval(stream: object) -> bool:
     return isinstance(stream, dict) and stream.get("read") == "data_interval"
 
 
-def check_reading(stream: object, sink: object, run_time_limit: object, grace: timedelta | None) -> None:
+def check_reading(stream: object, sink: object, run_time_limit: object, grace: object) -> None:
     """Refuse arguments that do not fit the way the stream reads; skips what is unknown while the DAG is parsed.
 
     Raises:
         ConfigurationError: Reports all problems at once.
     """
     problems = []
-    if run_time_limit is not None and not isinstance(run_time_limit, timedelta):
-        problems.append(f"run_time_limit must be a timedelta, such as timedelta(minutes=12), not {run_time_limit!r}.")
+    if run_time_limit is not None and (isinstance(run_time_limit, str) or parse_duration(run_time_limit) is None):
+        problems.append(
+            f"run_time_limit must be a timedelta or seconds, such as timedelta(minutes=12), not {run_time_limit!r}."
+        )
     if isinstance(stream, DeltaStream) and not stream.reads_by_interval and grace is not None:
         problems.append(f"grace requires read='data_interval', but stream {stream.name!r} reads by offset. Omit grace.")
     if reads_by_interval(stream) and run_time_limit is not None:

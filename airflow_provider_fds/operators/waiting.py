@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from airflow.providers.common.compat.sdk import AirflowSensorTimeout, conf
 
-from airflow_provider_fds.durations import format_duration
+from airflow_provider_fds.durations import format_duration, parse_duration
 from airflow_provider_fds.hooks.settings import poll_interval_seconds
 from airflow_provider_fds.triggers.deferral import (
     grace_problems,
@@ -56,7 +56,7 @@ class Waiting:
             poll_interval=poll_interval_seconds() if interval is None else _seconds(interval),
             timeout=conf.getfloat("sensors", "default_timeout") if timeout is None else _seconds(timeout),
             **{name: default if given[name] is None else given[name] for name, default in _POLL_OPTIONS.items()},
-            grace=given["grace"],
+            grace=parse_duration(given["grace"]),
         )
 
     @property

@@ -16,7 +16,7 @@ from airflow.providers.common.compat.sdk import (
 )
 
 from airflow_provider_fds.delta.open import open_storage
-from airflow_provider_fds.durations import format_duration
+from airflow_provider_fds.durations import format_duration, parse_duration
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.hooks.data_interval import refuse_backfill, run_interval
 from airflow_provider_fds.hooks.failures import task_failures
@@ -147,7 +147,7 @@ class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
         stream: DeltaStream | Mapping[str, Any] | None = None,
         wait_for: Literal["new_data", "interval_complete", "watermark"] = "new_data",
         at: datetime | str | None = None,
-        grace: timedelta | None = None,
+        grace: timedelta | float | None = None,
         table: str | None = None,
         storage_conn_id: str | None = None,
         version: int | str | None = None,
@@ -171,7 +171,7 @@ class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
         self.stream = stream
         self.wait_for = wait_for
         self.at = at
-        self.grace = grace
+        self.grace = parse_duration(grace)
         self.table = table
         self.storage_conn_id = storage_conn_id
         self.version = version
@@ -331,9 +331,7 @@ class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
         return found
 
 
-def _check_arguments(
-    stream: object, wait_for: str, grace: timedelta | None, at: object, without_stream: TableArguments
-) -> None:
+def _check_arguments(stream: object, wait_for: str, grace: object, at: object, without_stream: TableArguments) -> None:
     """Refuse arguments that do not fit together. A stream from an XCom is checked only when the task runs."""
     pairs = (("wait_for", wait_for != "new_data"), ("grace", grace is not None), ("at", at is not None))
     problems = without_stream.problems(

@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_fds.delta.open import open_storage
+from airflow_provider_fds.durations import parse_duration
 from airflow_provider_fds.hooks.data_interval import run_interval
 from airflow_provider_fds.hooks.exceptions import TaskFailedError, TaskInterruptedError
 from airflow_provider_fds.hooks.failures import push_error
@@ -106,6 +107,7 @@ def poll_watermark(stream: DeltaStream, at: str) -> tuple[PollResult | None, str
 
 def grace_problems(grace: object) -> list[str]:
     """Return what is wrong with ``grace``, the time to wait after the end of an interval."""
-    if grace is None or (isinstance(grace, timedelta) and grace >= timedelta(0)):
+    given = None if isinstance(grace, str) else parse_duration(grace)
+    if grace is None or (given is not None and given >= timedelta(0)):
         return []
-    return [f"grace must be None or a non-negative timedelta, got {grace!r}."]
+    return [f"grace must be None, a timedelta or seconds, and not negative, got {grace!r}."]

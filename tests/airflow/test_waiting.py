@@ -17,7 +17,13 @@ from airflow.providers.common.compat.sdk import (
     TaskDeferred,
 )
 
-from airflow_provider_fds import DeltaIngestOperator, DeltaReplaceSink, DeltaStream, DeltaTableSink
+from airflow_provider_fds import (
+    DeltaIngestOperator,
+    DeltaReplaceSink,
+    DeltaStream,
+    DeltaTableSink,
+    DeltaTableVersionSensor,
+)
 from airflow_provider_fds.delta.open import open_storage
 from airflow_provider_fds.errors import ConfigurationError, ServerLostError
 from airflow_provider_fds.ledger.commit_entries import Committed
@@ -284,14 +290,25 @@ def test_a_waiting_run_of_a_backfill_is_refused_at_once(ingest):
         ({"timeout": True}, "timeout must be"),
         ({"max_refusals": 0}, "max_refusals must be an integer of at least 1"),
         ({"grace": timedelta(hours=1)}, "grace requires read='data_interval'"),
-        ({"grace": 3}, "grace must be None or a non-negative timedelta"),
-        ({"run_time_limit": 600}, "run_time_limit must be a timedelta"),
+        ({"grace": -3}, "grace must be None, a timedelta or seconds, and not negative"),
+        ({"run_time_limit": "600"}, "run_time_limit must be a timedelta or seconds"),
     ],
 )
 def test_incompatible_arguments_are_refused_when_the_dag_is_parsed(arguments, text):
     stream, sink = DeltaStream("s", "s3://lake/t"), DeltaTableSink("s3://lake/s")
     with pytest.raises(ConfigurationError, match=text):
         DeltaIngestOperator(task_id="load", stream=stream, sink=sink, **{"wait": True, **arguments})
+
+
+def test_a_time_may_be_given_in_seconds_as_airflow_does():
+    daily = DeltaStream("s", "s3://lake/t", read="data_interval")
+    offset, sink = DeltaStream("s", "s3://lake/t"), DeltaReplaceSink("s3://lake/s", replace_where="day = 1")
+    waiting = DeltaIngestOperator(task_id="load", stream=daily, sink=sink, wait=True, grace=90)
+    limited = DeltaIngestOperator(task_id="more", stream=offset, sink=DeltaTableSink("s3://lake/s"), run_time_limit=600)
+    sensor = DeltaTableVersionSensor(task_id="wait", stream=daily, wait_for="interval_complete", grace=1.5)
+    assert waiting._waiting.grace == timedelta(seconds=90)
+    assert limited.run_time_limit == timedelta(minutes=10)
+    assert sensor.grace == timedelta(seconds=1.5)
 
 
 #: The log builder commits version v in minute v.
