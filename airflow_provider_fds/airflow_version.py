@@ -21,16 +21,20 @@ def check_airflow() -> None:
     Raises:
         ConfigurationError: Airflow is older than 3.1.
     """
-    version = _airflow_version()
-    numbers = tuple(int(number) for number in re.findall(r"\d+", version or "")[:2])
-    if not numbers or numbers >= _OLDEST:
+    if is_airflow_at_least(*_OLDEST):
         return
-    oldest = ".".join(map(str, _OLDEST))
+    version, oldest = _airflow_version(), ".".join(map(str, _OLDEST))
     raise ConfigurationError(
         f"Airflow {version} is installed, but FDS needs Airflow {oldest} or newer. Upgrade it with the "
         f"constraints of your Python: pip install 'apache-airflow>={oldest},<4'",
         reason=Reason.AIRFLOW_TOO_OLD,
     )
+
+
+def is_airflow_at_least(*oldest: int) -> bool:
+    """Whether Airflow is of this version or newer, or its version is unknown."""
+    numbers = tuple(int(number) for number in re.findall(r"\d+", _airflow_version() or "")[: len(oldest)])
+    return not numbers or numbers >= oldest
 
 
 def _airflow_version() -> str | None:
@@ -46,4 +50,4 @@ def _airflow_version() -> str | None:
     return None
 
 
-__all__ = ["check_airflow"]
+__all__ = ["check_airflow", "is_airflow_at_least"]

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 #: follows the colon is given by the user and may not be empty.
 STORES: Final[dict[str, str]] = {
     "variable": "airflow_provider_fds.checkpoint.variable:VariableCheckpointStore",
+    "asset": "airflow_provider_fds.checkpoint.asset:AssetCheckpointStore",
     "xcom": "airflow_provider_fds.checkpoint.xcom:XComCheckpointStore",
     "file:<path>": "airflow_provider_fds.checkpoint.file:FileCheckpointStore",
 }
@@ -33,13 +34,19 @@ def checkpoint_problem(checkpoint: object) -> str | None:
     return f"checkpoint must be {', '.join(most)} or {last}, got {checkpoint!r}.{hint}"
 
 
-def checkpoint_store(stream: str, checkpoint: str) -> CheckpointStore:
-    """Return the store of a stream that has this ``checkpoint``; :func:`checkpoint_problem` has found nothing wrong."""
+def checkpoint_store(stream: str, checkpoint: str, table: str = "") -> CheckpointStore:
+    """Return the store of a stream that has this ``checkpoint``; :func:`checkpoint_problem` has found nothing wrong.
+
+    Args:
+        stream: Name of the stream.
+        checkpoint: What the user wrote.
+        table: URI of its table.
+    """
     form = _form(checkpoint)
     if form is None:
         raise ValueError(checkpoint_problem(checkpoint))
     found: type[StreamCheckpointStore] = load_class(STORES[form])
-    return found.for_stream(stream, checkpoint.partition(":")[2])
+    return found.for_stream(stream, checkpoint.partition(":")[2] or table)
 
 
 def _form(checkpoint: str) -> str | None:

@@ -62,7 +62,7 @@ class StreamCheckpointStore(CheckpointStore, Protocol):
 
         Args:
             stream: Name of the stream.
-            place: What the user wrote after the colon; empty for a store without one.
+            place: What the user wrote after the colon; for a store without one, the URI of the stream's table.
         """
 
 

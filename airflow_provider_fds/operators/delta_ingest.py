@@ -19,6 +19,7 @@ from airflow_provider_fds.hooks.stats import send_status, sending_status
 from airflow_provider_fds.operators import asset_event
 from airflow_provider_fds.operators.alerting import Alerting, add_alert_outlet
 from airflow_provider_fds.operators.asset_partitions import check_asset_partitions, check_source, partition_keys
+from airflow_provider_fds.operators.checkpoint_inlet import add_checkpoint_inlet
 from airflow_provider_fds.operators.ingest_arguments import (
     check_arguments,
     check_conf_by_size,
@@ -192,6 +193,7 @@ class DeltaIngestOperator(ValueTemplates, ShowsLinks, EmitsLineage, SparkTask):
         super().__init__(conn_id=conn_id, **kwargs)
         check_one_sink(f"{self.dag_id}.{self.task_id}", stream, sink)
         self.stream = stream
+        add_checkpoint_inlet(self, stream)
         self.sink = sink
         self.conn_id = conn_id
         self.on_no_data = on_no_data
@@ -280,9 +282,7 @@ class DeltaIngestOperator(ValueTemplates, ShowsLinks, EmitsLineage, SparkTask):
                 raise AirflowSkipException(with_staging_of(message, stream))
             self.log.info(message)
             asset_event.withhold(self)
-            alerting.emit()
-            return None
-        told = self._tell(context, session, sink, result)
+        told = None if result is None else self._tell(context, session, sink, result)
         alerting.emit()
         return told
 

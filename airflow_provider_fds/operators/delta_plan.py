@@ -12,6 +12,7 @@ from airflow_provider_fds.hooks.failures import task_failures, with_staging_of
 from airflow_provider_fds.hooks.rendering import ValueTemplates
 from airflow_provider_fds.hooks.stats import sending_status
 from airflow_provider_fds.operators.batch_message import batch_message
+from airflow_provider_fds.operators.checkpoint_inlet import add_checkpoint_inlet
 from airflow_provider_fds.operators.lineage import EmitsLineage
 from airflow_provider_fds.operators.links import ShowsLinks, showing_links
 from airflow_provider_fds.operators.on_busy import BusyPolicy, give_way
@@ -82,6 +83,7 @@ class DeltaPlanOperator(ValueTemplates, ShowsLinks, EmitsLineage, BaseOperator):
         kwargs.setdefault("multiple_outputs", True)
         super().__init__(**kwargs)
         self.stream = stream
+        add_checkpoint_inlet(self, stream)
         self.on_busy = on_busy
 
     def execute(self, context: Any) -> dict[str, str]:

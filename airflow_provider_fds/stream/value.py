@@ -39,7 +39,8 @@ class DeltaStream:
             the versions committed in its own data interval, start inclusive, end exclusive. There is no offset, and
             runs may execute in any order.
         checkpoint: Where to keep the committed offset: ``"variable"`` (an Airflow Variable), ``"xcom"`` (an XCom of the
-            task that committed) or ``"file:<path>"``. Not used with ``read="data_interval"``.
+            task that committed), ``"asset"`` (the state store of the table's asset, from Airflow 3.3 on) or
+            ``"file:<path>"``. Not used with ``read="data_interval"``.
         staging: URI of the folder for ledger and manifests; ``None`` uses ``[fds] staging``.
         allow_overlap: Whether the stream may append versions of its table that another stream appends to the same sink.
             Set it if the two streams load different rows, or if duplicates do not matter.

@@ -202,7 +202,7 @@ from datetime import datetime
 from airflow.sdk import DAG
 from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaTableSink, DeltaTableVersionSensor
 
-orders = DeltaStream("orders", table="{lake}/orders", checkpoint="xcom", max_files_per_batch=1)
+orders = DeltaStream("orders", table="{lake}/orders", checkpoint="{checkpoint}", max_files_per_batch=1)
 with DAG("ingests", schedule=None, start_date=datetime(2026, 1, 1)):
     wait = DeltaTableVersionSensor(task_id="wait", stream=orders, deferrable=True, poll_interval=0.1)
     wait >> DeltaIngestOperator(task_id="ingest", stream=orders, sink=DeltaTableSink("{lake}/bronze"))
@@ -210,7 +210,7 @@ with DAG("ingests", schedule=None, start_date=datetime(2026, 1, 1)):
 
 
 def test_sensor_and_ingest_work_with_xcom_as_home_and_rows_land_once(installation, lake):
-    dag = installation.add(INGEST.format(lake=lake.uri))
+    dag = installation.add(INGEST.format(lake=lake.uri, checkpoint="xcom"))
     lake.append("orders", 1)
     lake.append("orders", 2)
     first = installation.run(dag)
@@ -225,7 +225,128 @@ def test_sensor_and_ingest_work_with_xcom_as_home_and_rows_land_once(installatio
     assert variable() is None
 
 
+# asset state store
+
+
+ASSET_HOME = """
+    from datetime import datetime
+    from airflow.sdk import DAG, Asset, task
+    from airflow.sdk.execution_time.context import AssetStateStoreAccessor
+    from airflow_provider_fds.checkpoint.asset import AssetCheckpointStore
+    from tests.checkpoint_contract import MINE, check_home
+
+    with DAG("asset_home", schedule=None, start_date=datetime(2026, 1, 1)):
+        @task(inlets=[Asset("s3://lake/orders")])
+        def known():
+            store = AssetCheckpointStore("orders", "s3a://lake/orders")
+            check_home(store, lambda text: AssetStateStoreAccessor(uri="s3://lake/orders").set(store.key, text))
+
+        @task
+        def unknown():
+            store = AssetCheckpointStore("orders", "s3://lake/customers")
+            assert store.read() is None
+            store.write(MINE)
+            assert store.read() is None
+        known()
+        unknown()
+"""
+
+
+@pytest.fixture
+def asset_store():
+    """Skips without the asset state store."""
+    return pytest.importorskip("airflow.models.asset_state_store", reason="needs Airflow 3.3").AssetStateStoreModel
+
+
+@pytest.fixture
+def asset_states(asset_store):
+    """Returns the values of all assets by URI and key, or removes them, as Airflow does for an orphaned asset."""
+    from airflow.models.asset import AssetActive, AssetModel
+    from airflow.utils.session import create_session
+    from sqlalchemy import delete, select
+
+    def states(*, remove=False):
+        with create_session() as session:
+            of_asset = select(AssetModel.uri, asset_store.key, asset_store.value).join(
+                AssetModel, AssetModel.id == asset_store.asset_id
+            )
+            found = {(uri, key): json.loads(value) for uri, key, value in session.execute(of_asset)}
+            if remove:
+                session.execute(delete(asset_store))
+                session.execute(delete(AssetActive))
+            return found
+
+    states(remove=True)
+    return states
+
+
+def test_the_state_of_an_asset_satisfies_the_checkpoint_contract_and_of_an_unknown_one_is_left_out(
+    installation, asset_states
+):
+    run = installation.run(installation.add(ASSET_HOME))
+    assert set(run.states.values()) == {"success"}
+    assert list(asset_states()) == [("s3://lake/orders", "fds.orders")]
+
+
+def test_the_page_of_the_asset_shows_the_position_and_vanished_values_lose_nothing(
+    installation, lake, asset_states, tmp_path
+):
+    dag = installation.add(INGEST.format(lake=lake.uri, checkpoint="asset"))
+    lake.append("orders", 1)
+    first = installation.run(dag)
+    assert set(first.states.values()) == {"success"}
+    ((place, shown),) = asset_states().items()
+    assert place == (f"{lake.uri}/orders", "fds.orders")
+    assert next(iter(shown)) == "position"
+    assert shown["position"].startswith(f"version 0 of {lake.uri}/orders, 20")
+    assert shown["position"].endswith("Z, 1 row in the last batch")
+    assert shown["offset"] == first.xcom("ingest")["end"]
+    assert variable() is None
+
+    for i in (2, 3):
+        lake.append("orders", i)
+        if i == 3:
+            # as the scheduler does when no DAG refers to the asset any longer
+            assert len(asset_states(remove=True)) == 1
+        run = installation.run(dag)
+        assert set(run.states.values()) == {"success"}
+        assert next(iter(asset_states().values()))["offset"] == run.xcom("ingest")["end"]
+    assert lake.ids("bronze") == [1, 2, 3]
+
+
+def test_a_dag_for_an_older_airflow_is_refused_when_it_is_parsed(monkeypatch, lake):
+    from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaTableSink, airflow_version
+    from airflow_provider_fds.errors import ConfigurationError
+
+    stream = DeltaStream("orders", table=f"{lake.uri}/orders", checkpoint="asset")
+    monkeypatch.setattr(airflow_version, "_airflow_version", lambda: "3.2.1")
+    with pytest.raises(ConfigurationError, match=r"needs the asset state store of Airflow 3\.3 or newer"):
+        DeltaIngestOperator(task_id="t", stream=stream, sink=DeltaTableSink(f"{lake.uri}/bronze"))
+
+
+def test_outside_a_task_the_state_of_an_asset_is_not_read_and_writing_is_refused(airflow_database, asset_store):
+    from airflow_provider_fds.checkpoint.asset import AssetCheckpointStore
+    from airflow_provider_fds.errors import ConfigurationError
+    from tests.checkpoint_contract import MINE
+
+    store = AssetCheckpointStore("orders", "s3://lake/orders")
+    assert store.read() is None
+    with pytest.raises(ConfigurationError, match="only a running task can write it"):
+        store.write(MINE)
+
+
 # Variable
+
+
+def test_a_variable_begins_with_the_position_in_words_which_decide_nothing(installation, lake, dag_of):
+    dag = dag_of("variable")
+    lake.append("orders", 1)
+    installation.run(dag)
+    value = variable().val
+    assert value.startswith(f'{{"position":"version 0 of {lake.uri}/orders, 20')
+    set_variable(json.dumps({**json.loads(value), "position": "edited"}))
+    lake.append("orders", 2)
+    assert installation.run(dag).xcom("commit")["first_batch_id"] == 1
 
 
 def test_a_variable_that_was_edited_is_named_and_its_command_settles_it(installation, lake, dag_of, refusal):

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from airflow_provider_fds.checkpoint.asset import AssetCheckpointStore
 from airflow_provider_fds.checkpoint.file import FileCheckpointStore
 from airflow_provider_fds.checkpoint.registry import STORES, checkpoint_problem, checkpoint_store
 from airflow_provider_fds.checkpoint.variable import VariableCheckpointStore
@@ -40,14 +41,15 @@ def test_a_new_store_is_one_class_and_one_line(monkeypatch):
     [
         ("variable", VariableCheckpointStore),
         ("xcom", XComCheckpointStore),
+        ("asset", AssetCheckpointStore),
         ("file:/x:y/z", FileCheckpointStore),
     ],
 )
 def test_a_stream_has_the_store_that_it_names(checkpoint, expected):
     assert checkpoint_problem(checkpoint) is None
-    store = checkpoint_store("orders", checkpoint)
+    store = checkpoint_store("orders", checkpoint, "s3a://lake/orders")
     assert type(store) is expected
-    assert store.home.rpartition(" ")[2] in ("'fds.orders'", "'fds_checkpoint.orders'", "/x:y/z")
+    assert store.home.rpartition(" ")[2] in ("'fds.orders'", "'fds_checkpoint.orders'", "'s3://lake/orders'", "/x:y/z")
 
 
 @pytest.mark.parametrize("checkpoint", ["", "file", "file:", "variable:", "xcom:x", "files:/x", "<path>", 3, None])

@@ -1,0 +1,30 @@
+"""The inlet of an operator whose stream has its checkpoint in the state store of an asset."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from airflow.providers.common.compat.sdk import Asset
+
+from airflow_provider_fds.checkpoint.asset import check_asset_state_store, table_asset_uri
+from airflow_provider_fds.stream.value import DeltaStream
+
+
+def add_checkpoint_inlet(operator: Any, stream: object) -> None:
+    """Name the table's asset as an inlet, without which Airflow keeps no state of it.
+
+    A stream that is known only when the task runs, or whose table is a template, needs the inlet from the user.
+
+    Raises:
+        ConfigurationError: Airflow is older than 3.3.
+    """
+    if not isinstance(stream, DeltaStream) or stream.checkpoint != "asset":
+        return
+    check_asset_state_store()
+    if "{{" not in stream.table:
+        asset = Asset(table_asset_uri(stream.table))
+        if asset not in operator.inlets:
+            operator.inlets = [*operator.inlets, asset]
+
+
+__all__ = ["add_checkpoint_inlet"]
