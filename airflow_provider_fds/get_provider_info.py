@@ -69,6 +69,7 @@ def get_provider_info() -> dict[str, Any]:
             }
         ],
         "extra-links": [
+            "airflow_provider_fds.operators.links.DeltaStreamLink",
             "airflow_provider_fds.operators.links.SparkLink",
             "airflow_provider_fds.operators.links.SourceVersionLink",
             "airflow_provider_fds.operators.links.SinkVersionLink",

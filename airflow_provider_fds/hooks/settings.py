@@ -8,7 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 from string import Formatter
 from typing import Final
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from airflow_provider_fds.credentials import redacted_uri
 from airflow_provider_fds.delta.open import canonical_uri
@@ -61,6 +61,14 @@ def schema_changes() -> Rules:
         return installation_rules(conf.get(_SECTION, OPTION, fallback=""))
     except ValueError as error:
         raise ConfigurationError(f"[fds] {OPTION} {error}.") from error
+
+
+def base_path() -> str:
+    """Return the path of Airflow's UI, from the API server's base URL, without a trailing slash; ``""`` at the root."""
+    from airflow.providers.common.compat.sdk import conf
+
+    url: str = conf.get("api", "base_url", fallback="")
+    return urlsplit(url).path.rstrip("/")
 
 
 def catalog_url(table: str, version: int) -> str | None:

@@ -9,11 +9,13 @@ import logging
 from contextlib import contextmanager
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Final
+from urllib.parse import quote
 
 from airflow.providers.common.compat.sdk import BaseOperatorLink
 
-from airflow_provider_fds.hooks.settings import catalog_url
+from airflow_provider_fds.hooks.settings import base_path, catalog_url
 from airflow_provider_fds.operators.asset_event import asset_uri
+from airflow_provider_fds.stream.stream_id import StreamId
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -40,6 +42,12 @@ class TaskLink(BaseOperatorLink):
         return known.get(self.label, "")
 
 
+class DeltaStreamLink(TaskLink):
+    """The stream on the page "Delta streams" of this Airflow."""
+
+    label: ClassVar[str] = "Delta stream"
+
+
 class SparkLink(TaskLink):
     """The page of the last Spark application of the task, if its backend knows one."""
 
@@ -58,7 +66,7 @@ class SinkVersionLink(TaskLink):
     label: ClassVar[str] = "Sink version"
 
 
-LINKS: Final = (SparkLink(), SourceVersionLink(), SinkVersionLink())
+LINKS: Final = (DeltaStreamLink(), SparkLink(), SourceVersionLink(), SinkVersionLink())
 
 
 class ShowsLinks:
@@ -85,7 +93,7 @@ def showing_links(operator: ShowsLinks, session: StreamSession, sink: Sink | Non
         yield
     finally:
         try:
-            links = _page_links(operator)
+            links = _page_links(operator, session)
             operator.show_links(links)
             operator.show_links({**links, **_version_links(session, sink)})
         except Exception as error:  # a link is never a reason to fail
@@ -93,10 +101,13 @@ def showing_links(operator: ShowsLinks, session: StreamSession, sink: Sink | Non
             logger.debug("The links of stream %s were not made.", session.stream.name, exc_info=True)
 
 
-def _page_links(operator: ShowsLinks) -> dict[str, str]:
+def _page_links(operator: ShowsLinks, session: StreamSession) -> dict[str, str]:
+    stream = StreamId.of(session.connected.staging.uri, session.stream.name)
+    links = {DeltaStreamLink.label: f"{base_path()}/fds/#/streams/{quote(str(stream), safe='')}"}
     pages: Mapping[str, str] = getattr(operator, "spark_pages", {})
-    first = next(iter(pages.values()), None)
-    return {} if first is None else {SparkLink.label: first}
+    if (first := next(iter(pages.values()), None)) is not None:
+        links[SparkLink.label] = first
+    return links
 
 
 def _version_links(session: StreamSession, sink: Sink | None) -> dict[str, str]:
@@ -115,4 +126,13 @@ def _version_links(session: StreamSession, sink: Sink | None) -> dict[str, str]:
     }
 
 
-__all__ = ["LINKS", "ShowsLinks", "SinkVersionLink", "SourceVersionLink", "SparkLink", "TaskLink", "showing_links"]
+__all__ = [
+    "LINKS",
+    "DeltaStreamLink",
+    "ShowsLinks",
+    "SinkVersionLink",
+    "SourceVersionLink",
+    "SparkLink",
+    "TaskLink",
+    "showing_links",
+]

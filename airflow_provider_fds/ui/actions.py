@@ -1,6 +1,6 @@
 """What a person can do to a stream on the page: the operator actions, with the checks of ``fds``.
 
-The page reaches staging and nothing else. An action that has to look at the table or the sink first is refused, with
+The page reaches staging and nothing else. An action that must read the table or the sink first is refused, with
 the command that can.
 """
 

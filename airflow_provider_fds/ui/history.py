@@ -16,7 +16,7 @@ from airflow_provider_fds.ledger.reading import LedgerReader
 from airflow_provider_fds.stream.batch_versions import describe_versions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from airflow_provider_fds.delta.storage import Storage
     from airflow_provider_fds.ledger.entries import Entry
@@ -123,7 +123,7 @@ def _batches(state: StreamState, entries: Iterable[Entry]) -> list[dict[str, Any
 
 def _committed(entry: Entry, action: Committed, parts: Sequence[PlannedBatch], state: StreamState) -> dict[str, Any]:
     measures = action.measures
-    phases = _phases({} if measures is None else measures.seconds)
+    phases = {} if measures is None else dict(measures.seconds)
     return {
         "batch_id": action.batch_id,
         "epoch": action.epoch,
@@ -143,11 +143,6 @@ def _committed(entry: Entry, action: Committed, parts: Sequence[PlannedBatch], s
         "task_id": entry.actor.task_id,
         "run_id": entry.actor.run_id,
     }
-
-
-def _phases(seconds: Mapping[str, float]) -> dict[str, float]:
-    """Return the seconds by phase; the page names the first phase as older drivers did."""
-    return {"look" if phase == "check" else phase: took for phase, took in seconds.items()}
 
 
 def _all_planned(state: StreamState) -> list[PlannedBatch]:

@@ -2,51 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from airflow_provider_fds.errors import FdsError
 from airflow_provider_fds.source.offset import Offset
+from airflow_provider_fds.stream.stream_id import StreamId
 
 if TYPE_CHECKING:
     from airflow_provider_fds.stream.status_file import LastBatch, StatusRow
 
 #: Age at which a status is stale, if its writer did not say when the next one follows.
 _STALE_SECONDS: Final = 900.0
-
-_ID_DIGITS: Final = 8
-
-
-class StreamId(NamedTuple):
-    """A stream among those of all staging folders.
-
-    Attributes:
-        staging: The first digits of the SHA-256 of the staging folder's URI.
-        name: Name of the stream.
-    """
-
-    staging: str
-    name: str
-
-    @classmethod
-    def of(cls, staging_uri: str, name: str) -> StreamId:
-        """Return the id of a stream."""
-        return cls(staging_digest(staging_uri), name)
-
-    @classmethod
-    def parse(cls, text: str) -> StreamId | None:
-        """Return the id from its text, ``None`` if it is not one."""
-        staging, dash, name = text.partition("-")
-        return cls(staging, name) if dash and len(staging) == _ID_DIGITS and name else None
-
-    def __str__(self) -> str:
-        return f"{self.staging}-{self.name}"
-
-
-def staging_digest(staging_uri: str) -> str:
-    """Return the part of a stream's id that stands for its staging folder."""
-    return hashlib.sha256(staging_uri.encode()).hexdigest()[:_ID_DIGITS]
 
 
 def row_of(status: StatusRow, staging_uri: str, now: datetime) -> dict[str, Any]:
@@ -115,4 +82,4 @@ def _rate(last: LastBatch) -> float | None:
     return None if rows is None or not last.seconds else round(rows / last.seconds, 3)
 
 
-__all__ = ["StreamId", "describe_committed", "row_of", "staging_digest"]
+__all__ = ["describe_committed", "row_of"]

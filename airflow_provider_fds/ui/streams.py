@@ -12,10 +12,10 @@ from airflow_provider_fds.errors import FdsError
 from airflow_provider_fds.hooks.settings import deployment, ui_conn_id, ui_staging_uris
 from airflow_provider_fds.hooks.storage import storage_options
 from airflow_provider_fds.stream.status_file import read_status_file, with_state
+from airflow_provider_fds.stream.stream_id import StreamId, staging_digest
 from airflow_provider_fds.ui.actions import StreamActions
 from airflow_provider_fds.ui.folders import StatusFolder
 from airflow_provider_fds.ui.history import StreamHistory, describe_history
-from airflow_provider_fds.ui.rows import StreamId, staging_digest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

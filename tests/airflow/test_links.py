@@ -17,6 +17,7 @@ from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.get_provider_info import get_provider_info
 from airflow_provider_fds.hooks.settings import catalog_url
 from airflow_provider_fds.operators.links import LINKS, showing_links
+from airflow_provider_fds.stream.stream_id import StreamId
 
 TEMPLATE = "https://catalog.example/table?location={table}&version={version}"
 
@@ -85,7 +86,9 @@ def test_another_template_is_refused_without_its_secrets(monkeypatch, template):
 
 
 def session(result):
-    connected = SimpleNamespace(table=SimpleNamespace(uri="s3a://lake/orders"))
+    connected = SimpleNamespace(
+        table=SimpleNamespace(uri="s3a://lake/orders"), staging=SimpleNamespace(uri="s3://lake/_fds")
+    )
     return SimpleNamespace(
         stream=DeltaStream("orders", table="s3a://lake/orders"), connected=connected, result=lambda: result
     )
@@ -96,6 +99,7 @@ def shown(operator):
 
 
 def test_a_task_has_the_links_that_it_knows(monkeypatch):
+    monkeypatch.setenv("AIRFLOW__API__BASE_URL", "https://airflow.example/airflow/")
     monkeypatch.setenv("AIRFLOW__FDS__CATALOG_URL_TEMPLATE", TEMPLATE)
     sink = DeltaTableSink("s3://lake/bronze")
     ingest = DeltaIngestOperator(task_id="i", stream=DeltaStream("orders", table="s3://lake/orders"), sink=sink)
@@ -103,6 +107,7 @@ def test_a_task_has_the_links_that_it_knows(monkeypatch):
     with showing_links(ingest, session(SimpleNamespace(last_version=4, sink_version=9)), sink):
         pass
     assert shown(ingest) == {
+        "Delta stream": f"/airflow/fds/#/streams/{StreamId.of('s3://lake/_fds', 'orders')}",
         "Spark": "http://rm/cluster/app/1",
         "Source version": "https://catalog.example/table?location=s3%3A%2F%2Flake%2Forders&version=4",
         "Sink version": "https://catalog.example/table?location=s3%3A%2F%2Flake%2Fbronze&version=9",
@@ -116,16 +121,18 @@ def test_a_wrong_template_costs_its_own_links_and_not_the_load(monkeypatch, capl
     ingest.spark_pages = {"YARN application": "http://rm/cluster/app/1"}
     with showing_links(ingest, session(SimpleNamespace(last_version=4, sink_version=9)), sink):
         pass
-    assert shown(ingest) == {"Spark": "http://rm/cluster/app/1"}
+    assert set(shown(ingest)) == {"Delta stream", "Spark"}
     assert "catalog_url_template" in caplog.text
 
 
-def test_a_task_without_a_catalog_stores_no_link(installation, lake):
+def test_a_task_without_a_catalog_stores_one_link(installation, lake):
     lake.append("orders", 1)
     lake.append("returns", 2)
     run = installation.run(installation.add(PLANS.format(lake=lake.uri)))
     assert run.state("plan", 0) == run.state("plan", 1) == "success"
-    assert not [key for _, _, key in run.xcoms if key.startswith("_link_")]
+    links = {(index, key): value for (_, index, key), value in run.xcoms.items() if key.startswith("_link_")}
+    assert set(links) == {(0, "_link_DeltaStreamLink"), (1, "_link_DeltaStreamLink")}
+    assert links[1, "_link_DeltaStreamLink"].endswith("-returns")
 
 
 def test_each_instance_of_a_mapped_task_has_its_own_links_in_the_ui(installation, lake, monkeypatch):

@@ -89,7 +89,7 @@ def dag_id(airflow_database):
 
 def add_stream(staging, name="orders", *, dag_id=None, deployment=DEPLOYMENT, **fields):
     """Create a stream with a ledger and a status file, and return its id."""
-    from airflow_provider_fds.ui.rows import StreamId
+    from airflow_provider_fds.stream.stream_id import StreamId
 
     actor = Actor(deployment=deployment, dag_id=dag_id, task_id="ingest", run_id="run-1")
     ledger = Ledger(staging, name)

@@ -192,7 +192,7 @@ def batch(number: int, *, seconds_ago: float, rows: int) -> dict[str, Any]:
         "rows_read": rows,
         "rows_written": rows,
         "bytes_written": rows * 148,
-        "phases": {"look": 0.31, "load": 0.84, "write": rows / 21_000, "verify": 0.42},
+        "phases": {"check": 0.31, "load": 0.84, "write": rows / 21_000, "verify": 0.42},
         "seconds": 1.57 + rows / 21_000,
         "committed_at": ago(seconds_ago),
         "dag_id": "orders_to_bronze",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from airflow_provider_fds.delta.open import open_storage
-from airflow_provider_fds.ledger.measures import Measures
 from airflow_provider_fds.ledger.operator_entries import Acknowledged, Held, Quarantined, Resumed
 from airflow_provider_fds.sinks import DeltaTableSink
 from airflow_provider_fds.ui import history as module
@@ -78,10 +77,6 @@ def test_versions_without_rows_are_ranges_with_their_reason(bench, log_builder, 
     session, _ = bench.run_once(DeltaTableSink(str(tmp_path / "sink")), stream=stream)
     found = [(one["first_version"], one["last_version"]) for one in shown(session.connected)["skipped"]]
     assert found == [(4, 4), (1, 2)]
-
-
-def test_the_first_phase_has_the_name_that_the_page_uses():
-    assert module._phases(Measures(seconds={"check": 1.0, "load": 2.0}).seconds) == {"look": 1.0, "load": 2.0}
 
 
 def test_an_entry_is_read_once_and_only_the_newest_are_kept(loaded, monkeypatch):

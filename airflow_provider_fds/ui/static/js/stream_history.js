@@ -5,7 +5,7 @@ import { h } from "./dom.js";
 import { formatBytes, formatCount, formatSeconds, formatTime } from "./format.js";
 
 const BATCHES_AT_FIRST = 20;
-const PHASES = ["look", "load", "write", "verify"];
+const PHASES = ["check", "load", "write", "verify"];
 
 export function batchesSection(batches) {
   const [some, rest] = [batches.slice(0, BATCHES_AT_FIRST), batches.slice(BATCHES_AT_FIRST)];
