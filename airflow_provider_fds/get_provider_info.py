@@ -180,7 +180,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     },
     "ui_conn_id": {
         "description": (
-            "Airflow connection with which the API server reads these folders, and writes the decisions of people to "
+            "Airflow connection with which the API server reads these folders, and writes users' decisions to "
             "them. Empty: the credentials of the API server's environment."
         ),
         "version_added": "0.2.0",

@@ -1,4 +1,4 @@
-"""The checkpoint in Airflow's asset state store: visible on the page of the source table's asset (Airflow 3.3)."""
+"""The checkpoint in Airflow's asset state store, shown on the page of the source table's asset (Airflow 3.3)."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def check_asset_state_store() -> None:
 class AssetCheckpointStore:
     """A key of the state store of the source table's asset, which holds one checkpoint.
 
-    Airflow keeps the values of an asset only while a DAG refers to it. The operators name it as their inlet; if their
-    DAG is removed, the values vanish, and a later run takes the position from the ledger.
+    Airflow keeps the values of an asset only while a DAG refers to it. The operators declare it as an inlet. If their
+    DAG is removed, the values are deleted, and a later run takes the position from the ledger.
 
     Outside a task and a trigger there is nothing to read, and writing is refused.
 
@@ -52,7 +52,7 @@ class AssetCheckpointStore:
         table: URI of its table.
     """
 
-    #: Values vanish with the last DAG that refers to the asset.
+    #: Values are deleted with the last DAG that refers to the asset.
     is_kept = False
 
     def __init__(self, stream: str, table: str) -> None:
@@ -109,8 +109,8 @@ class AssetCheckpointStore:
             put=lambda text: self._put(state, text),
             get=lambda: self._get(state),
             shadow=(
-                "The state store of the workers ([workers] state_store_backend) returns another value than it was "
-                "given. Correct this; the next run takes the position from the ledger"
+                "The state store of the workers ([workers] state_store_backend) does not return the value that was "
+                "written. Correct this; the next run takes the position from the ledger"
             ),
         )
 
@@ -144,7 +144,7 @@ class AssetCheckpointStore:
             state.set(self.key, msgspec.json.decode(text))
         except Exception as error:  # the task SDK raises many classes of errors, depending on the API server's answer
             if _status_of(error) == _NOT_FOUND:
-                # no DAG refers to the asset; reading it back says that nothing is there
+                # no DAG refers to the asset; reading the value back shows that there is none
                 return
             raise StorageError(
                 f"{self.home} could not be written: {error}. The commit itself is in the ledger; a retry writes the "

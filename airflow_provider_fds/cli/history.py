@@ -1,4 +1,4 @@
-"""``fds history``: the entries of a ledger in words."""
+"""``fds history``: the entries of a ledger as readable text."""
 
 from __future__ import annotations
 

@@ -12,12 +12,12 @@ from airflow_provider_fds.cli.terminal import rich_console
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-#: A line of the driver about a batch that takes long, and the address of its UI: what a person wants to see at once.
+#: Lines of the driver that are shown at once: the progress of a long batch, and the address of its UI.
 _WORTH_SHOWING: Final = re.compile(r"FDS batch \d+ \(\d+ of \d+, |FDS Spark UI: |Spark is fetching ")
 
 
 class Loading:
-    """Shows how the applications of a run go.
+    """Shows the progress of a run's applications.
 
     Args:
         is_shown: Whether anything is shown; not with ``--output json``.
@@ -64,7 +64,7 @@ class Loading:
                 self._bar = None
 
     def line(self, text: str) -> None:
-        """Show a line of the Spark driver, if a person wants it now."""
+        """Show a line of the Spark driver, if it is one of those."""
         if self._is_shown and _WORTH_SHOWING.match(text):
             self._say(None if self._bar is None else self._bar.console, text.removeprefix("FDS "))
 

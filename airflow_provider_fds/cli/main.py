@@ -23,7 +23,7 @@ _PROGRAM: Final = "fds"
 _EXIT_CODES = """\
 exit codes:
   0  up to date, finished, or the given limit was reached
-  1  status --all: a stream needs a person, or lags longer than --lagging; otherwise an
+  1  status --all: a stream needs attention, or lags longer than --lagging; otherwise an
      unexpected error
   2  the arguments or the configuration are invalid
   3  stopped before a version that the stream's options do not let it pass

@@ -35,8 +35,8 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "monitor",
         help=text,
         description=text[0].upper() + text[1:] + ".",
-        epilog="It runs beside Airflow, reads ledgers and tables, and writes the status files that the page Delta "
-        "streams of Airflow shows. A round asks each table that has not changed for one file only.",
+        epilog="It does not need Airflow. It reads ledgers and tables, and writes the status files for the page Delta "
+        "streams in Airflow's UI. A round costs one request for each table that has not changed.",
     )
     common.add_storage(parser, staging_required=True)
     parser.add_argument(

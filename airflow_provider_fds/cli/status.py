@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 #: Width of the labels of a status.
 _LABEL: Final = 17
 
-#: Exit code of ``--all`` if a stream needs a person or lags. The codes of errors begin with 2.
+#: Exit code of ``--all`` if a stream needs attention or lags. The codes of errors begin with 2.
 _EXIT_STUCK: Final = 1
 
 
@@ -32,7 +32,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "status",
         help=text,
         description=text[0].upper() + text[1:] + ".",
-        epilog="With --all, the exit code is 1 if a stream needs a person or lags longer than --lagging, else 0.",
+        epilog="With --all, the exit code is 1 if a stream needs attention or lags longer than --lagging, else 0.",
     )
     parser.add_argument("stream", metavar="STREAM", nargs="?", help="name of the stream")
     parser.add_argument("--all", action="store_true", help="all streams of the staging folder, one per line")
@@ -40,7 +40,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--lagging",
         metavar="DURATION",
         type=common.duration,
-        help="with --all: only streams that need a person, or whose oldest unread version is older than this, such "
+        help="with --all: only streams that need attention, or whose oldest unread version is older than this, such "
         "as 90s, 10m, 2h or 1d",
     )
     common.add_storage(parser, staging_required=True)
@@ -147,6 +147,6 @@ def _all(arguments: argparse.Namespace) -> int:
             if one.problem is not None:
                 print(f"{one.name}: [{one.reason_code}] {one.problem}", file=sys.stderr)
     else:
-        none_bad = f"none of the {len(found)} streams needs a person or lags that long"
+        none_bad = f"none of the {len(found)} streams needs attention or lags that long"
         print(none_bad if found else f"no streams found in {arguments.staging}")
     return _EXIT_STUCK if bad else EXIT_OK

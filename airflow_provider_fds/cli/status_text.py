@@ -1,4 +1,4 @@
-"""The status of a stream in words."""
+"""The status of a stream as readable text."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def _fitted_widths(widths: list[int], width: int) -> list[int]:
 
 
 def by_urgency(statuses: Sequence[StreamStatus]) -> list[StreamStatus]:
-    """Return the streams in the order in which a person reads them: stuck ones, then by the age of what is unread."""
+    """Return the streams by urgency: stuck ones first, then by the age of what is unread."""
     from airflow_provider_fds.stream.status import STUCK
 
     return sorted(statuses, key=lambda one: (one.condition not in STUCK, -(one.lag_seconds or 0), one.name))

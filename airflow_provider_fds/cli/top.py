@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
     from airflow_provider_fds.stream.status import StreamStatus
 
-#: Seconds between two looks at the keyboard.
+#: Seconds between two checks of the keyboard.
 _KEY_SECONDS: Final = 0.2
-#: Lines of the terminal that the table does not have: title, header, what is left out.
+#: Lines of the terminal that are not rows of the table: title, header, what is left out.
 _OTHER_LINES: Final = 4
 
 
@@ -36,10 +36,10 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = commands.add_parser(
         "top",
         help=text,
-        description=text[0].upper() + text[1:] + ": first those that need a person, then those that lag most.",
-        epilog="q or Ctrl-C ends it. Without a terminal it prints a line for each stream whose state or lag in "
-        "versions has changed, as `fds monitor` does. It writes nothing, and a round asks each table that has not "
-        "changed for one file only.",
+        description=text[0].upper() + text[1:] + ": first those that need attention, then those that lag most.",
+        epilog="Press q or Ctrl-C to quit. Without a terminal it prints a line for each stream whose state or lag in "
+        "versions has changed, as `fds monitor` does. It writes nothing. A round costs one request for each table "
+        "that has not changed.",
     )
     common.add_storage(parser, staging_required=True)
     parser.add_argument(
@@ -73,7 +73,7 @@ def top(arguments: argparse.Namespace) -> int:
 
 
 class Rounds:
-    """Polls all streams again and again in a thread, so that keys are heard while a store is slow.
+    """Polls all streams again and again in a thread, so that keys work while a store is slow.
 
     Args:
         poll: Returns the statuses.
@@ -153,7 +153,7 @@ def _draw(console: Any, rounds: Rounds, staging: str) -> None:
 
 
 def _screen(rounds: Rounds, staging: str, size: tuple[int, int]) -> Any:
-    """Return what is shown: a title, as many streams as there is room for, and how many there is none for.
+    """Return the screen: a title, as many streams as fit, and the number of those that do not fit.
 
     Args:
         rounds: What was read.
@@ -174,11 +174,11 @@ def _screen(rounds: Rounds, staging: str, size: tuple[int, int]) -> Any:
     title = Text(no_wrap=True, overflow="ellipsis")
     title.append(format_count(len(streams), "stream"), style="bold")
     title.append(
-        f", {num_stuck} {'needs' if num_stuck == 1 else 'need'} a person" if num_stuck else ", none needs a person",
+        f", {num_stuck} {'needs' if num_stuck == 1 else 'need'} attention" if num_stuck else ", none needs attention",
         style="bold red" if num_stuck else "green",
     )
     took = format_duration(timedelta(seconds=rounds.took))
-    title.append(f"; read in {took}, q ends; {staging}", style="dim")
+    title.append(f"; read in {took}, q quits; {staging}", style="dim")
     room = max(1, height - _OTHER_LINES)
     parts: list[Any] = [title, Text(), rich_table(streams[:room], width, with_pending=True)]
     if len(streams) > room:

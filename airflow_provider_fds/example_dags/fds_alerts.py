@@ -1,6 +1,6 @@
-"""Alerts of all streams, also while their own DAGs are paused: deferred in the triggerer until there is one.
+"""Alerts for all streams, also while their own DAGs are paused: deferred in the triggerer until there is an incident.
 
-A run ends when it has told of an incident; the next one goes on.
+A run ends when it has reported an incident; the next one continues.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 def page(context: dict[str, Any]) -> None:
-    """Tell a person; a notifier of Airflow, such as SmtpNotifier, can stand here as well."""
+    """Log the alert. An Airflow notifier, such as SmtpNotifier, works as well."""
     alert = context["fds_alert"]
     log.error("%s: %s Run: %s", alert["title"], alert["why"], alert["action"])
 

@@ -1,4 +1,4 @@
-"""Alerts of one stream: a run that finds the stream in quarantine is skipped, and tells somebody once."""
+"""Alerts for one stream: a run that puts the stream into quarantine is skipped, and calls a notifier once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LAKE = os.environ.get("FDS_EXAMPLE_LAKE", "s3://lake")
 
 
 def page(context: dict[str, Any]) -> None:
-    """Tell a person; a notifier of Airflow, such as SmtpNotifier, can stand here as well."""
+    """Log the alert. An Airflow notifier, such as SmtpNotifier, works as well."""
     alert = context["fds_alert"]
     log.error("%s: %s Run: %s", alert["title"], alert["why"], alert["action"])
 

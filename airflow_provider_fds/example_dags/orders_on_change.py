@@ -1,4 +1,4 @@
-"""A DAG that Airflow runs when a Delta table has new data: no schedule by time, and no task that waits."""
+"""A DAG that Airflow runs when a Delta table has new data, without a time-based schedule or a waiting task."""
 
 from __future__ import annotations
 

@@ -22,8 +22,8 @@ def partition_interval(context: Any, key: str) -> tuple[datetime, datetime]:
     """Return the time span of a partition: start inclusive, end exclusive.
 
     With ``CronPartitionTimetable`` it reaches from the partition's date to the next date of the cron expression. In any
-    other DAG, such as one that partitions of an asset start, the key itself must name a year, month, day or hour, in
-    UTC: ``2026-01-31``.
+    other DAG, such as one with ``PartitionedAssetTimetable``, the key itself must name a year, month, day or hour in
+    UTC, such as ``2026-01-31``.
 
     Raises:
         ConfigurationError: The key names no time span.
@@ -37,7 +37,7 @@ def partition_interval(context: Any, key: str) -> tuple[datetime, datetime]:
     if found is None:
         raise _unusable(
             f"partition key {key!r} does not name a year, month, day or hour. Use keys such as 2026-01-31: "
-            'CronPartitionTimetable(…, key_format="%Y-%m-%d") in the DAG that makes them, or a partition mapper.'
+            'CronPartitionTimetable(…, key_format="%Y-%m-%d") in the DAG that creates them, or a partition mapper.'
         )
     return _period(key, found)
 
@@ -67,7 +67,7 @@ def _parsed(key: str, key_format: str, zone: tzinfo) -> datetime:
         naive = datetime.strptime(key, key_format)  # noqa: DTZ007  # the zone follows
     except ValueError as error:
         raise _unusable(
-            f"partition key {key!r} does not have the timetable's key_format {key_format!r}: {error}."
+            f"partition key {key!r} does not match the timetable's key_format {key_format!r}: {error}."
         ) from error
     return naive.replace(tzinfo=zone).astimezone(UTC)
 
@@ -91,7 +91,7 @@ def _next_date(timetable: Any, start: datetime) -> datetime:
 
 
 def _key_zone(context: Any, timetable: Any) -> tzinfo:
-    """Return the zone in which the timetable writes its keys: UTC in Airflow 3.2, which tells no partition date."""
+    """Return the zone of the timetable's keys: UTC in Airflow 3.2, which does not pass the partition's date."""
     return _zone(timetable) if "partition_date" in context else UTC
 
 
@@ -105,7 +105,7 @@ def _zone(timetable: Any) -> tzinfo:
 
 
 def _attribute(timetable: Any, name: str) -> Any:
-    """Return an attribute of a timetable of airflow.sdk, or of Airflow's core, where its name begins with a line."""
+    """Return an attribute of a timetable of airflow.sdk, or of Airflow's core, which prefixes its name with ``_``."""
     return getattr(timetable, name, None) or getattr(timetable, f"_{name}", None)
 
 

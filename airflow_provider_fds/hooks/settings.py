@@ -123,8 +123,8 @@ def ui_staging_uris() -> list[str]:
         return [staging_uri(None, "")]
     except ConfigurationError as error:
         raise ConfigurationError(
-            "No staging folder is configured whose streams the page could show. Set [fds] staging, or [fds] "
-            "ui_staging if the streams have folders of their own.",
+            "No staging folder is configured, so the page has no streams to show. Set [fds] staging, or [fds] "
+            "ui_staging if the streams are in other folders.",
             reason=Reason.STAGING_UNUSABLE,
         ) from error
 

@@ -125,7 +125,7 @@ class Ledger:
             actor: Who asks.
             request_id: Name of a person's request. A known name means the same request: its entry is returned, and
                 nothing is written.
-            expected: Number of the last entry that the person has seen; ``None``: any.
+            expected: Number of the last entry on which the request is based; ``None``: any.
 
         Returns:
             The entry, or ``None`` if the ledger already records what the action asks for (a batch that is committed, a
@@ -269,7 +269,9 @@ class Ledger:
             if repeated is not None:
                 return repeated
             if expected is not None and self.n != expected:
-                raise refusals.moved(self.state, f"entry {expected} was the last one when this was asked for")
+                raise refusals.moved(
+                    self.state, f"the ledger has entries after entry {expected}, on which the request was based"
+                )
             decided = self._decided(action, actor)
             if isinstance(decided, FdsError | None) and not is_fresh:
                 # what caused a refusal, or "already done", may have been undone since the head was read

@@ -1,4 +1,4 @@
-"""Tells people of the incidents of a stream: calls notifiers, and emits asset events. In a task only."""
+"""Reports the incidents of a stream: calls notifiers, and emits asset events. Only for tasks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: How the name of an outlet of alerts ends, which no event about a sink may use.
+#: Suffix of the names of alert outlets, which events about a sink do not use.
 _ENDING: Final = ":alerts"
 
 
@@ -57,12 +57,12 @@ def add_alert_outlet(operator: Any, alerts: object) -> None:
 
 
 class Alerting:
-    """Tells of the incidents of streams, from one task.
+    """Reports the incidents of streams from one task.
 
     Args:
         operator: The operator, with an outlet of :func:`alert_outlet`.
         context: The task's context.
-        alerts: What its streams alert of, and whom; ``None``: nothing.
+        alerts: When to alert, and which notifiers to call; ``None``: no alerts.
     """
 
     def __init__(self, operator: Any, context: Any, alerts: StreamAlerts | None) -> None:
@@ -74,18 +74,18 @@ class Alerting:
 
     @property
     def observers(self) -> tuple[Callable[[ConnectedStream, StreamStatus], None], ...]:
-        """What looks at the status of a stream: this, if there are alerts."""
+        """The observers of a stream's status: this object, if alerts are on."""
         return (self,) if self._is_on else ()
 
     def __call__(self, connected: ConnectedStream, status: StreamStatus) -> None:
-        """Tell of what a status shows, if nobody has yet."""
+        """Report the incidents that a status shows, unless another task has."""
         found = find_alerts(status, self._alerts)
         self.tell(connected.staging, status.name, found, fresh_entry=connected.quarantined_at)
 
     def tell(self, staging: Storage, stream: str, found: Found, *, fresh_entry: int | None = None) -> None:
-        """Begin and end the incidents of a stream, and call the notifiers for those that nobody has told.
+        """Begin and end the incidents of a stream, and call the notifiers for those that no task has reported.
 
-        A notifier that fails is a warning. The others are called, and the next look calls the failed one again.
+        If a notifier fails, a warning is logged, the others are called, and the next check calls it again.
         """
         incidents = IncidentLog(staging, stream)
         if not self._alerts.notifiers:
@@ -97,15 +97,15 @@ class Alerting:
         self._logs[stream] = incidents, staging.uri
 
     def emit(self) -> None:
-        """Emit the asset events of the incidents that were seen, if nobody has yet. The task is about to succeed.
+        """Emit the asset events of these incidents, unless another task has. Called just before the task succeeds.
 
-        An error is a warning: the next task that succeeds emits them.
+        An error is only logged: the next task that succeeds emits them.
         """
         for stream, (incidents, staging_uri) in self._logs.items():
             try:
                 due = () if all(one.is_emitted for one in incidents.last) else incidents.emit()
             except Exception as error:  # noqa: BLE001
-                log.warning("Stream %s: its alerts are not asset events: %s", stream, error)
+                log.warning("Stream %s: the asset events of its alerts were not emitted: %s", stream, error)
                 continue
             events = self._context["outlet_events"]
             for outlet in self._operator.outlets:
@@ -125,7 +125,7 @@ class Alerting:
                 # rendering changes a notifier, and there may be another incident
                 copy.copy(notifier)({**self._context, "fds_alert": alert})
             except Exception as error:
-                again = "is called again at the next look"
+                again = "is called again at the next check"
                 if incident.attempts >= MOST_ATTEMPTS:
                     again = f"is not called again after {MOST_ATTEMPTS} attempts"
                 log.warning(

@@ -31,7 +31,7 @@ def check_asset_partitions(asset_partitions: object, stream: object, outlets: ob
     problems = []
     if not isinstance(asset_partitions, str) or not asset_partitions.strip():
         problems.append(
-            "asset_partitions must be a format of dates such as '%Y-%m-%d', or a partition column of the source, got "
+            "asset_partitions must be a date format such as '%Y-%m-%d', or a partition column of the source, got "
             f"{asset_partitions!r}."
         )
     elif "%" in asset_partitions and not reads_by_interval(stream):
@@ -88,7 +88,7 @@ def add_partitions(event: Any, keys: Sequence[str]) -> None:
         return
     if not hasattr(event, "add_partitions"):
         # Airflow 3.1 knows no partitions; in 3.2 an event has the key of its run, and no other one
-        log.info("The event gets no partition keys, because they need Airflow 3.3: %s", ", ".join(keys))
+        log.info("The event is sent without its partition keys, which need Airflow 3.3: %s", ", ".join(keys))
         return
     event.add_partitions(list(keys))
 

@@ -11,9 +11,9 @@ from airflow_provider_fds.stream.value import DeltaStream
 
 
 def add_checkpoint_inlet(operator: Any, stream: object) -> None:
-    """Name the table's asset as an inlet, without which Airflow keeps no state of it.
+    """Add the table's asset as an inlet, without which Airflow keeps no state of it.
 
-    A stream that is known only when the task runs, or whose table is a template, needs the inlet from the user.
+    If the stream is known only when the task runs, or its table is a template, the user must declare the inlet.
 
     Raises:
         ConfigurationError: Airflow is older than 3.3.

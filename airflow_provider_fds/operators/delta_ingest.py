@@ -103,7 +103,7 @@ class DeltaIngestOperator(ValueTemplates, ShowsLinks, EmitsLineage, SparkTask):
         - With ``wait=True`` a run that has nothing to do defers itself and holds no worker. The trigger of
           :class:`DeltaTableVersionSensor` wakes it when there is data, and the run loads it. No sensor is needed.
         - A run does not wait if it finds batches of an earlier attempt, if it has already committed, or if its stream
-          is finished. A run of a stream that is held or in quarantine waits until a person decides.
+          is finished. A run of a stream that is held or in quarantine waits until someone decides.
         - If the wait times out, the run counts as having no new data, and ``on_no_data`` decides between skip and
           success. A run whose data interval is not complete by then fails, because no other run would load it.
         - A waiting task has planned nothing, so killing it leaves nothing behind. ``execution_timeout`` counts only the
@@ -135,10 +135,10 @@ class DeltaIngestOperator(ValueTemplates, ShowsLinks, EmitsLineage, SparkTask):
         conf_by_size: Spark settings by the size of a batch, added to ``conf``: pairs of bytes (inclusive; a number, or
             ``"10g"``) and settings, in rising order, or a function from bytes to settings. Each application gets those
             for its largest batch; the last pair also applies to larger ones. Not for ``spark_connect``.
-        asset_partitions: Partition keys for the events of the outlets (Airflow 3.3; older ones ignore it). A format of
-            dates, such as ``"%Y-%m-%d"``: the start of the data interval, in the time zone of the DAG's timetable. Any
-            other text: the partition column of the source whose values in the loaded versions are the keys. Airflow
-            then starts only DAGs with a partitioned timetable.
+        asset_partitions: Partition keys for the events of the outlets (Airflow 3.3; ignored in older versions). Either
+            a date format, such as ``"%Y-%m-%d"``, for the start of the data interval in the time zone of the DAG's
+            timetable; or the name of a partition column of the source, whose values in the loaded versions are the
+            keys. Events with keys start only DAGs with a partitioned timetable.
         wait: Whether to wait until there is something to do.
         poll_interval: With ``wait``: time between two polls; default ``[fds] poll_interval``.
         timeout: With ``wait``: maximum time that one attempt waits; default ``[sensors] default_timeout``, a week.
@@ -146,8 +146,8 @@ class DeltaIngestOperator(ValueTemplates, ShowsLinks, EmitsLineage, SparkTask):
         max_refusals: With ``wait``: see :class:`DeltaTableVersionTrigger`; default 10.
         grace: With ``wait`` and data intervals: how long after the end of the interval to wait for a commit that proves
             it complete. ``None``: until ``timeout``.
-        alerts: Whom to tell, once per incident, when the stream needs a person or lags; see :class:`StreamAlerts`.
-            Each run looks at its end, also if it is skipped or fails. ``None``: nobody.
+        alerts: Which notifiers to call, once per incident, when the stream needs attention or lags; see
+            :class:`StreamAlerts`. Each run checks at its end, also if it is skipped or fails. ``None``: no alerts.
 
     Example:
         >>> from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaTableSink

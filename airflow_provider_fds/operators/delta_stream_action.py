@@ -140,7 +140,9 @@ class DeltaStreamActionOperator(BaseOperator):
             ledger = self._ledger()
             request_id = f"{ti.dag_id}/{ti.run_id}/{ti.task_id}[{ti.map_index}]"
             if is_answered(ledger, request_id):
-                self.log.info("This run has already done this with stream %s; nothing is done again.", self.stream)
+                self.log.info(
+                    "This run has already performed the action on stream %s; it is not repeated.", self.stream
+                )
                 return {"stream": self.stream, "before": None, "after": None, "notes": []}
             table = open_storage(ledger.state.table, storage_options(self.storage_conn_id or None, ledger.state.table))
             builder = ActionBuilder(

@@ -28,16 +28,16 @@ class DeltaStreamMonitorOperator(BaseOperator):
     """Sends the gauges of all streams of a staging folder for some time, deferred in the triggerer.
 
     Contract:
-        - The task needs a worker for a moment only; a trigger does the rest. It ends when ``duration`` is over: with
-          ``schedule="@continuous"`` the next run goes on.
-        - A round reads the ledgers, and asks the table of each stream that did not change for one file.
-        - With ``alerts`` the run ends early, with success, when a stream has an incident that nobody has told of: it
-          calls the notifiers and emits an event of the asset ``fds://<stream>/state``. The next run goes on, so the
-          DAG needs ``schedule="@continuous"``.
-        - One round of five writes the status file of each stream, for the page "Delta streams". ``[fds] status_files``
+        - The task occupies a worker only briefly; a trigger does the rest. It ends after ``duration``: with
+          ``schedule="@continuous"`` the next run continues.
+        - A round reads the ledgers, and costs one request for the table of each stream that has not changed.
+        - With ``alerts`` the run ends early, with success, when a stream has a new incident: it calls the notifiers and
+          emits an event of the asset ``fds://<stream>/state``. The next run continues, so the DAG needs
+          ``schedule="@continuous"``.
+        - Every fifth round writes the status file of each stream, for the page "Delta streams". ``[fds] status_files``
           switches this off.
         - The metrics go to where ``[metrics]`` of Airflow sends its own; without that, the task logs a warning.
-        - A stream whose table cannot be read with ``storage_conn_id`` counts as needing a person.
+        - A stream whose table cannot be read with ``storage_conn_id`` counts as needing attention.
 
     Misuse:
         Two of them for one staging folder send everything twice.
@@ -48,8 +48,8 @@ class DeltaStreamMonitorOperator(BaseOperator):
         interval: Time between two rounds; default ``[fds] poll_interval``.
         duration: How long one run lasts.
         recheck_every: Every Nth round reads all ledgers and logs, which finds tables that were deleted or replaced.
-        alerts: Whom to tell, once per incident of a stream, and from which lag on; see :class:`StreamAlerts`. ``None``:
-            nobody.
+        alerts: Which notifiers to call, once per incident of a stream, and the thresholds; see :class:`StreamAlerts`.
+            ``None``: no alerts.
 
     Example:
         >>> from airflow_provider_fds import DeltaStreamMonitorOperator
@@ -109,7 +109,7 @@ class DeltaStreamMonitorOperator(BaseOperator):
         self.defer(trigger=trigger, method_name="execute_complete")
 
     def execute_complete(self, context: Any, event: Mapping[str, Any]) -> int:
-        """Tell of the incidents that the trigger has found, and return the number of rounds."""
+        """Report the incidents that the trigger has found, and return the number of rounds."""
         if event["status"] == "alerts":
             with task_failures(context):
                 uri = staging_uri(self.staging, "fds_monitor")

@@ -56,7 +56,7 @@ class EmitsLineage:
 
 @contextmanager
 def gathering(operator: EmitsLineage, session: StreamSession, sink: Sink | None) -> Iterator[None]:
-    """Remember, after the body, what the run has committed; also if the body fails. Never raises an error of its own.
+    """Record, after the body, what the run has committed, also if the body fails. Never raises an error of its own.
 
     Reads the source's and the sink's log for their schemas, unless the body has failed: the storage may be the reason.
     """
@@ -78,7 +78,7 @@ def gathered(session: StreamSession, sink: Sink | None, *, reads_schemas: bool =
         if result is None:
             return None
         connected = session.connected
-        # a user's code reads manifests; for FDS's own writes the agent is silent
+        # user code reads manifests; the agent reports nothing about FDS's own writes
         alias = f"{connected.staging.uri}/{session.stream.name}" if sink is None or sink.target == "function" else None
         source = TableUse(connected.table.uri, result.last_version, alias=alias)
         sinks = _sink_tables(session, sink, result)

@@ -1,6 +1,6 @@
-"""Links on a task's page: the stream, Spark's page, and the versions that were read and written in a catalog.
+"""Links on a task's page: the stream, the Spark application, and the versions read and written, in a catalog.
 
-Airflow stores each link of a task as an XCom when the task ends. A task has only the links that it knows.
+Airflow stores each link of a task as an XCom when the task ends. A task has only the links that apply to it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class DeltaStreamLink(TaskLink):
 
 
 class SparkLink(TaskLink):
-    """The page of the last Spark application of the task, if its backend knows one."""
+    """The page of the task's last Spark application, if the backend knows it."""
 
     label: ClassVar[str] = "Spark"
 
@@ -61,7 +61,7 @@ class SourceVersionLink(TaskLink):
 
 
 class SinkVersionLink(TaskLink):
-    """The version of the sink that has the task's last batch, in that catalog."""
+    """The version of the sink that contains the task's last batch, in that catalog."""
 
     label: ClassVar[str] = "Sink version"
 
@@ -81,7 +81,7 @@ class ShowsLinks:
     known_links: Mapping[str, str] = MappingProxyType({})
 
     def show_links(self, known: Mapping[str, str]) -> None:
-        """Let this task have the links in ``known``, text to address, and no others."""
+        """Give this task exactly the links in ``known``, by text."""
         self.known_links = known
         self.operator_extra_links = tuple(link for link in LINKS if link.name in known)
 

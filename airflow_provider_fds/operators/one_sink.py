@@ -1,7 +1,7 @@
-"""A stream loads into one sink: two tasks of a DAG file that say otherwise are found while the file is parsed.
+"""Refuses two tasks of a DAG file that load one stream into different sinks, while the file is parsed.
 
-Airflow parses each file in a process of its own, so tasks in two files are found by the first run of the second: the
-ledger binds a stream to its sink.
+Airflow parses each file in a separate process, so tasks in different files are not compared here: the ledger binds a
+stream to its sink, and the first run with another sink is refused.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from airflow_provider_fds.stream import DeltaStream
 if TYPE_CHECKING:
     from types import FrameType
 
-#: The streams of a file, kept as a global of its module so that they live as long as one parse of it.
+#: The streams of a file, kept as a global of its module so that they last for one parse of the file.
 _DECLARED: Final = "__fds_sinks_of_streams__"
 
 

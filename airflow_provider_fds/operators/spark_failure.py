@@ -28,7 +28,7 @@ def explained(failure: BatchFailedError, spark_error: BaseException | None, *, w
     if was_killed:
         reported = "" if failure.reason_code == Reason.SPARK_ENDED_EARLY else f". Spark's report: {failure}"
         return BatchFailedError(
-            "Airflow killed this task while Spark worked for it: a person marked or cleared it, the scheduler gave it "
+            "Airflow killed this task while Spark worked for it: someone marked or cleared it, the scheduler gave it "
             "up, or its worker was stopped. The batch that Spark was loading is not committed. The next attempt or run "
             f"checks the sink first and works on the same rows{reported}",
             error_class=failure.error_class,

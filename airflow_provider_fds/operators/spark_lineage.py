@@ -1,4 +1,4 @@
-"""Spark settings for OpenLineage's Spark agent: its events name this task as their parent, and no file of staging."""
+"""Spark settings for OpenLineage's Spark agent: its events name this task as parent, and no staging files."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _OWN_WRITES: Final = (
     "org.apache.spark.sql.delta.commands.MergeIntoCommand",
 )
 
-#: The agent removes the group ``remove`` from the names of datasets. A user's code reads manifests, one for each batch;
-#: under this name they are one dataset, the stream's folder in staging.
+#: The agent removes the group ``remove`` from the names of datasets. User code reads one manifest for each batch; with
+#: this pattern they are a single dataset, the stream's folder in staging.
 REMOVED_PATH: Final = "spark.openlineage.dataset.removePath.pattern"
 _BELOW_THE_STREAM: Final = r"(?<remove>/manifests/[0-9]+/[^/]+)$"
 
@@ -35,10 +35,10 @@ def agent_settings(
     """Return the settings to add to ``conf``; none if nothing sends OpenLineage events. Never raises.
 
     Args:
-        conf: The user's settings; those of a kind that they have are not added.
+        conf: The user's settings, which take precedence.
         context: The task's context.
         sink: Where the batches go.
-        injects_parent: Whether the user asks for the task as the parent although Airflow itself sends no events.
+        injects_parent: Whether the user has requested the task as the parent, even if Airflow sends no events.
         injects_transport: Whether the agent gets the transport that Airflow uses.
     """
     is_on = lineage.is_on()

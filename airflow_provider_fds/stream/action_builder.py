@@ -319,7 +319,7 @@ class ActionBuilder:
             given_up = (
                 f"Discards {describe_batches(on_their_way)}. If one of them is in the sink by then, the next run "
             )
-            notes = (*notes, f"{given_up}reports it and reads nothing again until a person has checked.")
+            notes = (*notes, f"{given_up}reports it and reads nothing again until this is resolved.")
         # for a replan or a rebind, the position determines what is read again
         seen = self._state.shown if reason in ("rewind", "reset") or is_function else ()
         if seen and not is_function:

@@ -1,4 +1,4 @@
-"""``StreamAlerts``: of what a stream alerts, and what its status says about it."""
+"""``StreamAlerts``: the states that alert, and which of them apply according to a status."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
     from airflow_provider_fds.stream.status import StreamStatus
 
-#: What a stream alerts of. All but the last two are conditions of ``fds status``.
+#: The states that alert. All but the last two are conditions of ``fds status``.
 AlertState = Literal["stopped", "quarantined", "lost_position", "unreadable", "lag", "retention_left"]
 
-#: The states, each with when it begins; docs/alerts.md shows them.
+#: The states, each with its condition, as docs/alerting.md shows them.
 STATES: Final[dict[AlertState, str]] = {
     "stopped": "The sink differs from a planned batch.",
     "quarantined": "The stream waits before a version that it may not pass.",
@@ -31,11 +31,11 @@ STATES: Final[dict[AlertState, str]] = {
 _ALL: Final[frozenset[str]] = frozenset(STATES)
 #: The states that begin at a threshold.
 _THRESHOLDS: Final = frozenset({"lag", "retention_left"})
-#: Reasons why a status can be unknown for a while. Nothing begins or ends on their account.
+#: Temporary reasons for an unknown status. They neither begin nor end an incident.
 _PASSING: Final = frozenset(
     {Reason.STORAGE_FAILED.value, Reason.LOG_FILE_INCOMPLETE.value, Reason.AIRFLOW_UNAVAILABLE.value}
 )
-#: What a status with such a condition does not show, because the condition hides it.
+#: The states that a condition hides: a status with the condition does not show whether they apply.
 _HIDDEN: Final[dict[str, frozenset[str]]] = {
     "unreadable": frozenset({"stopped", "quarantined", "lost_position"}),
     "lost_position": frozenset({"stopped", "quarantined"}),
@@ -45,7 +45,7 @@ _HIDDEN: Final[dict[str, frozenset[str]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamAlerts:
-    """Of what a stream alerts, and whom.
+    """When to alert, and which notifiers to call.
 
     A stream that is stopped, quarantined, unreadable, or has lost its position always alerts, once per incident.
 
@@ -53,9 +53,9 @@ class StreamAlerts:
         lag: Alert when the oldest version that is not committed is at least this old; ``None``: never.
         retention_left: Alert when that version is safe from the table's retention for no longer than this, after which
             the stream can lose its position; ``None``: never.
-        notifiers: Airflow's notifiers, or functions of a task's context, as for ``on_failure_callback``. The context
-            has the alert as ``fds_alert``: ``stream``, ``table``, ``state``, ``version``, ``operation``, ``why``,
-            ``action``, ``since`` and ``title``.
+        notifiers: Airflow notifiers, or functions that take a task's context, as for ``on_failure_callback``. The
+            alert is in the context as ``fds_alert``: ``stream``, ``table``, ``state``, ``version``, ``operation``,
+            ``why``, ``action``, ``since`` and ``title``.
 
     Raises:
         ConfigurationError: A threshold is not a positive ``timedelta``, or a notifier cannot be called.
@@ -78,10 +78,10 @@ class StreamAlerts:
             if value is not None and not (isinstance(value, timedelta) and value > timedelta())
         ]
         if not isinstance(self.notifiers, (list, tuple)):
-            problems.append(f"notifiers must be a list, got {self.notifiers!r}.")
+            problems.append(f"notifiers must be a list or a tuple, got {self.notifiers!r}.")
         elif strange := [one for one in self.notifiers if not callable(one) or isinstance(one, type)]:
             problems.append(
-                f"notifiers must be Airflow notifiers or functions of the task's context, got {strange[0]!r}."
+                f"notifiers must be Airflow notifiers or functions that take the task's context, got {strange[0]!r}."
             )
         if problems:
             raise ConfigurationError(*problems, subject="StreamAlerts")
@@ -105,7 +105,7 @@ class StreamAlerts:
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """A state of a stream that a person is told of.
+    """A state of a stream that is reported.
 
     Attributes:
         stream: Name of the stream.
@@ -113,8 +113,8 @@ class Alert:
         state: The state.
         key: What makes it differ from the next incident with the same state.
         why: Why it is in this state.
-        action: A command of ``fds``.
-        entry: Number of the last ledger entry when it was found.
+        action: The ``fds`` command to run.
+        entry: Number of the last ledger entry when it was detected.
         version: Version of the table that it is about.
         operation: ``commitInfo.operation`` of that version.
     """
@@ -132,12 +132,12 @@ class Alert:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a status says about the states.
+    """Which states apply according to a status.
 
     Attributes:
         alerts: The states that apply.
-        unknown: States of which the status says nothing: they neither begin nor end.
-        thresholds: The keys of the thresholds that it was compared with, by state. Incidents of another threshold
+        unknown: States that cannot be determined from the status: they neither begin nor end.
+        thresholds: The keys of the thresholds that it was compared with, by state. Incidents of other thresholds
             neither begin nor end.
     """
 

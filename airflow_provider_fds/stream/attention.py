@@ -1,4 +1,4 @@
-"""What a person must act on, if a stream does not continue without one."""
+"""What requires attention, if a stream does not continue on its own."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def attention_of(state: StreamState, problem: FdsError | None) -> dict[str, Any]:
-    """Return the ``attention`` of :class:`~.status.StreamStatus` for a stream that needs a person.
+    """Return the ``attention`` of :class:`~.status.StreamStatus` for a stream that needs attention.
 
     Args:
         state: The state of its ledger.
@@ -24,13 +24,12 @@ def attention_of(state: StreamState, problem: FdsError | None) -> dict[str, Any]
         scope = f"--batch {blocked.batch_id}" if blocked.interval is None else f"--interval {blocked.interval}"
         return _attention(
             f"{blocked.interval or ''}:{blocked.epoch}:{blocked.batch_id}",
-            f"batch {blocked.batch_id} is blocked until a person has compared the sink with the source: "
-            f"{blocked.reason}",
+            f"batch {blocked.batch_id} is blocked until someone compares the sink with the source: {blocked.reason}",
             f"fds accept {name} {scope} --why …",
         )
     found = state.quarantined
     if found is None:
-        return _attention("", "the stream needs a person", f"fds explain {name}")
+        return _attention("", "the stream needs attention", f"fds explain {name}")
     can_pass = found.version is not None and found.can_be_acknowledged
     action = f"fds acknowledge {name} --version {found.version} --why …" if can_pass else f"fds resume {name} --why …"
     return _attention(str(found.version), found.why, action, version=found.version, operation=found.operation)

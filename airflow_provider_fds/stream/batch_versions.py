@@ -1,4 +1,4 @@
-"""The versions that planned batches cover, in words."""
+"""Descriptions of the versions that planned batches cover."""
 
 from __future__ import annotations
 

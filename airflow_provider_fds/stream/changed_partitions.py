@@ -72,7 +72,7 @@ def _key_of(log: DeltaLog, metadata: Metadata, column: str) -> str:
     if found is None or not found.is_partition:
         names = ", ".join(metadata.partitionColumns) or "none"
         raise ConfigurationError(
-            f"asset_partitions is {column!r}, but table {log.table_uri} is not partitioned by such a column. Name one "
+            f"asset_partitions is {column!r}, but table {log.table_uri} is not partitioned by that column. Name one "
             f"of its partition columns: {names}.",
             table=log.table_uri,
         )

@@ -32,7 +32,7 @@ class Explanation:
         condition: As in :class:`~.status.StreamStatus`.
         cause: One paragraph.
         evidence: What shows it, from the ledger and the table's log.
-        commands: What a person can run, each with what it does; empty if nobody has to do anything.
+        commands: Commands to choose from, each with its effect; empty if nothing has to be done.
         exit_code: That of `fds status`.
     """
 
@@ -87,7 +87,7 @@ def explain(connected: ConnectedStream) -> Explanation:
 
 
 def advice(state: StreamState, status: StreamStatus) -> tuple[str, tuple[tuple[str, str], ...]]:
-    """Return why a stream does not move, and the commands that a person can run, each with its effect. Reads nothing.
+    """Return why a stream does not move, and the commands to choose from, each with its effect. Reads nothing.
 
     Args:
         state: The stream's state.
@@ -190,7 +190,7 @@ def _loading(facts: _Facts) -> _Answer:
 
 def _held(facts: _Facts) -> _Answer:
     why = facts.state.held.why if facts.state.held is not None else ""
-    return _Answer(f"A person paused the stream: {why}", ((f"fds resume {facts.state.name} --why …", "continues it"),))
+    return _Answer(f"The stream was paused: {why}", ((f"fds resume {facts.state.name} --why …", "continues it"),))
 
 
 def _quarantined(facts: _Facts) -> _Answer:
@@ -212,7 +212,7 @@ def _stopped(facts: _Facts) -> _Answer:
     name, state = facts.state.name, facts.state
     found = state.blocked or next(one.blocked for one in reversed(state.intervals) if one.blocked is not None)
     cause = (
-        f"Batch {found.batch_id} is blocked until a person has compared the sink with the source: {found.reason} "
+        f"Batch {found.batch_id} is blocked until someone compares the sink with the source: {found.reason} "
         f"(planned rows: {found.rows_planned}, written: {found.rows_written}, sink version {found.sink_version})."
     )
     scope = f"--batch {found.batch_id}" if found.interval is None else f"--interval {found.interval}"
@@ -234,7 +234,7 @@ def _finished(facts: _Facts) -> _Answer:
 def _retired(facts: _Facts) -> _Answer:
     why = facts.state.retired.why if facts.state.retired is not None else ""
     return _Answer(
-        f"A person ended the stream permanently ({why}). Only a stream with another name can read the table again."
+        f"The stream was ended permanently ({why}). Only a stream with another name can read the table again."
     )
 
 

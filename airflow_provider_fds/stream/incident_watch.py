@@ -1,4 +1,4 @@
-"""Watches for incidents of many streams: reads what is remembered of a stream only if its states have changed."""
+"""Watches for incidents of many streams. Reads the record of a stream only if its states have changed."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 #: Streams that are read at the same time; on an object store the time is spent waiting.
 _THREADS: Final = 16
-#: Most streams that one look returns; the others follow at the next one.
+#: Maximum number of streams that one check returns; the others follow at the next one.
 MOST_STREAMS: Final = 100
 
 
 class IncidentWatch:
-    """Ends the incidents of streams that have left their state, and finds those that a task must tell.
+    """Ends the incidents of streams that have left their state, and finds those that a task must report.
 
     Args:
         thresholds: As :meth:`~.alerts.StreamAlerts.thresholds` returns them.
@@ -39,7 +39,7 @@ class IncidentWatch:
         self._known: dict[str, tuple[Incident, ...]] = {}
 
     def look(self, staging: Storage, statuses: Iterable[StreamStatus]) -> dict[str, Found]:
-        """Return what the statuses say of the streams with an incident that is to be told, by name.
+        """Return the states of the streams with an incident that a task must report, by name.
 
         Raises:
             StorageError: Staging did not answer.
@@ -52,14 +52,14 @@ class IncidentWatch:
         return dict(due[:MOST_STREAMS])
 
     def _is_due(self, staging: Storage, name: str, found: Found) -> bool:
-        """Whether a task must tell of an incident of this stream; ends those that are over."""
+        """Whether a task must report an incident of this stream; ends those that are over."""
         known = self._known.get(name)
         if known is not None and not self._has_changed(known, found):
             return False
         log = IncidentLog(staging, name)
         is_new = not {(one.state, one.key) for one in found.alerts} <= {(one.state, one.key) for one in log.open()}
         if not is_new:
-            # ends what is over; a task begins what is new as it tells of it
+            # ends what is over; a task begins what is new when it reports it
             log.observe(found)
         self._known[name] = log.last
         return is_new or any(self._must_tell(one) for one in log.last)

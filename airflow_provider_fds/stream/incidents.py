@@ -1,4 +1,4 @@
-"""The incidents of a stream, remembered in staging: each is told once, whoever finds it.
+"""The incidents of a stream, recorded in staging, so that each is reported once, whichever task finds it.
 
 The open incidents are a numbered list of JSON files below ``<stream>/alerts``. The next number is written only if it
 is free, so that of two writers one wins and the other reads again.
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _FORMAT: Final = 1
 #: How long one process may take to notify, before another one takes over.
 LEASE_SECONDS: Final = 600.0
-#: How often an incident is told at most, if notifiers fail or processes die.
+#: Maximum number of attempts to report an incident, if notifiers fail or processes die.
 MOST_ATTEMPTS: Final = 10
 #: Older lists that are kept, so that a slow writer does not find its number free again.
 _KEPT: Final = 16
@@ -41,12 +41,12 @@ class Incident(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         state: The state, one of :data:`~.alerts.STATES`.
         key: What makes it differ from the next incident with the same state.
-        entry: Number of the last ledger entry when it was found.
-        since: When it was found, ISO 8601, UTC.
+        entry: Number of the last ledger entry when it was detected.
+        since: When it was detected, ISO 8601, UTC.
         told: Notifiers that have been called.
         is_told: Whether all notifiers of one task have been called.
         is_emitted: Whether a task has emitted its asset event.
-        attempts: How many times notifiers were called, or were going to be.
+        attempts: Number of attempts to call notifiers, including interrupted ones.
         claimed_until: Until when one process is notifying, in seconds since the epoch; 0 if none is.
         tried_at: When a process last began to notify, likewise.
     """
@@ -73,7 +73,7 @@ class Incident(msgspec.Struct, frozen=True, kw_only=True):
         return self.state, self.key, self.entry
 
     def is_due(self, now: float, pause: float = 0.0) -> bool:
-        """Whether its notifiers are to be called.
+        """Whether its notifiers must be called.
 
         Args:
             now: Seconds since the epoch.
@@ -108,7 +108,7 @@ class IncidentLog:
         self.last: tuple[Incident, ...] = ()
 
     def open(self) -> tuple[Incident, ...]:
-        """Return the open incidents. One LIST, and one GET unless there was never one.
+        """Return the open incidents. Costs one LIST, and one GET if there has ever been one.
 
         Raises:
             StorageError: Staging did not answer.
@@ -117,12 +117,12 @@ class IncidentLog:
         return self.last
 
     def observe(self, found: Found, *, fresh_entry: int | None = None) -> tuple[Incident, ...]:
-        """Begin and end incidents as a status says, and return those that are open. Writes only if some changed.
+        """Begin and end incidents according to a status, and return the open ones. Writes only if one has changed.
 
         Args:
-            found: What the status says.
-            fresh_entry: Number of the entry by which the caller has found a quarantine: one that was open before is
-                another incident.
+            found: The states that apply according to the status.
+            fresh_entry: Number of the entry with which the caller has begun a quarantine: an incident of an earlier
+                entry is a different one.
 
         Raises:
             StorageError: Staging did not answer.
@@ -135,9 +135,9 @@ class IncidentLog:
         return self._change(change)
 
     def claim(self, found: Found, *, fresh_entry: int | None = None) -> tuple[Incident, ...]:
-        """Like :meth:`observe`; return the incidents whose notifiers the caller, and nobody else, now calls.
+        """Like :meth:`observe`; return the incidents whose notifiers only this caller now calls.
 
-        The caller ends with :meth:`settle`. If it dies before, another look takes over after :data:`LEASE_SECONDS`.
+        The caller ends with :meth:`settle`. If it dies before, a later check takes over after :data:`LEASE_SECONDS`.
         """
 
         def change(incidents: tuple[Incident, ...]) -> tuple[tuple[Incident, ...], tuple[Incident, ...]]:
@@ -167,7 +167,7 @@ class IncidentLog:
         self._change(change)
 
     def emit(self) -> tuple[Incident, ...]:
-        """Return the open incidents without an asset event, which the caller, and nobody else, now emits."""
+        """Return the open incidents without an asset event, which only this caller now emits."""
 
         def change(incidents: tuple[Incident, ...]) -> tuple[tuple[Incident, ...], tuple[Incident, ...]]:
             due = tuple(one for one in incidents if not one.is_emitted)
@@ -226,7 +226,7 @@ class IncidentLog:
             # newer lists were written meanwhile, and this one was removed
             return self._read()
         except DAMAGE as error:
-            _log.warning("%s/%s cannot be read (%s): its incidents are told again.", self._staging.uri, key, error)
+            _log.warning("%s/%s cannot be read (%s): its incidents are reported again.", self._staging.uri, key, error)
             return n, ()
         return n, book.incidents
 

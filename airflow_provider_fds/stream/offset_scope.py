@@ -262,7 +262,7 @@ class OffsetScope(Scope):
             f"stream {self.stream.name!r}, batch {batch.batch_id} of {self.connected.log.table_uri} "
             f"({describe_versions([batch], self.connected.state.snapshot)}): {blocked.reason}. The plan has "
             f"{blocked.rows_planned} rows, but the sink's version {blocked.sink_version} has "
-            f"{blocked.rows_written}. Nothing more is loaded until a person has checked: compare the sink with "
+            f"{blocked.rows_written}. Nothing more is loaded until this is resolved: compare the sink with "
             f"the source, then run `fds accept {self.stream.name} --batch {batch.batch_id} --why …`",
             table=self.connected.log.table_uri,
             version=batch.last_version,
@@ -296,7 +296,7 @@ class OffsetScope(Scope):
             )
         return BatchFailedError(
             f"{report.error_message}. Epoch {self.connected.state.epoch} is requested; the next run closes the "
-            "earlier epochs in the sink, and continues or reports what a person must decide.",
+            "earlier epochs in the sink, and continues or reports what you must decide.",
             error_class=report.error_class,
             table=self.stream.table,
             reason=Reason.SINK_APPEARED,

@@ -57,7 +57,7 @@ def perform(
         action: The action that was confirmed.
         actor: Who asks.
         request_id: Name of the request; a request that was answered before is not repeated.
-        expected: Number of the last ledger entry that the person has seen; ``None``: any.
+        expected: Number of the last ledger entry on which the request is based; ``None``: any.
 
     Raises:
         LedgerError: The stream has moved on since the action was prepared, or does not allow it.

@@ -41,7 +41,7 @@ Condition = Literal[
     "unreadable",
 ]
 
-#: The conditions that a stream does not leave without a person.
+#: The conditions that last until someone acts.
 STUCK: Final[frozenset[Condition]] = frozenset({"stopped", "quarantined", "lost_position", "unreadable"})
 
 
@@ -52,7 +52,7 @@ class StreamStatus:
     Attributes:
         condition: What the stream is doing: ``up_to_date``; ``waiting`` for the run that loads what is new;
             ``loading`` (batches are planned); ``finished``; ``held``; ``retired``; ``not_begun``; and those of
-            :data:`STUCK`, which need a person: ``stopped`` (a batch is blocked), ``quarantined``, ``lost_position``,
+            :data:`STUCK`, which need attention: ``stopped`` (a batch is blocked), ``quarantined``, ``lost_position``,
             ``unreadable`` (the table or the ledger).
         position: Committed offset (Delta streaming offset JSON), or ``None`` before the stream was opened.
         newest_version: Newest version of the table, or ``None`` if the table could not be read (``problem`` says why).
@@ -78,7 +78,7 @@ class StreamStatus:
             lag is unknown.
         reason_code: What the problem is, one of :class:`~.reasons.Reason`; ``None`` without a problem.
         exit_code: Exit code of `fds status`: that of the problem, else 0.
-        attention: What a person must act on, in a condition of :data:`STUCK`: ``key`` (what makes it differ from the
+        attention: What requires attention, in a condition of :data:`STUCK`: ``key`` (what makes it differ from the
             next one), ``why``, ``action`` (a command of ``fds``), ``version`` and ``operation`` of the commit, if it
             is about one.
     """

@@ -67,7 +67,7 @@ class StatusRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         deployment: The Airflow installation that owns the stream.
         dag_id: The DAG whose task worked on the stream last, in that installation.
         problem: Why the stream does not move, or why its last run failed; ``None`` if nothing is known to be wrong.
-        what_to_do: The commands that end the problem, a line each.
+        what_to_do: The commands that solve the problem, one per line.
         run_problem: Why the last run failed; a monitor keeps it until the stream moves.
         pending_rows: Rows that the stream still has to read; known only if all of them are planned.
     """
@@ -115,7 +115,7 @@ class StatusFile(StatusRow, frozen=True, kw_only=True, omit_defaults=True):
     """A status file.
 
     Attributes:
-        samples: The lag as the newest writers have seen it, oldest first.
+        samples: The lag at the last writes, oldest first.
     """
 
     samples: tuple[LagSample, ...] = ()
@@ -129,7 +129,7 @@ _ROW: Final = msgspec.json.Decoder(StatusRow)
 
 
 def parse_row(data: bytes) -> StatusRow | None:
-    """Return what a status file says, without its samples; ``None`` if it is damaged or of another format."""
+    """Return the content of a status file, without its samples; ``None`` if it is damaged or has another format."""
     try:
         row = _ROW.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -233,10 +233,10 @@ def write_status_file(
 
 
 def with_state(row: _Row, state: StreamState) -> _Row:
-    """Return a row with what a newer state of the ledger says; what only the table says stays as it was seen.
+    """Return a row updated with a newer state of the ledger; values that only the table provides stay the same.
 
     Args:
-        row: What a status file says.
+        row: A row of a status file.
         state: The stream's state, read later.
     """
     is_same_place = (row.epoch, row.position) == (state.epoch, state.position)
@@ -265,7 +265,7 @@ def with_state(row: _Row, state: StreamState) -> _Row:
 
 
 def update_status_file(staging: Storage, name: str, state: StreamState) -> None:
-    """Write what a newer state says into a status file, if there is one: one GET and one PUT.
+    """Update a status file, if there is one, with a newer state of the ledger: one GET and one PUT.
 
     Its time stays, because the table was not looked at.
 

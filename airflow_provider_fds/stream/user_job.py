@@ -119,7 +119,7 @@ def _block(connected: ConnectedStream, command: Blocked) -> None:
         return
     raise VerificationError(
         f"stream {connected.stream.name!r}, batch {command.batch_id}: {command.reason}. The offset does not move "
-        "until a person has checked: compare what the job loaded with the source, then run `fds accept "
+        "until this is resolved: compare what the job loaded with the source, then run `fds accept "
         f"{connected.stream.name} --batch {command.batch_id} --why …`",
         table=connected.log.table_uri,
     )

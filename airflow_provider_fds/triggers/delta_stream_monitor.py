@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 class DeltaStreamMonitorTrigger(BaseTrigger):
     """Sends the gauges of all streams at each interval, and fires once its time is over.
 
-    A round that fails, because storage or Airflow does not answer, is logged, and the next one follows. One round of
-    five writes the status file of each stream, unless ``[fds] status_files`` is off. With ``alerts`` the trigger also
-    ends incidents, and fires when a task must tell of one.
+    A round that fails because storage or Airflow does not answer is logged, and the next one follows. Every fifth round
+    writes the status file of each stream, unless ``[fds] status_files`` is off. With ``alerts`` the trigger also ends
+    incidents, and fires when a task must report one.
 
     Events:
         ``{"status": "success", "rounds": int}``: the time is over.
-        ``{"status": "alerts", "rounds": int, "streams": {name: …}}``: these streams have an incident that nobody has
-        told of; the values are those of :meth:`~.stream.alerts.Found.to_dict`.
+        ``{"status": "alerts", "rounds": int, "streams": {name: …}}``: these streams have an incident that a
+        task must report; the values are those of :meth:`~.stream.alerts.Found.to_dict`.
 
     Args:
         staging: URI of the staging folder.
@@ -45,7 +45,7 @@ class DeltaStreamMonitorTrigger(BaseTrigger):
         until: When to fire, in seconds since the epoch; the last round is before it.
         storage_conn_id: Airflow connection of staging and of all tables; ``None``: the environment's credentials.
         recheck_every: Every Nth round reads all ledgers and logs; see :class:`~.stream.monitor.StreamMonitor`.
-        alerts: Thresholds, see :meth:`~.stream.alerts.StreamAlerts.thresholds`; ``None``: do not look for incidents.
+        alerts: Thresholds, see :meth:`~.stream.alerts.StreamAlerts.thresholds`; ``None``: do not check for incidents.
         has_notifiers: Whether the task that resumes has notifiers.
         obsolete: Arguments that an older or newer version of FDS has stored; ignored.
     """
@@ -120,7 +120,7 @@ class DeltaStreamMonitorTrigger(BaseTrigger):
         send(lambda: samples)
         self._write_status_files(monitor, statuses)
         stuck = [f"{one.name}: {one.condition.replace('_', ' ')}" for one in statuses if one.condition in STUCK]
-        self.log.info("%d streams; %s", len(statuses), "; ".join(stuck) or "none needs a person")
+        self.log.info("%d streams; %s", len(statuses), "; ".join(stuck) or "none needs attention")
         if watch is None:
             return {}
         try:

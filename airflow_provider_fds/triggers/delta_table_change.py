@@ -23,46 +23,46 @@ if TYPE_CHECKING:
     from airflow_provider_fds.triggers.table_poll import Tick
     from airflow_provider_fds.triggers.watcher_cursor import Cursor
 
-#: A tick that a watcher could not use, because Airflow or storage did not answer, is repeated after this many seconds.
+#: Seconds after which a tick is repeated for a watcher that could not process it, because Airflow or storage failed.
 _AGAIN_AFTER_SECONDS: Final = 15.0
 
 
 class DeltaTableChangeTrigger(BaseEventTrigger):
     """Fires an asset's event each time a Delta table has new data. For ``AssetWatcher``, not for tasks.
 
-    All watchers of a table in a triggerer share one poll (Airflow 3.3; before, each watcher polls). An unchanged table
-    costs one HEAD per poll. OPTIMIZE, VACUUM, changes of the schema and empty commits fire nothing. A table that does
-    not exist yet is waited for. A poll that fails is logged and repeated.
+    All watchers of a table in a triggerer share one poll (Airflow 3.3; in older versions, each watcher polls). An
+    unchanged table costs one HEAD per poll. OPTIMIZE, VACUUM, schema changes and empty commits fire nothing. If the
+    table does not exist yet, the trigger waits for it. A poll that fails is logged and repeated.
 
-    Where a watcher continues after the triggerer was restarted:
-        - Airflow 3.3: after the last version whose event is in Airflow's database. The version is in the state store of
-          the asset. If the triggerer dies between the event and its note in the store, the event is repeated once.
-          The first start fires nothing: it notes the newest version.
-        - With ``stream``, in any Airflow: after the position that the stream has committed. The watcher fires once for
-          each newest version for which the stream is not up to date; after a restart it fires again if the stream still
-          is not.
+    Where a watcher continues after the triggerer restarts:
+        - Airflow 3.3: after the last version whose event is in Airflow's database. The version is recorded in the
+          asset's state store. If the triggerer dies after the event but before it records the version, the event is
+          repeated once. The first start fires nothing: it records the newest version.
+        - With ``stream``, in any Airflow: after the stream's committed position. While the stream is not up to date,
+          the watcher fires once for each newest version, and once more after a restart.
         - Airflow 3.1 and 3.2 without ``stream``: at the newest version. What was committed while no triggerer was
           running fires nothing until the next commit with data.
 
     Events:
         ``{"table": str, "first_version": int, "last_version": int, "operations": [str], "rows": int | None}``, in
         ``event.extra["payload"]`` of the asset's event. The versions are inclusive: the first and the last with new
-        data. ``operations`` are theirs, in alphabetical order, as the writers name them. ``rows`` are those of the
-        files that were added, ``None`` if the log does not know. An event may come twice, and Airflow starts one run
-        for several events that come while one is queued: a run must read everything since its own position.
+        data. ``operations`` are those of the commits, in alphabetical order, as the writers name them. ``rows`` is the
+        number of rows in the added files, ``None`` if the log does not record it. An event may arrive twice, and
+        Airflow starts one run for several events that arrive while one is queued: a run must read everything since its
+        own position.
 
     The arguments are plain values, because Airflow stores them in its database. They contain no credentials: the
-    trigger looks the connection up where it runs.
+    trigger looks up the connection where it runs.
 
     Args:
         table: URI or path of the table. Omit it if ``stream`` is given.
         storage_conn_id: Airflow connection for the table; ``None`` for the environment's credentials.
-        stream: The :class:`DeltaStream` that the watched asset starts, with ``read="offset"``; its table is watched.
+        stream: The :class:`DeltaStream` that the asset's events start, with ``read="offset"``; its table is watched.
         poll_interval: Seconds between two polls; ``None``: ``[fds] poll_interval`` where the trigger runs. A shared
-            poll takes the shortest interval of its watchers.
+            poll uses the shortest interval of its watchers.
         name: Name of the cursor in the asset's state store. Only needed if one asset has several watchers of the same
             table.
-        obsolete: Arguments that an older or newer version of FDS has stored; ignored.
+        obsolete: Arguments stored by an older or newer version of FDS; ignored.
 
     Raises:
         ConfigurationError: Reports all problems at once.
@@ -86,7 +86,9 @@ class DeltaTableChangeTrigger(BaseEventTrigger):
         super().__init__()  # type: ignore[no-untyped-call]
         problems = _table_problems(table, storage_conn_id) if stream is None else []
         if stream is not None and (table is not None or storage_conn_id is not None):
-            problems.append("stream has its own table and storage_conn_id. Omit these two, or omit stream.")
+            problems.append(
+                "stream already has a table and a storage_conn_id. Omit these two arguments, or omit stream."
+            )
         known: Any = stream
         if isinstance(known, DeltaStream):
             problems += _stream_problems(known)
@@ -101,7 +103,7 @@ class DeltaTableChangeTrigger(BaseEventTrigger):
             raise ConfigurationError(*problems, subject=type(self).__name__)
         self.table = table
         self.storage_conn_id = storage_conn_id
-        # a text is what serialize() returned; an error here would end all triggers of the triggerer
+        # serialize() returns a string; an error here would end all triggers of the triggerer
         self.stream: dict[str, Any] | None = json.loads(known) if isinstance(known, str) else known
         self.poll_interval = None if poll_interval is None else float(poll_interval)
         self.name = name
@@ -162,7 +164,7 @@ class DeltaTableChangeTrigger(BaseEventTrigger):
                     event = await self._compared(tick, cursor)
                 except Exception as error:  # noqa: BLE001  # Airflow would start a watcher that raises again and again
                     self.log.warning(
-                        "Watcher of %s cannot compare version %d: %s: %s",
+                        "The watcher of %s could not process version %d: %s: %s",
                         self._place()[0],
                         tick.newest.version,
                         type(error).__name__,
@@ -241,7 +243,9 @@ def _stream_problems(stream: DeltaStream) -> list[str]:
 
 def _template_problems(argument: str, value: object) -> list[str]:
     if isinstance(value, str) and ("{{" in value or "{%" in value):
-        return [f"{argument} {value!r} is a template, but Airflow renders no templates in a watcher. Use a literal."]
+        return [
+            f"{argument} {value!r} is a template, but Airflow does not render templates in a watcher. Use a literal."
+        ]
     return []
 
 

@@ -1,4 +1,4 @@
-"""The poll of one table for the watchers of a triggerer: when to poll, and whom to tell."""
+"""The poll of one table for the watchers of a triggerer: when to poll, and which watchers to notify."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _GATHERING_SECONDS: Final = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """The newest version of a table, as told to its watchers.
+    """The newest version of a table, as sent to its watchers.
 
     Attributes:
         changes: What has changed in the table.
@@ -52,7 +52,7 @@ class Watchers:
         self._asked = asyncio.Event()
 
     def join(self, watcher: object, interval: float) -> None:
-        """Poll at least every ``interval`` seconds, and tell the watcher the newest version soon."""
+        """Poll at least every ``interval`` seconds, and send the watcher the newest version soon."""
         self._intervals[watcher] = interval
         self.ask()
 
@@ -69,7 +69,7 @@ class Watchers:
         asyncio.get_running_loop().call_later(seconds, self.ask)
 
     def answered(self) -> None:
-        """Note that all watchers get a tick now."""
+        """Record that all watchers get a tick now."""
         self._asked.clear()
 
     @property
@@ -97,8 +97,8 @@ def watchers_of(key: Hashable) -> Watchers:
 async def ticks(table: str, storage_conn_id: str | None, watchers: Watchers) -> AsyncIterator[Tick]:
     """Poll a table for ever. Yields a tick when its newest version changes, and when a watcher asks.
 
-    A refused poll is logged and repeated after the interval, doubled each time, up to five minutes: a watcher that
-    raises would be started again by Airflow every few seconds.
+    A failed poll is logged and repeated after the interval, doubled each time, up to five minutes. If the watcher
+    raised an error instead, Airflow would restart it every few seconds.
     """
     changes: TableChanges | None = None
     polls = refusals = 0

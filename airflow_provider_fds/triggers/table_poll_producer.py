@@ -42,9 +42,8 @@ class TablePollProducer(SharedStreamProducer):
     async def advance(self, batch: Sequence[AdvanceItem]) -> None:
         """Move the cursors of watchers whose events are in Airflow's database.
 
-        If the event of a watcher was not stored, Airflow starts that watcher again, and it continues from its cursor;
-        which watcher that is cannot be seen here, so none of the tick's cursors moves. The others' move with their next
-        event.
+        If the event of a watcher was not stored, Airflow restarts that watcher, and it continues from its cursor. The
+        tick does not show which watcher that is, so none of its cursors moves. The others move with their next event.
         """
         for item in batch:
             tick: Tick = item.broker_payload

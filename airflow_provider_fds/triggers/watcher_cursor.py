@@ -1,4 +1,4 @@
-"""Where a watcher of a table stands: in the store of its assets, at the position of a stream, or nowhere."""
+"""The cursor of a table's watcher: in the state store of its assets, or the position of a stream."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class Cursor(Protocol):
     """What a watcher compares a table with."""
 
     async def seen(self, newest: SeenVersion) -> SeenVersion | None:
-        """Return what the consumer has been told of or has read; ``None`` if it must not be woken now.
+        """Return the version up to which the consumer was notified or has read; ``None`` if it must not start now.
 
         Args:
             newest: The newest version of the table, from which a cursor that is not kept anywhere starts.
         """
 
     def move(self, to: SeenVersion) -> None:
-        """Note that everything up to a version was compared. An event may have been fired, but not be stored yet."""
+        """Record that everything up to a version was compared. Its event may have been fired but not stored yet."""
 
     async def store(self, at: SeenVersion) -> None:
         """Keep a version, now that its event is stored."""
@@ -51,7 +51,7 @@ class StreamCursor:
         return await sync_to_async(self._position, thread_sensitive=False)()
 
     def move(self, to: SeenVersion) -> None:
-        """Tell of each version once, while this process lives."""
+        """Report each version once in the lifetime of this process."""
         self._told = to
 
     async def store(self, at: SeenVersion) -> None:

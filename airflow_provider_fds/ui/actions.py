@@ -1,7 +1,7 @@
-"""What a person can do to a stream on the page: the operator actions, with the checks of ``fds``.
+"""The operator actions that the page offers for a stream, with the checks of ``fds``.
 
-The page reaches staging and nothing else. An action that must read the table or the sink first is refused, with
-the command that can.
+The page reads only staging. An action that must first read the table or the sink is refused, and the refusal names
+the command to run instead.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.stream.operator_actions import Argument, OperatorAction
     from airflow_provider_fds.stream.prepared_action import PreparedAction
 
-#: The actions of the page: those that need nothing but the ledger, and do not concern a person's machine.
+#: The actions of the page: those that need only the ledger, and do not concern the local machine.
 PAGE_ACTIONS: Final = {
     name: action for name, action in ACTIONS.items() if action.needs_ledger and not action.is_cli_only
 }
@@ -72,9 +72,9 @@ class Preview:
     """What an action would do.
 
     Attributes:
-        refusal: Why it is not possible, ``None`` if it is.
-        lines: The change in words.
-        expected: Stands for the ledger that was read.
+        refusal: Why the action is not possible; ``None`` if it is.
+        lines: Description of the change.
+        expected: Identifies the state of the ledger that was read.
     """
 
     refusal: str | None
@@ -128,7 +128,7 @@ class StreamActions:
             return Preview(None, [f"stream {self.ledger.state.name} {prepared.unchanged}"], expected)
         lines = redacted(prepared.describe()).splitlines()
         if given.get("to_version") is not None:
-            lines.append("  Whether the table's log still has this version is checked by the next run.")
+            lines.append("  The next run checks whether the table's log still has this version.")
         return Preview(None, lines, expected)
 
     def perform(
@@ -141,15 +141,15 @@ class StreamActions:
         request_id: str,
         expected: str,
     ) -> str:
-        """Perform an action, and return the outcome in words; a request that was answered is not repeated.
+        """Perform an action, and return a description of the outcome. A repeated request is not performed again.
 
         Args:
             action: The action.
             arguments: Its arguments, as the page has sent them.
-            why: The reason; it stays in the history.
-            actor: Who asks.
-            request_id: Name of the request.
-            expected: ``expected`` of the preview that the person has seen.
+            why: The reason; recorded in the history.
+            actor: Who performs the action.
+            request_id: Id of the request.
+            expected: ``expected`` of the preview that the user confirmed.
 
         Raises:
             ConfigurationError: The arguments are invalid, or the action is not possible.
@@ -176,16 +176,16 @@ class StreamActions:
         state = self.ledger.state
         sink = state.sink or state.fence_sink
         if given.get("to_timestamp"):
-            what = "to_timestamp needs the times of commits, which only the table's log has"
+            what = "to_timestamp requires the commit times in the table's log"
         elif given.get("delete") or given.get("sink") == "empty":
-            what = "removing rows needs a check of the sink"
+            what = "removing rows requires a check of the sink"
         elif set(FOR_ALL_REQUESTS) <= set(action.arguments) and sink is not None and sink.tables:
-            what = "the tables of the stream's function have to be checked"
+            what = "a new epoch requires a check of the tables of the stream's function"
         else:
             return
         raise ConfigurationError(
-            f"stream {state.name!r}: {what}, and the page reads neither. Run `{_command(action, state.name, given)}` "
-            "where both can be read, or the DAG fds_ops.",
+            f"stream {state.name!r}: {what}, which this page does not read. Run "
+            f"`{_command(action, state.name, given)}` where table and sink can be read, or use the DAG fds_ops.",
             reason=Reason.ACTION_REFUSED,
         )
 
@@ -228,7 +228,7 @@ def _command(action: OperatorAction, name: str, given: Mapping[str, Any]) -> str
 
 def _changed(name: str, table: str) -> StreamMovedError:
     return StreamMovedError(
-        f"stream {name!r} has changed since the preview, so nothing was done. Look at the preview again.", table=table
+        f"stream {name!r} has changed since the preview, so nothing was done. Preview the action again.", table=table
     )
 
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Where people act, in the history: ``anna@airflow-ui``.
+#: The host that the history shows for actions on the page: ``anna@airflow-ui``.
 _HOST: Final = "airflow-ui"
 
 _STATIC: Final = Path(__file__).parent / "static"
@@ -84,7 +84,7 @@ def create_app() -> FastAPI:
 
     @app.get("/api/streams/{stream_id}")
     def show_stream(stream_id: str, request: Request, user: GetUserDep) -> Response:
-        """One stream, with what its ledger says."""
+        """One stream, with its history from the ledger."""
         found = _find(streams, stream_id)
         rights = Rights(request, user, deployment())
         rights.require("GET", found.row)
@@ -155,7 +155,7 @@ def _refuse_other_sites(request: Request) -> None:
     says where a request comes from, which covers other hosts of the same site.
     """
     if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
-        detail = "This request comes from another site, so nothing was done. Act on the page Delta streams."
+        detail = "This request comes from another site, so nothing was done. Use the page Delta streams."
         raise HTTPException(status.HTTP_403_FORBIDDEN, detail)
     if not request.headers.get("content-type", "").startswith("application/json"):
         detail = "The body must be JSON, with the header Content-Type: application/json."
@@ -168,7 +168,7 @@ def _answer(values: Any) -> Response:
 
 
 def _handle_errors(app: FastAPI) -> None:
-    """Answer errors with a ``detail`` in words."""
+    """Respond to errors with a readable ``detail``."""
 
     @app.exception_handler(FdsError)
     def refused(_request: Request, error: FdsError) -> JSONResponse:

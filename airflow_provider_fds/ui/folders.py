@@ -1,4 +1,4 @@
-"""The staging folders that the page shows, and the status files in them; a file that did not change is read once."""
+"""The staging folders that the page shows, and their status files. An unchanged file is read only once."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _SUFFIX: Final = ".json"
 
 
 class FolderStatus(NamedTuple):
-    """What a staging folder's status files say.
+    """The contents of a staging folder's status files.
 
     Attributes:
         rows: By name of the stream.
-        problems: What a person should know about the folder.
+        problems: Problems of the folder, as sentences.
     """
 
     rows: Mapping[str, StatusRow]
@@ -106,8 +106,8 @@ class StatusFolder:
         problems = []
         if missing := [name for name in names if name not in metas]:
             problems.append(
-                f"{_describe_names(missing)} no status file yet. The next run of the stream writes it, or a monitor: "
-                "see the example DAG fds_monitor."
+                f"{_describe_names(missing)} no status file yet. The stream's next run or a monitor writes it: see the "
+                "example DAG fds_monitor."
             )
         if damaged := [name for name in wanted if name not in rows]:
             problems.append(f"{_describe_names(damaged)} a status file that this version of FDS cannot read.")

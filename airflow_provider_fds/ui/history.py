@@ -31,7 +31,7 @@ SHOWN: Final = 200
 #: Entries that are read at the same time.
 _THREADS: Final = 32
 
-#: Kinds of entries that a person, or a stream that stops, has written.
+#: Kinds of entries that record a decision of a user, or that the stream stopped.
 _DECISIONS: Final = frozenset(
     {
         "requested",

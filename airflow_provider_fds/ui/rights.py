@@ -1,7 +1,7 @@
-"""Who may see a stream, and who may change it, by the rights that Airflow's auth manager gives.
+"""Who may see and change a stream, according to Airflow's auth manager.
 
-A stream is seen by whoever may read the DAG that loads it, and changed by whoever may edit that DAG. If no DAG of this
-installation is known to load it, the same rights on the stream's Variable decide.
+Whoever may read the DAG that loads a stream may see the stream, and whoever may edit that DAG may change it. If no
+DAG of this installation is known to load it, the permissions on the stream's Variable apply.
 """
 
 from __future__ import annotations

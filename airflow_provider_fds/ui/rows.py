@@ -1,4 +1,4 @@
-"""Rows of the page "Delta streams": what a status file says of a stream, and how old that is."""
+"""Rows of the page "Delta streams": the contents of a stream's status file, and their age."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class ListedStreams:
     Attributes:
         staging: URIs of the folders.
         rows: By folder, and by name of the stream.
-        problems: What a person should know: ``staging`` and ``message``.
+        problems: What is wrong with a folder: ``staging`` and ``message``.
     """
 
     staging: list[str]
@@ -58,7 +58,7 @@ class FoundStream:
     history: StreamHistory
 
     def details(self) -> tuple[StatusRow, dict[str, Any]]:
-        """Return the row with what the ledger says now, and what the page of the stream shows beside it.
+        """Return the row with the current state of the ledger, and the details that the stream's page shows.
 
         Raises:
             FdsError: The ledger cannot be read.

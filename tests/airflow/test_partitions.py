@@ -90,7 +90,7 @@ def test_a_key_that_names_no_time_is_refused_with_the_format_that_works(key):
 
 def test_a_key_in_another_format_than_the_timetables_is_refused():
     daily = cron_partitions("0 0 * * *", timezone="UTC", key_format="%Y-%m-%d")
-    with pytest.raises(ConfigurationError, match="does not have the timetable's key_format '%Y-%m-%d'"):
+    with pytest.raises(ConfigurationError, match="does not match the timetable's key_format '%Y-%m-%d'"):
         run_interval(partitioned("yesterday", daily, partition_date=None), STREAM)
 
 
@@ -99,8 +99,8 @@ def test_a_key_in_another_format_than_the_timetables_is_refused():
     [
         ({"asset_partitions": "%Y-%m-%d", "outlets": True}, "requires a stream with read='data_interval'"),
         ({"asset_partitions": "day"}, r"requires outlets=\[Asset"),
-        ({"asset_partitions": " ", "outlets": True}, "must be a format of dates"),
-        ({"asset_partitions": 7, "outlets": True}, "must be a format of dates"),
+        ({"asset_partitions": " ", "outlets": True}, "must be a date format"),
+        ({"asset_partitions": 7, "outlets": True}, "must be a date format"),
     ],
 )
 def test_bad_arguments_are_refused_where_the_dag_is_parsed(arguments, said):

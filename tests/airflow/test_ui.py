@@ -284,7 +284,7 @@ def test_a_person_holds_a_stream_on_the_page(acting, staging, client_of):
     (entry,) = list(Ledger(staging, "orders").entries())[1:]
     assert (entry.actor.user, entry.action.why) == ("anna", "because")
     (row,) = client_of().get("/fds/api/streams").json()["streams"]
-    assert (row["condition"], row["problem"]) == ("held", "A person paused the stream: because")
+    assert (row["condition"], row["problem"]) == ("held", "The stream was paused: because")
     found = client_of().get(f"/fds/api/streams/{row['id']}").json()
     assert [(one["action"], one["by"]) for one in found["decisions"]] == [("held", "anna@airflow-ui")]
 

@@ -82,7 +82,7 @@ def test_an_unknown_value_is_a_dash_and_not_zero(page, server):
 def test_a_stale_status_says_so(page, server):
     server.show(typical())
     open_list(page, server)
-    assert "Stale: seen 7 h ago" in cells(page, "sensors_eu")
+    assert "Stale: from 7 h ago" in cells(page, "sensors_eu")
     assert "Stale" not in cells(page, "orders")
 
 
@@ -128,7 +128,7 @@ def test_text_and_state_filter_the_rows_and_the_location_keeps_them(page, server
     page.get_by_role("searchbox").fill("")
     page.get_by_role("button", name="Waiting").click()
     assert sorted(names(page)) == ["inventory_snapshots", "sensors_eu"]
-    page.get_by_role("button", name="Needs a person").click()
+    page.get_by_role("button", name="Needs attention").click()
     assert len(names(page)) == 4
     location = page.evaluate("location.hash")
     page.goto("about:blank")

@@ -30,7 +30,7 @@ def test_the_page_says_where_the_stream_is_and_what_it_did(page, server):
     for words in ("12 versions", "9 min 40 s", "1.84 GB", "96 files, 2,400,000 rows", "6 days 22 h", "18,204 rows/s"):
         assert words in figures
     facts = page.locator(".part-facts").inner_text()
-    for words in ("version 354", "366", "a repeated batch lands once, by a transaction of the table"):
+    for words in ("version 354", "366", "a repeated batch lands once (transaction)"):
         assert words in facts
     newest = page.locator(".part-batches tbody tr").first.inner_text().split("\t")
     assert newest[:7] == ["41", "0", "versions 347 to 354", "30", "336,776", "336,776", "49.8 MB"]

@@ -182,7 +182,7 @@ def test_the_text_has_cause_evidence_and_commands(plan, staging, capsys):
     code, out = fds(capsys, "explain", "orders", "--staging", staging)
     assert code == 0
     cause, evidence, run = out.split("\n\n")
-    assert cause == "orders: held. A person paused the stream: moving house"
+    assert cause == "orders: held. The stream was paused: moving house"
     assert evidence.startswith("Evidence:\n  table file://")
     assert re.search(r"\n  last entry of the ledger: held at \S+Z \(\d\S* s ago\) by \S+@\S+$", evidence)
     assert run.splitlines() == ["Run:", f"  fds resume orders --why … --staging {staging}  continues it"]

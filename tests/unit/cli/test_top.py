@@ -92,7 +92,7 @@ def test_the_screen_has_as_many_streams_as_there_is_room_for() -> None:
     rounds.statuses = STREAMS
     text = drawn(_screen(rounds, "staging", (120, 6)))
     assert "4 streams" in text
-    assert "1 needs a person" in text
+    assert "1 needs attention" in text
     assert "2 more streams" in text
     assert "stuck" in text
     assert "calm" not in text
@@ -156,7 +156,7 @@ def test_q_ends_it_and_gives_the_terminal_back(staging: Any) -> None:
         process.kill()
         assert process.returncode == 0, shown
     assert b"2 streams" in shown
-    assert b"none needs a person" in shown
+    assert b"none needs attention" in shown
     assert termios.tcgetattr(theirs) == before
     os.close(ours)
     os.close(theirs)

@@ -93,7 +93,7 @@ def test_what_is_found_goes_through_the_event_of_a_trigger():
         ({"retention_left": timedelta()}, "retention_left must be a positive timedelta"),
         ({"notifiers": print}, "notifiers must be a list"),
         ({"notifiers": ["ops@example.com"]}, "got 'ops@example.com'"),
-        ({"notifiers": [dict]}, "functions of the task's context"),
+        ({"notifiers": [dict]}, "functions that take the task's context"),
     ],
 )
 def test_bad_arguments_are_refused(arguments, message):

@@ -120,7 +120,7 @@ def test_what_looks_like_a_credential_is_not_written(staging):
 @pytest.mark.parametrize(
     ("action", "cause", "command"),
     [
-        (Held(why="moving house"), "A person paused the stream: moving house", "fds resume orders --why …"),
+        (Held(why="moving house"), "The stream was paused: moving house", "fds resume orders --why …"),
         (
             Quarantined(why="a DELETE", version=3),
             "The stream is in quarantine",

@@ -116,7 +116,9 @@ def test_an_entry_that_is_written_between_the_check_and_the_action_refuses_it_to
     expected = actions.preview(ACTIONS["hold"], {}).expected
     connected.execute(Quarantined(why="x", version=3))
     # this reader still has the ledger of the preview
-    with pytest.raises(StreamMovedError, match=r"entry \d+ was the last one when this was asked for"):
+    with pytest.raises(
+        StreamMovedError, match=r"the ledger has entries after entry \d+, on which the request was based"
+    ):
         actions.perform(ACTIONS["hold"], {}, why="w", actor=ANNA, request_id="r", expected=expected)
     assert last(connected).action.kind == "quarantined"
 
@@ -163,7 +165,7 @@ def test_an_action_that_needs_the_table_or_the_sink_names_the_command(connected,
     preview = actions_on(connected).preview(ACTIONS["rewind"], arguments)
     assert command in preview.refusal
     assert "fds_ops" in preview.refusal
-    with pytest.raises(ConfigurationError, match="the page reads neither"):
+    with pytest.raises(ConfigurationError, match="which this page does not read"):
         act(connected, "rewind", arguments)
 
 
@@ -188,7 +190,7 @@ def test_the_list_shows_the_action_before_the_next_run_and_keeps_the_age_of_the_
     act(connected, "hold", why="moving house")
     update_status_file(connected.staging, "orders", Ledger(connected.staging, "orders").find())
     held = read_status_file(connected.staging, "orders")
-    assert (held.condition, held.problem) == ("held", "A person paused the stream: moving house")
+    assert (held.condition, held.problem) == ("held", "The stream was paused: moving house")
     assert (held.written_at, held.lag_versions, held.samples) == (before.written_at, 0, before.samples)
     act(connected, "resume", request_id="r2")
     update_status_file(connected.staging, "orders", Ledger(connected.staging, "orders").find())

@@ -56,7 +56,7 @@ export class ActionDialog {
   }
 
   async preview() {
-    if (!this.step.childElementCount) this.show(h("p", { class: "muted" }, "Working out what it would do …"), [this.closeButton("Cancel")], null);
+    if (!this.step.childElementCount) this.show(h("p", { class: "muted" }, "Preparing the preview …"), [this.closeButton("Cancel")], null);
     const given = { arguments: this.form.values() };
     await this.working(async () => {
       const preview = await previewAction(this.stream.id, this.action.name, given);
@@ -79,10 +79,10 @@ export class ActionDialog {
       { class: "field" },
       h("label", { for: "why" }, "Why", this.action.needs_why && h("span", { class: "muted" }, " – required")),
       this.why,
-      h("p", { id: "why-help", class: "muted hint" }, "Recorded with your name in the history of the stream."),
+      h("p", { id: "why-help", class: "muted hint" }, "Recorded with your name in the stream's history."),
     );
     const confirm = submitButton(`Confirm: ${this.action.title}`, this.action.changes_the_sink ? "danger" : "primary");
-    const content = h("div", { class: "fields" }, h("h3", null, "Preview"), lines || h("p", { class: "muted" }, "The action has nothing to show."), reason);
+    const content = h("div", { class: "fields" }, h("h3", null, "Preview"), lines || h("p", { class: "muted" }, "There is nothing to preview."), reason);
     this.show(content, [back, this.closeButton("Cancel"), confirm].filter(Boolean), () => this.perform(request));
   }
 

@@ -52,7 +52,7 @@ function inputOf(argument) {
     const isText = !(argument.type in INPUTS);
     return h("input", { ...common, type: INPUTS[argument.type] ?? "text", step: { integer: 1, datetime: 1 }[argument.type], autocomplete: "off", spellcheck: isText ? "false" : null });
   }
-  const none = argument.required ? "Choose …" : "Not given";
+  const none = argument.required ? "Choose …" : "Not set";
   return h("select", common, h("option", { value: "" }, none), (argument.choices ?? []).map((choice) => h("option", { value: choice }, choice)));
 }
 

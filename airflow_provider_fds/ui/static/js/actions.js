@@ -1,4 +1,4 @@
-// The actions that a person may take on a stream.
+// The actions that a user may take on a stream.
 
 import { ActionDialog } from "./action_dialog.js";
 import { h } from "./dom.js";
@@ -15,6 +15,6 @@ export function actionsSection(stream, page) {
     { class: "card" },
     h("h2", null, "Actions"),
     h("div", { class: "actions" }, buttons),
-    h("p", { class: "muted hint" }, stream.may_act ? "Each shows what it would do before you confirm it, and is recorded with your name and reason." : "You may look at this stream, but not act on it: that needs the right to edit its DAG."),
+    h("p", { class: "muted hint" }, stream.may_act ? "Each action shows a preview before you confirm it, and is recorded with your name and reason." : "You can view this stream but not act on it: that needs the right to edit its DAG."),
   );
 }

@@ -36,7 +36,7 @@ async function request(path, body) {
   }
   const answer = await response.json().catch(() => null);
   if (!response.ok) throw new ApiError(response.status, describe(response.status, answer?.detail));
-  if (answer === null) throw new ApiError(response.status, "The answer is not JSON. Does a proxy stand before Airflow's API server?");
+  if (answer === null) throw new ApiError(response.status, "The response is not JSON. Is there a proxy in front of Airflow's API server?");
   return answer;
 }
 
@@ -44,10 +44,10 @@ function describe(status, detail) {
   if (status === 401) return "Your session has ended. Sign in to Airflow again.";
   if (Array.isArray(detail)) detail = detail.map((one) => `${(one.loc ?? []).slice(1).join(".")}: ${one.msg}`).join("; ");
   if (typeof detail === "string" && detail && detail !== "Forbidden") return detail;
-  if (status === 403) return "You do not have the right to do this. Ask an administrator of Airflow for it.";
-  if (status === 404) return "There is no such stream. It may have been removed, or its status file has.";
-  if (status === 409) return "The stream changed since the preview. Preview again.";
-  return `Airflow's API server answered with status ${status}. Its log says why.`;
+  if (status === 403) return "You do not have the right to do this. Ask an Airflow administrator for it.";
+  if (status === 404) return "There is no such stream. The stream or its status file may have been removed.";
+  if (status === 409) return "The stream has changed since the preview. Preview the action again.";
+  return `Airflow's API server responded with status ${status}. See its log.`;
 }
 
 /** Return an identifier of one request, so that a repetition does nothing. */

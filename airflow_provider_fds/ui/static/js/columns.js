@@ -36,7 +36,7 @@ export const COLUMNS = [
       row.stale && staleMark(row, now),
       row.problem && { text: firstWords(row.problem), title: row.problem, muted: true },
     ],
-    sorts: [{ key: "state", title: "State", help: "Streams that need a person come first", value: (row) => urgency(row.condition) }],
+    sorts: [{ key: "state", title: "State", help: "Streams that need attention come first", value: (row) => urgency(row.condition) }],
   },
   {
     isNumber: true,
@@ -63,7 +63,7 @@ export const COLUMNS = [
   {
     isNumber: true,
     parts: (row) => [retentionPart(row)],
-    sorts: [{ key: "retention_left_seconds", title: "Retention left", help: "How long the oldest version that is not committed is safe from the table's retention", value: (row) => row.retention_left_seconds }],
+    sorts: [{ key: "retention_left_seconds", title: "Retention left", help: "How long the table's retention still keeps the oldest uncommitted version", value: (row) => row.retention_left_seconds }],
   },
   {
     isNumber: true,
@@ -128,7 +128,7 @@ function lastBatchParts(batch, now) {
 
 function sinkPart(sink) {
   if (!sink) return { text: "no sink", muted: true };
-  const repeats = sink.delivery === "at_least_once" ? "; a repeated batch lands again" : "";
+  const repeats = sink.delivery === "at_least_once" ? "; a repeated batch may land again" : "";
   return { text: `→ ${shortenUri(sink.target ?? sink.kind)}`, title: `${sink.target ?? ""} (${sink.kind.replaceAll("_", " ")}${repeats})`, muted: true };
 }
 
@@ -143,7 +143,7 @@ function dagParts(row) {
 
 function staleMark(row, now) {
   const age = formatAge(secondsSince(row.observed_at, now));
-  return { text: `Stale: seen ${age}`, tone: "warn", title: "Nothing has updated the status since: the stream may be in another state by now" };
+  return { text: `Stale: from ${age}`, tone: "warn", title: "The status has not been updated since. The stream may be in another state by now" };
 }
 
 function firstWords(text) {

@@ -1,25 +1,25 @@
-// The conditions of a stream: their words, how they look, and in which order they need a person.
+// The conditions of a stream: their labels, colours and order of urgency.
 
 import { h } from "./dom.js";
 
 /** In the order of urgency. A condition of a newer server is shown by its name. */
 const CONDITIONS = {
-  stopped: { words: "Stopped", tone: "bad", meaning: "A batch in the sink differs from the plan. A person must decide." },
-  quarantined: { words: "Quarantined", tone: "bad", meaning: "The stream stopped before a version. A person must decide." },
+  stopped: { words: "Stopped", tone: "bad", meaning: "A batch in the sink differs from the plan. Someone must decide how to continue." },
+  quarantined: { words: "Quarantined", tone: "bad", meaning: "The stream stopped before a version. Someone must decide how to continue." },
   lost_position: { words: "Lost position", tone: "bad", meaning: "The stream cannot continue from its position." },
   unreadable: { words: "Unreadable", tone: "bad", meaning: "The table or the ledger cannot be read." },
-  held: { words: "On hold", tone: "warn", meaning: "A person paused the stream." },
+  held: { words: "On hold", tone: "warn", meaning: "Someone paused the stream." },
   loading: { words: "Loading", tone: "busy", meaning: "Batches are planned and not yet committed." },
-  waiting: { words: "Waiting", tone: "idle", meaning: "The stream waits for the run that loads the new data." },
+  waiting: { words: "Waiting", tone: "idle", meaning: "The stream is waiting for the run that loads the new data." },
   not_begun: { words: "Not begun", tone: "idle", meaning: "The stream has no position yet." },
   up_to_date: { words: "Up to date", tone: "good", meaning: "The stream has committed everything." },
   finished: { words: "Finished", tone: "done", meaning: "The stream has reached its end." },
-  retired: { words: "Retired", tone: "done", meaning: "The stream was ended for good." },
+  retired: { words: "Retired", tone: "done", meaning: "The stream was ended permanently." },
 };
 
 const ORDER = Object.keys(CONDITIONS);
 
-/** The conditions that a stream does not leave without a person. */
+/** The conditions that last until someone acts. */
 export const STUCK = new Set(["stopped", "quarantined", "lost_position", "unreadable"]);
 
 export function urgency(condition) {

@@ -1,4 +1,4 @@
-// What a person sees before there is a stream.
+// The page before there is a stream.
 
 import { h } from "./dom.js";
 
@@ -18,7 +18,7 @@ export function emptyInstallation(staging) {
     "section",
     { class: "card empty" },
     h("h2", null, "No streams yet"),
-    h("p", null, isConfigured ? "FDS has not found the status of a stream in its staging folder. A stream appears here with its first run." : "FDS does not know where its staging folder is, so it finds no streams."),
+    h("p", null, isConfigured ? "FDS has found no stream status in its staging folder. A stream appears here after its first run." : "No staging folder is configured, so FDS cannot find any streams."),
     h(
       "ol",
       null,
@@ -26,8 +26,8 @@ export function emptyInstallation(staging) {
         ? h("li", null, "The staging folder is ", staging.map((uri, index) => [index ? ", " : "", h("code", null, uri)]), ".")
         : h("li", null, "Set the staging folder in Airflow's configuration, for the API server too: ", h("code", null, "[fds] staging = s3://lake/_fds"), ", or ", h("code", null, "AIRFLOW__FDS__STAGING"), "."),
       h("li", null, "Add a task to a DAG:", h("pre", null, h("code", null, EXAMPLE))),
-      h("li", null, "Unpause the DAG and let it run once. The stream appears here within seconds of its run."),
+      h("li", null, "Unpause the DAG and let it run once. The stream appears here within seconds after the run."),
     ),
-    h("p", { class: "muted" }, "You have streams already? Their status is written by the next run, or by the monitor: ", h("code", null, "fds monitor --staging URI"), " or the example DAG ", h("code", null, "fds_monitor"), "."),
+    h("p", { class: "muted" }, "Already have streams? Their status is written by their next run, or by the monitor: ", h("code", null, "fds monitor --staging URI"), " or the example DAG ", h("code", null, "fds_monitor"), "."),
   );
 }

@@ -1,4 +1,4 @@
-// Values as a person reads them. Unknown values are an en dash.
+// Values in readable form. Unknown values are an en dash.
 
 import { airflowTimeZone } from "./airflow.js";
 

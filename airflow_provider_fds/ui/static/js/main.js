@@ -117,7 +117,7 @@ function showError(error) {
     errors.replaceChildren();
     return;
   }
-  const message = error instanceof ApiError ? error.message : `The page could not show the answer: ${error.message}. Reload the page.`;
+  const message = error instanceof ApiError ? error.message : `The page could not display the response: ${error.message}. Reload the page.`;
   const kept = refreshedAt ? ` What you see is from ${formatTime(refreshedAt.toISOString()).slice(11)}.` : "";
   if (!view.isFilled) content.replaceChildren();
   errors.replaceChildren(

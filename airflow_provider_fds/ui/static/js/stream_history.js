@@ -1,4 +1,4 @@
-// What a stream did and will do: batches, planned work, decisions of people, skipped versions.
+// The history and the plan of a stream: batches, planned work, decisions, skipped versions.
 
 import { followInAirflow, taskUrl } from "./airflow.js";
 import { h } from "./dom.js";
@@ -50,7 +50,7 @@ export function decisionsSection(decisions) {
     { title: "Why", isText: true, cell: (one) => one.why },
     { title: "Details", isText: true, cell: (one) => detailsOf(one.details) },
   ];
-  return section("Decisions", "Nobody has had to decide anything.", decisions, () => simpleTable("Decisions", columns, decisions));
+  return section("Decisions", "There are no decisions yet.", decisions, () => simpleTable("Decisions", columns, decisions));
 }
 
 export function skippedSection(skipped) {

@@ -114,7 +114,7 @@ export class StreamList {
     const stuck = this.streams.filter((row) => STUCK.has(row.condition)).length;
     const states = [...counts].sort(([one], [other]) => urgency(one) - urgency(other));
     renderIfChanged(this.chips, [states, stuck, [...this.states]], () => [
-      (stuck > 0 || this.states.has(NEEDS_PERSON)) && this.chip(NEEDS_PERSON, "Needs a person", "bad", stuck),
+      (stuck > 0 || this.states.has(NEEDS_PERSON)) && this.chip(NEEDS_PERSON, "Needs attention", "bad", stuck),
       ...states.map(([state, n]) => this.chip(state, conditionWords(state), conditionTone(state), n)),
     ]);
   }

@@ -30,9 +30,9 @@ export class StreamPage {
 
 /** What happens to a batch that is written again. */
 const DELIVERIES = {
-  transaction: "a repeated batch lands once, by a transaction of the table",
-  token: "a repeated batch lands once, by a token that the writer looks for",
-  at_least_once: "a repeated batch lands again",
+  transaction: "a repeated batch lands once (transaction)",
+  token: "a repeated batch lands once (token)",
+  at_least_once: "a repeated batch may land again (at least once)",
 };
 
 /** Name, the data that a part of the page shows, and how. A part is made again when its data change. */
