@@ -1,4 +1,4 @@
-"""What a terminal gets, and a pipe does not: lines that fit, and what rich draws."""
+"""Output for terminals: wrapped lines, and what rich draws."""
 
 from __future__ import annotations
 
@@ -62,10 +62,10 @@ def rich_console(*, on_stdout: bool = False) -> Any:
 
 
 class Waiting:
-    """Shows on stderr that work takes long while the context is open: a spinner on a terminal, lines otherwise.
+    """Shows on stderr that work is in progress while the context is open: a spinner on a terminal, lines otherwise.
 
     Args:
-        what: What takes long, such as ``planning``.
+        what: The work, such as ``planning``.
         is_shown: Whether anything is shown.
         tell_seconds: Seconds between two lines.
     """
@@ -93,7 +93,7 @@ class Waiting:
         self.pause()
 
     def pause(self) -> None:
-        """Make room for a line on stdout; there is nothing to wait for until the next one takes long too."""
+        """Make room for a line on stdout, and wait again before anything is shown."""
         with self._lock:
             self._said = time.monotonic()
             if self._bar is not None:

@@ -1,6 +1,6 @@
-"""Lines about a batch that takes long: stage, tasks, rows, rate, expected end. Python 3.9 syntax.
+"""Progress lines for a long batch: stage, tasks, rows, rate, expected end. Python 3.9 syntax.
 
-A thread waits beside the batch. A batch that ends within the interval costs that wait only: Spark is not asked.
+A thread waits beside the batch. If the batch ends within the interval, Spark is not polled.
 Standard library and pyspark only.
 """
 
@@ -34,7 +34,7 @@ _KNOWN_SHARE = 0.02
 
 @dataclass(frozen=True)
 class Stage:
-    """What Spark says about one stage of a batch.
+    """The progress of one stage of a batch.
 
     Attributes:
         tasks: Number of its tasks.
@@ -53,14 +53,14 @@ class Stage:
 
 
 class Stages:
-    """The stages that a batch has had so far; asks the Spark driver for the running ones."""
+    """The stages of a batch so far; polls the Spark driver for the running ones."""
 
     def __init__(self, spark: Any) -> None:
         self._spark = spark
         self._seen: Dict[int, Stage] = {}
 
     def start(self) -> None:
-        """Begin to collect what Spark tells by itself."""
+        """Start collecting what Spark reports on its own."""
 
     def stop(self) -> None:
         """End it."""
@@ -83,7 +83,7 @@ class ConnectStages(Stages):
     """The stages of a batch on a Spark Connect server, which reports them to this client while it works."""
 
     def start(self) -> None:
-        """Let the client pass on what the server reports; a client before Spark 4 does not."""
+        """Have the client pass on the server's reports; needs a client of Spark 4 or newer."""
         register = getattr(self._spark, "registerProgressHandler", None)
         if register is not None:
             register(self._report)
@@ -108,7 +108,7 @@ class ConnectStages(Stages):
 
 
 class JobProgress:
-    """Tells about the batches of a job that take longer than an interval.
+    """Prints the progress of batches that take longer than an interval.
 
     Args:
         spark: Session.
@@ -125,7 +125,7 @@ class JobProgress:
 
     @contextmanager
     def batch(self, position: int) -> Iterator[None]:
-        """Tell about the batch at ``position`` while the body runs. No error of this reaches the batch."""
+        """Print the progress of the batch at ``position`` while the body runs. Its errors do not affect the batch."""
         batch = self._spec.batches[position]
         stages: Stages = ConnectStages(self._spark) if is_connect(self._spark) else Stages(self._spark)
         done = threading.Event()
@@ -163,7 +163,7 @@ class JobProgress:
         return ", ".join(said)
 
     def _counts_rows(self) -> bool:
-        """Whether all that Spark reads are the rows of the batch."""
+        """Whether Spark reads only the rows of the batch."""
         return sink_from_dict(self._spec.sink).writes_rows_as_they_are
 
     def _end(self, share: float, batch: BatchSpec) -> str:
@@ -177,7 +177,7 @@ class JobProgress:
 
 
 def describe_stages(stages: Sequence[Stage], seconds: float) -> List[str]:
-    """Return in words what runs now, and what was read in ``seconds``."""
+    """Return descriptions of the running stages, and of what was read in ``seconds``."""
     active = [stage for stage in stages if stage.is_active]
     said = [f"stage {stage.number}: {stage.done} of {format_count(stage.tasks, 'task')} done" for stage in active]
     rows = sum(stage.rows_read or 0 for stage in stages)
@@ -218,7 +218,7 @@ def _planned(batch: BatchSpec) -> str:
 
 
 def _stage(data: Any, *, is_active: bool = True) -> Stage:
-    """Return what the driver's status store knows of a stage."""
+    """Return a stage from the driver's status store."""
     return Stage(
         data.stageId(),
         data.numTasks(),

@@ -1,4 +1,4 @@
-"""What has changed in a table since a version, read once for any number of watchers. Writes nothing."""
+"""The changes of a table since a version, read once for any number of watchers. Writes nothing."""
 
 from __future__ import annotations
 
@@ -71,11 +71,11 @@ class _Summary:
 
 
 class TableChanges:
-    """The newest version of a table, and what has changed since other ones.
+    """The newest version of a table, and the changes since earlier ones.
 
     A commit has data if it adds or removes a file that changes data. :meth:`poll` costs one HEAD while nothing is new.
-    :meth:`check` lists the log; a new version costs two more HEADs. Each commit is read once, whoever asks
-    (:meth:`since`).
+    :meth:`check` lists the log; a new version costs two more HEADs. Each commit is read once for all
+    watchers (:meth:`since`).
 
     Attributes:
         newest: The newest version that was seen; ``None`` before the first :meth:`check`.
@@ -92,7 +92,7 @@ class TableChanges:
         self._log = DeltaLog(storage)
 
     def check(self) -> bool:
-        """List the log, and return whether the newest version is another one than before. Blocks."""
+        """List the log, and return whether the newest version has changed. Blocks."""
         before = self.newest
         try:
             version = self._log.latest()
@@ -104,7 +104,7 @@ class TableChanges:
         return self.newest != before
 
     async def poll(self) -> bool:
-        """Return whether there is another newest version: with one HEAD if not, else with :meth:`check` in a thread."""
+        """Return whether the newest version has changed: one HEAD if not, else :meth:`check` in a thread."""
         if self.newest is not None and not await self._log.probe_async(self.newest.version + 1):
             return False
         return await asyncio.to_thread(self.check)
@@ -161,7 +161,7 @@ class TableChanges:
         return found
 
     def _is_replaced(self, seen: SeenVersion) -> bool:
-        """Whether the commit that was seen is another one now."""
+        """Whether the log now has a different commit for that version."""
         if seen.version < 0 or seen.modified_ms is None:
             return False
         newest = self.newest

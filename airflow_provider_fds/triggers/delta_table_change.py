@@ -28,7 +28,7 @@ _AGAIN_AFTER_SECONDS: Final = 15.0
 
 
 class DeltaTableChangeTrigger(BaseEventTrigger):
-    """Fires an asset's event each time a Delta table has new data. For ``AssetWatcher``, not for tasks.
+    """Fires an asset's event when a Delta table has new data. For ``AssetWatcher``, not for tasks.
 
     All watchers of a table in a triggerer share one poll (Airflow 3.3; in older versions, each watcher polls). An
     unchanged table costs one HEAD per poll. OPTIMIZE, VACUUM, schema changes and empty commits fire nothing. If the

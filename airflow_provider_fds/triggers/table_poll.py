@@ -113,7 +113,7 @@ async def ticks(table: str, storage_conn_id: str | None, watchers: Watchers) -> 
                 is_new = await (asyncio.to_thread(changes.check) if is_checked else changes.poll())
         except Exception as error:  # noqa: BLE001  # storage or Airflow's API server may be restarting
             refusals += 1
-            log.warning("Poll %d in a row of table %s failed: %s: %s", refusals, table, type(error).__name__, error)
+            log.warning("Polling table %s failed (%d in a row): %s: %s", table, refusals, type(error).__name__, error)
         else:
             refusals = 0
             polls += 1

@@ -1,4 +1,4 @@
-"""Whether the owner of planned batches still runs, by Airflow's database."""
+"""Whether the owner of planned batches is still running, according to Airflow's database."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def owner_is_running(deployment: str) -> Callable[[Owner], bool]:
-    """Return a function that asks the database whether an owner runs; one that it cannot know counts as running.
+    """Return a function that looks up whether an owner is running. Owners outside this installation count as running.
 
     Args:
         deployment: Name of this Airflow installation.

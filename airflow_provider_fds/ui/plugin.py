@@ -1,7 +1,7 @@
 """The Airflow plugin of the page "Delta streams".
 
-Every process of Airflow imports this module. FastAPI and the rest of this room are imported by the first request, so
-only in an API server.
+Every process of Airflow imports this module. FastAPI and the rest of this package are imported by the first
+request, so only in an API server.
 """
 
 from __future__ import annotations

@@ -77,7 +77,8 @@ class FoundStream:
         """Return the actions on the stream.
 
         Args:
-            owner_is_running: Returns, for the name of this installation, what says whether an owner runs.
+            owner_is_running: Returns, for the name of this installation, a function that looks up whether an owner
+                is running.
 
         Raises:
             FdsError: The ledger cannot be read, or the stream belongs to another installation.
