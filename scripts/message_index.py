@@ -1,4 +1,4 @@
-"""Write ``docs/messages.md``: every message with which FDS refuses or fails, by reason code, read from the code.
+"""Write ``docs/messages.md``: all error messages of FDS by reason code, generated from the code.
 
 A value that is known only at run time is shown as ``…``. Without an argument the page is written; ``--check`` only
 compares it.
@@ -31,11 +31,10 @@ _DRIVER_ERROR: Final = "RefusalError"
 _LEAST: Final = 25
 _HEAD: Final = """# All messages
 
-Every message with which FDS refuses or fails, by its [reason code](errors.md). `…` stands for a name, a number or a
-value. Search this page for a few words of your message; [troubleshooting](troubleshooting.md) has more on those that
-need more than one step.
+All error messages of FDS, by [reason code](errors.md). `…` stands for a name, a number or a value. Search this page for
+a few words of your message. [Troubleshooting](troubleshooting.md) explains the messages that need more than one step.
 
-This page is written from the code by `scripts/message_index.py`.
+This page is generated from the code by `scripts/message_index.py`.
 """
 
 

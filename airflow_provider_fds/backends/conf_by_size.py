@@ -64,7 +64,7 @@ class ConfBySize:
                 continue
             if steps and size <= steps[-1][0]:
                 problems.append(
-                    f"the sizes of conf_by_size must rise: {given!r} is {size:,} bytes, after {steps[-1][0]:,}."
+                    f"the sizes of conf_by_size must increase: {given!r} is {size:,} bytes, after {steps[-1][0]:,}."
                 )
             problems += _conf_problems(conf)
             steps.append((size, conf))

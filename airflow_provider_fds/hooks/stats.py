@@ -1,4 +1,4 @@
-"""What a task or a trigger reports of a stream: metrics through Airflow's own statistics, and its status file.
+"""What a task or a trigger reports about a stream: metrics through Airflow's own statistics, and its status file.
 
 Metrics go to StatsD, Datadog or OpenTelemetry, as ``[metrics]`` configures them.
 """

@@ -46,7 +46,7 @@ def refusal(state: StreamState, text: str, *, reason: Reason | None = None) -> L
 def moved(state: StreamState, text: str) -> StreamMovedError:
     """Return the refusal of a command that came too late; ``text`` says what was found."""
     return StreamMovedError(
-        f"{_subject(state)}: {text}. Another run was faster. A retry reads the stream again; `fds status "
+        f"{_subject(state)}: {text}. Another run changed the stream first. A retry reads the stream again; `fds status "
         f"{state.name}` shows its state",
         table=state.table or None,
     )

@@ -159,7 +159,7 @@ def _resolve(package: str, ivy: Path, spark_submit: str | None = None) -> Path:
 
 
 def _fetch(command: list[str], env: dict[str, str], folder: str, package: str, ivy: Path) -> tuple[int, str]:
-    """Run the command that fetches ``package`` into ``ivy``, and tell that it does; return its code and output."""
+    """Run the command that fetches ``package`` into ``ivy``, and log its progress. Return its exit code and output."""
     began = time.monotonic()
     with subprocess.Popen(  # noqa: S603
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", env=env, cwd=folder

@@ -106,7 +106,7 @@ class StatusFolder:
         problems = []
         if missing := [name for name in names if name not in metas]:
             problems.append(
-                f"{_describe_names(missing)} no status file yet. The stream's next run or a monitor writes it: see the "
+                f"{_describe_names(missing)} no status file yet. The next run or a monitor writes it: see the "
                 "example DAG fds_monitor."
             )
         if damaged := [name for name in wanted if name not in rows]:

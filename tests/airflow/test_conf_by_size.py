@@ -64,7 +64,7 @@ def test_the_command_has_the_settings_for_the_largest_batch(cluster, tmp_path, s
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        ({"conf_by_size": [("2g", {}), ("1g", {})]}, "the sizes of conf_by_size must rise"),
+        ({"conf_by_size": [("2g", {}), ("1g", {})]}, "the sizes of conf_by_size must increase"),
         ({"conf_by_size": STEPS, "num_executors": 3}, "num_executors and spark.executor.instances in conf_by_size"),
         ({"resources": STEPS}, "resources is an argument of every Airflow task"),
     ],
@@ -81,7 +81,7 @@ def test_a_function_of_the_dag_file_has_the_argument_too():
 
     arguments = {"task_id": "load", "python_callable": load, "stream": STREAM}
     assert DeltaBatchDecoratedOperator(**arguments, conf_by_size=STEPS).conf_by_size == STEPS
-    with pytest.raises(ConfigurationError, match="must rise"):
+    with pytest.raises(ConfigurationError, match="must increase"):
         DeltaBatchDecoratedOperator(**arguments, conf_by_size=[("2g", {}), ("1g", {})])
 
 
