@@ -259,7 +259,7 @@ def merge_rewound(scene: Scene) -> None:
     for _ in range(3):
         change(scene, source)
     stream.run()
-    stream.prepared_action("rewind", "--to-version", str(scene.rng.randint(0, source.version)))
+    stream.move("rewind", "--to-version", str(scene.rng.randint(0, source.version)))
     change(scene, source)
     stream.settle()
     judge_merged(scene, source, sink)
@@ -274,7 +274,7 @@ def recreated_source_and_reset_with_a_merge(scene: Scene) -> None:
     refused = stream.run()
     if refused["states"].get("ingest") != "failed":
         raise VerdictError("silent", f"another table under this name, and the run passes: {refused['states']}")
-    asked = stream.prepared_action("reset")
+    asked = stream.move("reset")
     words = asked.out.lower()
     did = run_statement(scene, asked)
     stream.settle()
@@ -294,7 +294,7 @@ def merge_reset(scene: Scene) -> None:
     stream.run()
     source.delete()
     change(scene, source)
-    asked = stream.prepared_action("reset")
+    asked = stream.move("reset")
     if not asked.is_refused and "--sink" not in asked.words:
         run_statement(scene, asked)
     change(scene, source)
@@ -316,11 +316,11 @@ def merge_moved_in_any_order(scene: Scene) -> None:
         elif step == "run":
             stream.run()
         elif step == "replan":
-            stream.prepared_action("replan")
+            stream.move("replan")
         else:
             for number in range(2 if "twice" in step else 1):
                 to = str(scene.rng.randint(0, source.version))
-                stream.prepared_action("rewind", "--to-version", to, *(("--replace",) if number else ()))
+                stream.move("rewind", "--to-version", to, *(("--replace",) if number else ()))
     stream.settle(allowed=("replan",))
     judge_merged(scene, source, sink)
 

@@ -49,7 +49,7 @@ def rewind_with_its_statement_in_time(scene: Scene) -> None:
     stream.run()
     for _ in range(scene.rng.randint(1, 2)):
         to = scene.rng.randint(0, source.version)
-        asked = stream.prepared_action("rewind", "--to-version", str(to))
+        asked = stream.move("rewind", "--to-version", str(to))
         run_statement(scene, asked)
         source.append()
         settle(stream)
@@ -62,7 +62,7 @@ def rewind_with_a_late_statement(scene: Scene) -> None:
     source, stream = begin(scene, arguments=("--provenance",))
     stream.run()
     to = scene.rng.randint(0, source.version)
-    asked = stream.prepared_action("rewind", "--to-version", str(to))
+    asked = stream.move("rewind", "--to-version", str(to))
     if asked.is_refused:
         raise VerdictError("stuck", f"a rewind is refused: {asked}")
     source.append()
@@ -95,7 +95,7 @@ def rewind_that_deletes_by_itself(scene: Scene) -> None:
         zombie = stall_a_run(scene, stream, "--take-over", which=ANY) if is_stalled else None
         to = str(scene.rng.randint(0, source.version))
         words = scene.rng.choice((["rewind", "--to-version", to, "--delete"], ["reset", "--sink", "empty"]))
-        asked = stream.prepared_action(*words)
+        asked = stream.move(*words)
         if "unrecognized arguments" in asked.err:
             raise NotRunError("this version has no --delete")
         if scene.rng.random() < 0.5:
@@ -132,7 +132,7 @@ def two_requests_in_a_row(scene: Scene) -> None:
     ]
     committed: Counter[int] = Counter()
     for number, (name, *options) in enumerate(moves):
-        asked = stream.prepared_action(name, *options, *(["--replace"] if number else []))
+        asked = stream.move(name, *options, *(["--replace"] if number else []))
         if name in ("rewind", "reset"):
             # what was committed by then is read again, as the command says; what landed unnoticed must not be
             committed.update(committed_before(asked, source))
@@ -158,7 +158,7 @@ def replan_with_a_zombie(scene: Scene) -> None:
         stream.run("--max-batches", "1")
         source.append()
     zombie = stall_a_run(scene, stream, via=scene.rng.choice(("connect", "connect", "submit")), which=ANY)
-    stream.prepared_action("replan")
+    stream.move("replan")
     if scene.rng.random() < 0.4:
         zombie.signal(signal.SIGCONT)
     # if the run has not created the stream yet, the replan is refused and the run continues normally
@@ -177,7 +177,7 @@ def rebind_with_a_zombie(scene: Scene) -> None:
     stream.run("--max-batches", "1")
     source.append()
     zombie = stall_a_run(scene, stream, which=ANY)
-    stream.prepared_action("rebind")
+    stream.move("rebind")
     old = stream.sink
     stream.sink = scene.root / "silver"
     settle(stream, allowed=("adopt", "take-over", "resume"))
@@ -195,7 +195,7 @@ def hold_and_resume_at_random(scene: Scene) -> None:
     stream.run("--max-batches", "1")
     running = stream.start()
     moment(scene, running, stream)
-    stream.prepared_action("hold")
+    stream.move("hold")
     running.wait()
     held = stream.run()
     there = sum(count(scene, stream.sink).values())
@@ -204,8 +204,8 @@ def hold_and_resume_at_random(scene: Scene) -> None:
     if sum(count(scene, stream.sink).values()) != there:
         raise VerdictError("silent", f"rows came into the sink of a stream that is held: {held}")
     if scene.rng.random() < 0.5:
-        stream.prepared_action("replan")
-    stream.prepared_action("resume")
+        stream.move("replan")
+    stream.move("resume")
     settle(stream)
     verdict(scene, source, stream)
 
@@ -220,7 +220,7 @@ def skipped_version(scene: Scene) -> None:
     source.append()
     source.append()
     version = source.version - scene.rng.randint(0, 1)
-    said = stream.prepared_action("skip", "--version", str(version))
+    said = stream.move("skip", "--version", str(version))
     if scene.rng.random() < 0.5:
         kill_a_run(scene, stream)
     settle(stream, allowed=("acknowledge", "skip"))
@@ -255,7 +255,7 @@ def reset_after_the_sink_was_emptied(scene: Scene) -> None:
     """The printed statement empties the sink, the stream starts over: every row once."""
     source, stream = begin(scene)
     stream.run()
-    asked = stream.prepared_action("reset")
+    asked = stream.move("reset")
     if not run_statement(scene, asked):
         raise VerdictError("stuck", f"reset shows no statement for a sink with rows: {asked}")
     source.append()
@@ -273,7 +273,7 @@ def adopted_by_force_beside_its_owner(scene: Scene) -> None:
     moment(scene, zombie, stream)
     if scene.rng.random() < 0.7:
         zombie.signal(signal.SIGSTOP, scene.rng.choice(("group", "python")))
-    stream.prepared_action("adopt", "--force")
+    stream.move("adopt", "--force")
     second = stream.start("--take-over")
     zombie.signal(signal.SIGCONT)
     second.wait()
@@ -299,7 +299,7 @@ def recover_beside_everything(scene: Scene) -> None:
             lambda: stream.checkpoint.write_bytes(kept or b""),
         )
     )()
-    stream.prepared_action("recover", "--sink", str(stream.sink), "--checkpoint", str(stream.checkpoint))
+    stream.move("recover", "--sink", str(stream.sink), "--checkpoint", str(stream.checkpoint))
     running.wait()
     source.append()
     settle(stream, allowed=("recover", "take-over"))
@@ -320,7 +320,7 @@ def sink_restored_and_rewound_to_a_batch(scene: Scene) -> None:
     if not refused.is_refused:
         judge_keys(scene, Bounds(source.emitted()), stream.sink)
         raise VerdictError("silent", f"the sink was restored, and the run says nothing: {refused}")
-    stream.prepared_action("rewind", "--to-batch", str(to + 1))
+    stream.move("rewind", "--to-batch", str(to + 1))
     settle(stream)
     verdict(scene, source, stream)
 
@@ -354,19 +354,19 @@ def any_moves_in_any_order(scene: Scene) -> None:  # noqa: PLR0912 - one branch 
         elif step in ("rewind", "rewind in time", "reset"):
             to = 0 if step == "reset" else scene.rng.randint(0, source.version)
             words = ["reset"] if step == "reset" else ["rewind", "--to-version", str(to)]
-            asked = stream.prepared_action(*words, *scene.rng.choice(((), ("--replace",))))
+            asked = stream.move(*words, *scene.rng.choice(((), ("--replace",))))
             if not asked.is_refused:
                 reread.update(dict.fromkeys(source.emitted(to), 1))
                 if step == "rewind in time" and not zombies:
                     run_statement(scene, asked)
         elif step == "skip":
             version = source.version + scene.rng.randint(-1, 1)
-            if version >= 0 and not stream.prepared_action("skip", "--version", str(version)).is_refused:
+            if version >= 0 and not stream.move("skip", "--version", str(version)).is_refused:
                 skipped.add(version)
         elif step == "adopt":
-            stream.prepared_action("adopt", "--force")
+            stream.move("adopt", "--force")
         elif step in ("replan", "hold", "resume"):
-            stream.prepared_action(step, *(scene.rng.choice(((), ("--replace",))) if step == "replan" else ()))
+            stream.move(step, *(scene.rng.choice(((), ("--replace",))) if step == "replan" else ()))
         elif step == "status" and stream.checkpoint.exists():
             stream.status()
     for zombie in zombies:
@@ -374,7 +374,7 @@ def any_moves_in_any_order(scene: Scene) -> None:  # noqa: PLR0912 - one branch 
     for running in scene.running:
         if running.is_running:
             running.wait()
-    stream.prepared_action("resume")
+    stream.move("resume")
     source.append()
     settle(stream, allowed=(*EPOCHS, "take-over", "acknowledge"))
     bounds.once(source.emitted())

@@ -122,7 +122,7 @@ def sink_put_back_from_a_copy(scene: Scene) -> None:
     if not refused.is_refused:
         judge_keys(scene, Bounds(source.emitted()), stream.sink)
         raise VerdictError("silent", f"the sink was put back, and the run says nothing: {refused}")
-    stream.prepared_action("rewind", "--to-batch", "2")
+    stream.move("rewind", "--to-batch", "2")
     settle(stream)
     verdict(scene, source, stream)
 
@@ -347,7 +347,7 @@ def zombie_of_a_sink_that_did_not_exist(scene: Scene) -> None:
     if (stream.sink / "_delta_log").exists() and list((stream.sink / "_delta_log").glob("*.json")):
         scene.note("the commit was there already")
     name = scene.rng.choice(("replan", "reset", "rewind"))
-    asked = stream.prepared_action(name, *(("--to-version", "0") if name == "rewind" else ()))
+    asked = stream.move(name, *(("--to-version", "0") if name == "rewind" else ()))
     if scene.rng.random() < 0.5:
         # the epoch begins, and nothing is loaded: the zombie creates the sink
         stream.plan("--max-batches", "1")
@@ -412,7 +412,7 @@ def table_recreated_at_rest(scene: Scene) -> None:
     refused = stream.run()
     if not refused.is_refused:
         raise VerdictError("silent", f"another table under the same name, and the run says nothing: {refused}")
-    asked = stream.prepared_action("reset")
+    asked = stream.move("reset")
     if asked.is_refused:
         raise VerdictError("stuck", f"reset is refused: {asked}")
     run_statement(scene, asked)
@@ -489,11 +489,11 @@ def vacuum_under_a_planned_batch(scene: Scene) -> None:
     source.append()
     said = stream.run()
     if said.is_refused:
-        stream.prepared_action("replan")
-        stream.prepared_action("skip", "--version", str(source.version - 1))
+        stream.move("replan")
+        stream.move("skip", "--version", str(source.version - 1))
         for version, emission in source.emissions.items():
             if emission.kind == "append":
-                stream.prepared_action("skip", "--version", str(version))
+                stream.move("skip", "--version", str(version))
         settle(stream, allowed=("acknowledge", "skip", "replan"))
         return
     verdict(scene, source, stream)

@@ -376,7 +376,7 @@ def sink_dropped(scene: Scene) -> None:
     if said.code == 0:
         judge_keys(scene, Bounds(source.emitted()), stream.sink)
         raise VerdictError("silent", f"the sink was dropped, and the run says nothing: {said}")
-    asked = stream.prepared_action("reset")
+    asked = stream.move("reset")
     if asked.is_refused:
         raise VerdictError("stuck", f"reset is refused: {asked}")
     settle(stream)
@@ -410,7 +410,7 @@ def finished_stream_rewound(scene: Scene) -> None:
     stream = stream_of(scene, source, f"ending_version={end}", arguments=("--provenance",))
     stream.run()
     source.append()
-    asked = stream.prepared_action("rewind", "--to-version", str(scene.rng.randint(0, end)))
+    asked = stream.move("rewind", "--to-version", str(scene.rng.randint(0, end)))
     if not asked.is_refused:
         run_statement(scene, asked)
     killed(scene, stream)
@@ -424,7 +424,7 @@ def transferred_and_retired(scene: Scene) -> None:
     source, stream = begin(scene)
     stream.run("--max-batches", "1")
     source.append()
-    stream.prepared_action("transfer", "--deployment", "elsewhere")
+    stream.move("transfer", "--deployment", "elsewhere")
     here = stream.run()
     if here.code == 0:
         raise VerdictError("silent", f"a stream of another installation was run here: {here}")

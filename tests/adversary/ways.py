@@ -67,7 +67,7 @@ def follow(stream: Stream, outcome: Outcome, allowed: tuple[str, ...], done: lis
         if name not in offered:
             continue
         options = _options(stream, name, offered[name])
-        said = stream.prepared_action(name, *options)
+        said = stream.move(name, *options)
         done.append(f"{name} {' '.join(options)} -> {said.code}")
         return done[-1]
     return None
