@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from airflow_provider_fds.errors import ConfigurationError, LedgerError
+from airflow_provider_fds.errors import ConfigurationError, LedgerError, StorageError
 from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.ledger.operator_entries import Held, Quarantined
 from airflow_provider_fds.ledger.owner import Actor
@@ -98,9 +98,27 @@ def test_a_repeated_request_is_answered_as_the_first_time_and_does_nothing(conne
 def test_a_range_of_versions_is_several_entries_of_one_request(connected):
     said = act(connected, "skip", {"version": "5-7"})
     entry = last(connected)
-    assert (entry.action.version, said) == (7, f"stream orders: skip is recorded as ledger entry {entry.n - 2}.")
+    assert (entry.action.version, said) == (7, f"stream orders: skip is recorded as ledger entry {entry.n}.")
     assert act(connected, "skip", {"version": "5-7"}) == said
     assert last(connected).n == entry.n
+
+
+def test_a_range_that_was_half_done_when_its_process_died_is_finished_by_the_repetition(connected, monkeypatch):
+    preview = actions_on(connected).preview(ACTIONS["skip"], {"version": "5-7"})
+    written = connected.staging.put_if_absent
+
+    def dies(key, data):
+        if b'"version":6' in data:
+            raise StorageError("503")
+        return written(key, data)
+
+    with monkeypatch.context() as patch, pytest.raises(StorageError):
+        patch.setattr(type(connected.staging), "put_if_absent", lambda _, key, data: dies(key, data))
+        act(connected, "skip", {"version": "5-7"}, expected=preview.expected)
+    assert [one.version for one in Ledger(connected.staging, "orders").find().acknowledged] == [5]
+    connected.execute(Held(why="meanwhile"))
+    act(connected, "skip", {"version": "5-7"}, expected=preview.expected)
+    assert [one.version for one in Ledger(connected.staging, "orders").find().acknowledged] == [5, 6, 7]
 
 
 def test_a_ledger_that_changed_since_the_preview_refuses_the_action(connected):
