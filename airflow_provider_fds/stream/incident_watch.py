@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
+from airflow_provider_fds.errors import StorageError
 from airflow_provider_fds.stream.alerts import StreamAlerts, find_alerts
 from airflow_provider_fds.stream.incidents import IncidentLog
 
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 _THREADS: Final = 16
 #: Most streams that one look returns; the others follow at the next one.
 MOST_STREAMS: Final = 100
+
+_log: Final = logging.getLogger(__name__)
 
 
 class IncidentWatch:
@@ -41,8 +45,7 @@ class IncidentWatch:
     def look(self, staging: Storage, statuses: Iterable[StreamStatus]) -> dict[str, Found]:
         """Return what the statuses say of the streams with an incident that is to be told, by name.
 
-        Raises:
-            StorageError: Staging did not answer.
+        A stream whose incidents cannot be read is a warning, so that it does not hide the others.
         """
         found = [(status.name, find_alerts(status, self._alerts)) for status in statuses]
         self._known = {name: self._known[name] for name, _ in found if name in self._known}
@@ -52,6 +55,13 @@ class IncidentWatch:
         return dict(due[:MOST_STREAMS])
 
     def _is_due(self, staging: Storage, name: str, found: Found) -> bool:
+        try:
+            return self._looks_due(staging, name, found)
+        except StorageError as error:
+            _log.warning("The incidents of stream %s cannot be read or written: %s", name, error)
+            return False
+
+    def _looks_due(self, staging: Storage, name: str, found: Found) -> bool:
         """Whether a task must tell of an incident of this stream; ends those that are over."""
         known = self._known.get(name)
         if known is not None and not self._has_changed(known, found):

@@ -14,6 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from airflow_provider_fds.delta.damage import DAMAGE
+from airflow_provider_fds.errors import StorageError
 from airflow_provider_fds.ledger.layout import StreamFolder, parse_numbered_name
 
 if TYPE_CHECKING:
@@ -209,9 +210,17 @@ class IncidentLog:
                 return result
             data = msgspec.json.encode(_Book(incidents=after))
             if self._staging.put_if_absent(self._folder.incidents(n + 1), data):
-                if n >= _KEPT:
-                    self._staging.delete(self._folder.incidents(n - _KEPT))
+                self._remove(n - _KEPT)
                 return result
+
+    def _remove(self, n: int) -> None:
+        """Remove an old list. One that stays does no harm, and what was written counts."""
+        if n < 0:
+            return
+        try:
+            self._staging.delete(self._folder.incidents(n))
+        except StorageError as error:
+            _log.info("%s/%s was not removed: %s", self._staging.uri, self._folder.incidents(n), error)
 
     def _read(self) -> tuple[int, tuple[Incident, ...]]:
         found = self._staging.list_after(self._folder.alerts)

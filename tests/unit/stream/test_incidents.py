@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 
 from airflow_provider_fds.delta.local import LocalStorage
+from airflow_provider_fds.errors import AccessDeniedError
 from airflow_provider_fds.stream.alerts import Alert, Found, StreamAlerts
 from airflow_provider_fds.stream.incident_watch import IncidentWatch
 from airflow_provider_fds.stream.incidents import LEASE_SECONDS, MOST_ATTEMPTS, IncidentLog
@@ -182,3 +183,26 @@ def test_a_watch_reads_a_stream_that_did_not_change_no_more(watch, staging, monk
     watch.look(staging, [status(1)])
     monkeypatch.setattr(IncidentLog, "open", None)
     assert watch.look(staging, [status(2)]) == {}
+
+
+def test_a_stream_whose_incidents_cannot_be_read_hides_no_other(watch, staging, monkeypatch, caplog):
+    read = staging.list_after
+
+    def refused(folder, after=None):
+        if folder.startswith("denied/"):
+            raise AccessDeniedError("403", table="t")
+        return read(folder, after)
+
+    monkeypatch.setattr(staging, "list_after", refused)
+    assert list(watch.look(staging, [status(700, "denied"), status(700)])) == ["orders"]
+    assert "denied" in caplog.text
+
+
+def test_an_old_list_that_cannot_be_removed_hides_no_incident(log, staging, monkeypatch):
+    def refused(_key):
+        raise AccessDeniedError("403", table="t")
+
+    monkeypatch.setattr(staging, "delete", refused)
+    for _ in range(20):
+        assert tell(log, found(alert())) == [7]
+        assert tell(log, NOTHING) == []
