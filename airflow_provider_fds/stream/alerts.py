@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from airflow_provider_fds.credentials import redacted
 from airflow_provider_fds.durations import format_duration
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.reasons import Reason
@@ -208,7 +209,9 @@ def _why(status: StreamStatus, state: AlertState, time: timedelta, threshold: ti
 
 
 def _alert(status: StreamStatus, state: AlertState, **words: Any) -> Alert:
-    return Alert(stream=status.name, table=status.table, state=state, entry=status.entries - 1, **words)
+    # it leaves the installation: to a chat, by mail, as an asset event
+    words["why"] = redacted(words["why"])
+    return Alert(stream=status.name, table=redacted(status.table), state=state, entry=status.entries - 1, **words)
 
 
 __all__ = ["STATES", "Alert", "AlertState", "Found", "StreamAlerts", "find_alerts"]

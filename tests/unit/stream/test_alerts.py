@@ -99,3 +99,10 @@ def test_what_is_found_goes_through_the_event_of_a_trigger():
 def test_bad_arguments_are_refused(arguments, message):
     with pytest.raises(ConfigurationError, match=message):
         StreamAlerts(**arguments)
+
+
+def test_what_looks_like_a_credential_is_not_told():
+    why = "GET https://lake.test/a?X-Amz-Signature=abc123secret was refused"
+    (alert,) = find_alerts(status(condition="unreadable", attention={**ATTENTION, "why": why}), ALL).alerts
+    assert "abc123secret" not in alert.why
+    assert alert.why.endswith("was refused")
