@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from airflow_provider_fds.delta.local import LocalStorage
@@ -66,6 +68,16 @@ def test_streams_without_a_file_and_files_without_a_stream(staging, requests):
     found = StatusFolder(staging.uri, dict).read()
     assert found.rows == {}
     assert [text.split(" no status")[0] for text in found.problems] == ["Streams a, n0, n1, n2, n3 and 3 more have"]
+
+
+@pytest.mark.parametrize("time", ["yesterday", "2026-11-23T12:00:00", "", "2026-11-23"])
+def test_a_file_without_a_time_hides_no_other_stream(staging, requests, time):
+    add(staging, "a", "b")
+    data = json.loads(staging.get(".status/a.json")[0])
+    staging.put(".status/a.json", json.dumps({**data, "written_at": time}).encode())
+    found = StatusFolder(staging.uri, dict).read()
+    assert [*found.rows] == ["b"]
+    assert found.problems == ["Stream a has a status file that this version of FDS cannot read."]
 
 
 def test_a_damaged_file_and_one_of_another_stream_are_named(staging, requests):
