@@ -112,9 +112,10 @@ def test_a_range_that_was_half_done_when_its_process_died_is_finished_by_the_rep
             raise StorageError("503")
         return written(key, data)
 
-    with monkeypatch.context() as patch, pytest.raises(StorageError):
+    with monkeypatch.context() as patch:
         patch.setattr(type(connected.staging), "put_if_absent", lambda _, key, data: dies(key, data))
-        act(connected, "skip", {"version": "5-7"}, expected=preview.expected)
+        with pytest.raises(StorageError):
+            act(connected, "skip", {"version": "5-7"}, expected=preview.expected)
     assert [one.version for one in Ledger(connected.staging, "orders").find().acknowledged] == [5]
     connected.execute(Held(why="meanwhile"))
     act(connected, "skip", {"version": "5-7"}, expected=preview.expected)
