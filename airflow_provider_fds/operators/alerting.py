@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from airflow.providers.common.compat.sdk import Asset, AssetAlias
 
-from airflow_provider_fds.errors import ConfigurationError
+from airflow_provider_fds.errors import ConfigurationError, StorageError
 from airflow_provider_fds.stream.alerts import Found, StreamAlerts, find_alerts
 from airflow_provider_fds.stream.incidents import MOST_ATTEMPTS, IncidentLog
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from airflow_provider_fds.delta.storage import Storage
     from airflow_provider_fds.stream.connect import ConnectedStream
@@ -96,6 +96,22 @@ class Alerting:
                 incidents.settle(incident, told, is_told=set(told) >= set(_names(self._alerts.notifiers)))
         self._logs[stream] = incidents, staging.uri
 
+    def tell_all(self, staging: Storage, found: Mapping[str, Found]) -> None:
+        """Tell of several streams, by name. One that fails is a warning, so that it does not hide the others.
+
+        Raises:
+            StorageError: All have failed.
+        """
+        failures: list[StorageError] = []
+        for stream, one in found.items():
+            try:
+                self.tell(staging, stream, one)
+            except StorageError as error:
+                log.warning("Stream %s: its incidents cannot be read or written: %s", stream, error)
+                failures.append(error)
+        if failures and len(failures) == len(found):
+            raise failures[0]
+
     def emit(self) -> None:
         """Emit the asset events of the incidents that were seen, if nobody has yet. The task is about to succeed.
 
@@ -124,7 +140,7 @@ class Alerting:
             try:
                 # rendering changes a notifier, and there may be another incident
                 copy.copy(notifier)({**self._context, "fds_alert": alert})
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 again = "is called again at the next look"
                 if incident.attempts >= MOST_ATTEMPTS:
                     again = f"is not called again after {MOST_ATTEMPTS} attempts"
