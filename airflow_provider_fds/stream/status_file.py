@@ -262,6 +262,11 @@ def with_state(row: _Row, state: StreamState) -> _Row:
     stub = StreamStatus(name=row.name, table=row.table, phase=state.phase, condition=condition, position=state.position)
     problem, what_to_do = _problem(stub, state)
     run_problem = row.run_problem if is_same_place and condition == row.condition else None
+    if row.epoch != state.epoch:
+        # what is read again was not counted
+        row = msgspec.structs.replace(
+            row, pending_files=None, pending_bytes=None, pending_rows=None, retention_left_seconds=None
+        )
     return msgspec.structs.replace(
         row,
         condition=condition,

@@ -147,6 +147,8 @@ def test_what_the_ledger_refuses_is_refused_by_the_preview(connected):
     assert "can only move backwards" in actions_on(connected).preview(ACTIONS["rewind"], {"to_version": 9}).refusal
     assert "exactly one of" in actions_on(connected).preview(ACTIONS["rewind"], {}).refusal
     assert "accept" in actions_on(connected).preview(ACTIONS["accept"], {"batch": 0}).refusal
+    assert "-1 is not a version" in actions_on(connected).preview(ACTIONS["rewind"], {"to_version": -1}).refusal
+    assert "not <start>/<end>" in actions_on(connected).preview(ACTIONS["accept"], {"interval": "x"}).refusal
 
 
 def test_what_changes_nothing_says_so(connected):
@@ -213,6 +215,17 @@ def test_the_list_shows_the_action_before_the_next_run_and_keeps_the_age_of_the_
     update_status_file(connected.staging, "orders", Ledger(connected.staging, "orders").find())
     resumed = read_status_file(connected.staging, "orders")
     assert (resumed.condition, resumed.problem, resumed.what_to_do) == ("up_to_date", None, None)
+
+
+def test_after_a_rewind_the_list_does_not_say_that_nothing_is_left(connected):
+    write_status_file(connected.staging, status_of(connected), connected.state, written_by="run")
+    before = read_status_file(connected.staging, "orders")
+    assert (before.pending_files, before.pending_rows) == (0, 0)
+    act(connected, "rewind", {"to_version": 1})
+    update_status_file(connected.staging, "orders", Ledger(connected.staging, "orders").find())
+    row = read_status_file(connected.staging, "orders")
+    assert (row.lag_versions, row.pending_files, row.pending_bytes, row.pending_rows) == (None, None, None, None)
+    assert row.retention_left_seconds is None
 
 
 def test_without_a_status_file_an_action_writes_none(connected):
