@@ -28,16 +28,33 @@ _NAMED: Final = 5
 _SUFFIX: Final = ".json"
 
 
+class FolderProblem(NamedTuple):
+    """What a person should know about some streams without a row.
+
+    Attributes:
+        names: The streams.
+        text: What they have, as the end of a sentence.
+    """
+
+    names: Sequence[str]
+    text: str
+
+    def describe(self, may_see: Callable[[str], bool] = lambda _name: True) -> str | None:
+        """Return it in words, with the streams that a person may see; ``None`` if there is no such stream."""
+        names = [name for name in self.names if may_see(name)]
+        return f"{_describe_names(names)} {self.text}" if names else None
+
+
 class FolderStatus(NamedTuple):
     """What a staging folder's status files say.
 
     Attributes:
         rows: By name of the stream.
-        problems: What a person should know about the folder.
+        problems: Streams without a row.
     """
 
     rows: Mapping[str, StatusRow]
-    problems: Sequence[str]
+    problems: Sequence[FolderProblem]
 
 
 class StatusFolder:
@@ -105,12 +122,10 @@ class StatusFolder:
         rows = {name: row for name, (_, row) in self._files.items() if row is not None and row.name == name}
         problems = []
         if missing := [name for name in names if name not in metas]:
-            problems.append(
-                f"{_describe_names(missing)} no status file yet. The next run of the stream writes it, or a monitor: "
-                "see the example DAG fds_monitor."
-            )
+            who = "The next run of the stream writes it, or a monitor: see the example DAG fds_monitor."
+            problems.append(FolderProblem(missing, f"no status file yet. {who}"))
         if damaged := [name for name in wanted if name not in rows]:
-            problems.append(f"{_describe_names(damaged)} a status file that this version of FDS cannot read.")
+            problems.append(FolderProblem(damaged, "a status file that this version of FDS cannot read."))
         return FolderStatus(rows, problems)
 
 

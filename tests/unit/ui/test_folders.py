@@ -67,7 +67,9 @@ def test_streams_without_a_file_and_files_without_a_stream(staging, requests):
     staging.put(".status/notes.txt", b"")
     found = StatusFolder(staging.uri, dict).read()
     assert found.rows == {}
-    assert [text.split(" no status")[0] for text in found.problems] == ["Streams a, n0, n1, n2, n3 and 3 more have"]
+    assert [one.describe().split(" no status")[0] for one in found.problems] == [
+        "Streams a, n0, n1, n2, n3 and 3 more have"
+    ]
 
 
 @pytest.mark.parametrize("time", ["yesterday", "2026-11-23T12:00:00", "", "2026-11-23"])
@@ -77,7 +79,9 @@ def test_a_file_without_a_time_hides_no_other_stream(staging, requests, time):
     staging.put(".status/a.json", json.dumps({**data, "written_at": time}).encode())
     found = StatusFolder(staging.uri, dict).read()
     assert [*found.rows] == ["b"]
-    assert found.problems == ["Stream a has a status file that this version of FDS cannot read."]
+    assert [one.describe() for one in found.problems] == [
+        "Stream a has a status file that this version of FDS cannot read."
+    ]
 
 
 def test_a_damaged_file_and_one_of_another_stream_are_named(staging, requests):
@@ -86,4 +90,7 @@ def test_a_damaged_file_and_one_of_another_stream_are_named(staging, requests):
     staging.put(".status/b.json", b"{")
     found = StatusFolder(staging.uri, dict).read()
     assert found.rows == {}
-    assert found.problems == ["Streams a, b have a status file that this version of FDS cannot read."]
+    (problem,) = found.problems
+    assert problem.describe() == "Streams a, b have a status file that this version of FDS cannot read."
+    assert problem.describe(lambda name: name == "b").startswith("Stream b has")
+    assert problem.describe(lambda _: False) is None
