@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: How the name of an outlet of alerts ends, which no event about a sink may use.
+#: How the name of an outlet of alerts begins and ends, which no event about a sink may use.
+_BEGINNING: Final = "fds:"
 _ENDING: Final = ":alerts"
 
 
@@ -33,12 +34,12 @@ def state_asset(stream: str) -> Asset:
 
 def alert_outlet(dag_id: str, task_id: str) -> AssetAlias:
     """Return the outlet through which a task emits the incidents of any stream."""
-    return AssetAlias(name=f"fds:{dag_id}.{task_id}{_ENDING}")
+    return AssetAlias(name=f"{_BEGINNING}{dag_id}.{task_id}{_ENDING}")
 
 
 def is_alert_outlet(outlet: object) -> bool:
     """Whether an outlet is one of :func:`alert_outlet`."""
-    return isinstance(outlet, AssetAlias) and outlet.name.endswith(_ENDING)
+    return isinstance(outlet, AssetAlias) and outlet.name.startswith(_BEGINNING) and outlet.name.endswith(_ENDING)
 
 
 def add_alert_outlet(operator: Any, alerts: object) -> None:

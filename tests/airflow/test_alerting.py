@@ -13,7 +13,7 @@ from airflow_provider_fds.delta.local import LocalStorage
 from airflow_provider_fds.errors import AccessDeniedError, FdsError
 from airflow_provider_fds.hooks.stats import sending_status
 from airflow_provider_fds.operators import delta_stream_monitor
-from airflow_provider_fds.operators.alerting import Alerting
+from airflow_provider_fds.operators.alerting import Alerting, alert_outlet, is_alert_outlet
 from airflow_provider_fds.stream.alerts import Alert, Found
 from airflow_provider_fds.stream.incidents import IncidentLog
 from tests.unit.stream.conftest import bench
@@ -36,6 +36,13 @@ def context():
 
 def found(stream):
     return Found((Alert(stream, "t", "quarantined", "7", "deletes rows", "fds …", 5, 7, "DELETE"),))
+
+
+def test_an_alias_of_the_user_is_no_outlet_of_alerts():
+    from airflow.sdk import AssetAlias
+
+    assert is_alert_outlet(alert_outlet("dag", "task"))
+    assert not is_alert_outlet(AssetAlias("sales:alerts"))
 
 
 def test_a_notifier_that_exits_hides_no_other(tmp_path, context):
