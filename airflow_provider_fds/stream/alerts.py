@@ -118,6 +118,7 @@ class Alert:
         entry: Number of the last ledger entry when it was found.
         version: Version of the table that it is about.
         operation: ``commitInfo.operation`` of that version.
+        begun: Number of the ledger entry with which the state began; ``None`` if unknown.
     """
 
     stream: str
@@ -129,6 +130,7 @@ class Alert:
     entry: int
     version: int | None = None
     operation: str | None = None
+    begun: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

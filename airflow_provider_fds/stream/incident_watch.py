@@ -67,7 +67,7 @@ class IncidentWatch:
         if known is not None and not self._has_changed(known, found):
             return False
         log = IncidentLog(staging, name)
-        is_new = not {(one.state, one.key) for one in found.alerts} <= {(one.state, one.key) for one in log.open()}
+        is_new = _has_new(found, log.open())
         if not is_new:
             # ends what is over; a task begins what is new as it tells of it
             log.observe(found)
@@ -78,10 +78,15 @@ class IncidentWatch:
         open_now = {(one.state, one.key) for one in known}
         alerts = {(one.state, one.key) for one in found.alerts}
         is_over = any(found.ends(*one) for one in open_now - alerts)
-        return is_over or not alerts <= open_now or any(self._must_tell(one) for one in known)
+        return is_over or _has_new(found, known) or any(self._must_tell(one) for one in known)
 
     def _must_tell(self, incident: Incident) -> bool:
         return not incident.is_emitted or (self._has_notifiers and incident.is_due(time.time(), self._pause))
+
+
+def _has_new(found: Found, incidents: Iterable[Incident]) -> bool:
+    """Whether an alert is about none of the open incidents."""
+    return not all(any(one.is_of(alert) for one in incidents) for alert in found.alerts)
 
 
 __all__ = ["MOST_STREAMS", "IncidentWatch"]

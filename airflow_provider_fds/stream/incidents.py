@@ -73,6 +73,10 @@ class Incident(msgspec.Struct, frozen=True, kw_only=True):
         """What identifies it among the incidents of its stream."""
         return self.state, self.key, self.entry
 
+    def is_of(self, alert: Alert) -> bool:
+        """Whether an alert is about this incident: not if its state has ended and begun again since."""
+        return (self.state, self.key) == (alert.state, alert.key) and (alert.begun is None or self.entry >= alert.begun)
+
     def is_due(self, now: float, pause: float = 0.0) -> bool:
         """Whether its notifiers are to be called.
 
@@ -184,7 +188,8 @@ class IncidentLog:
             if not (one.state == "quarantined" and fresh_entry is not None and one.entry < fresh_entry)
         }
         after = [one for one in incidents if not found.ends(one.state, one.key)]
-        after += [kept.get((alert.state, alert.key)) or self._incident(alert) for alert in found.alerts]
+        known = ((alert, kept.get((alert.state, alert.key))) for alert in found.alerts)
+        after += [one if one is not None and one.is_of(alert) else self._incident(alert) for alert, one in known]
         return tuple(after)
 
     def _incident(self, alert: Alert) -> Incident:

@@ -10,8 +10,10 @@ import pytest
 
 from airflow_provider_fds import StreamAlerts
 from airflow_provider_fds.errors import ConfigurationError
+from airflow_provider_fds.ledger.operator_entries import Held, Quarantined, Resumed
+from airflow_provider_fds.sinks import DeltaTableSink
 from airflow_provider_fds.stream.alerts import STATES, Found, find_alerts
-from airflow_provider_fds.stream.status import STUCK, StreamStatus
+from airflow_provider_fds.stream.status import STUCK, StreamStatus, status_of
 
 PAGE = Path(__file__).parents[3] / "docs" / "alerting.md"
 ALL = StreamAlerts(lag=timedelta(minutes=10), retention_left=timedelta(days=2))
@@ -106,3 +108,20 @@ def test_what_looks_like_a_credential_is_not_told():
     (alert,) = find_alerts(status(condition="unreadable", attention={**ATTENTION, "why": why}), ALL).alerts
     assert "abc123secret" not in alert.why
     assert alert.why.endswith("was refused")
+
+
+def test_a_quarantine_that_was_resumed_and_found_again_began_with_its_own_entry(bench, log_builder, tmp_path):
+    log_builder.create()
+    log_builder.append(1)
+    connected = bench.run_once(DeltaTableSink(str(tmp_path / "sink")))[0].connected
+    began = []
+    for _ in range(2):
+        connected.execute(Quarantined(why="a DELETE", version=3))
+        (alert,) = find_alerts(status_of(connected), StreamAlerts()).alerts
+        began.append((alert.begun, alert.entry))
+        connected.execute(Held(why="meanwhile"))
+        (later,) = find_alerts(status_of(connected), StreamAlerts()).alerts
+        assert later.begun == alert.begun
+        connected.execute(Resumed(why="looked at it"))
+    (first, _), (second, entry) = began
+    assert second == first + 3 == entry

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -79,6 +80,20 @@ def test_a_stream_that_was_resumed_and_stops_at_the_same_version_is_another_inci
     assert tell(log, found(alert(entry=9)), fresh_entry=8) == []
 
 
+def test_a_quarantine_that_was_resumed_and_found_again_is_told_by_whoever_looks_next(log, staging, watch):
+    assert tell(log, found(alert(entry=5))) == [7]
+    log.emit()
+    again = replace(alert(entry=9), begun=8)
+    # the run that wrote entry 8 died, or has no alerts; a monitor
+    assert list(watch.look(staging, [quarantined(begun=5)])) == []
+    due = watch.look(staging, [quarantined(begun=8)])
+    assert list(due) == ["orders"]
+    assert tell(log, found(again)) == [7]
+    log.emit()
+    assert tell(log, found(again)) == []
+    assert watch.look(staging, [quarantined(begun=8)]) == {}
+
+
 def test_of_many_that_look_at_the_same_time_one_tells(staging):
     def look(_):
         return tell(IncidentLog(staging, "orders"), found(alert()))
@@ -146,6 +161,11 @@ def test_a_steady_state_writes_nothing_and_few_lists_are_kept(log, staging):
 
 def status(lag, name="orders"):
     return StreamStatus(name=name, table="t", phase="open", lag_seconds=lag, lag_versions=int(lag > 0), entries=3)
+
+
+def quarantined(begun):
+    attention = {"key": "7", "why": "w", "action": "a", "version": 7, "operation": "DELETE", "begun": begun}
+    return replace(status(0), condition="quarantined", attention=attention, entries=begun + 2)
 
 
 @pytest.fixture
