@@ -28,7 +28,7 @@ _NAMED: Final = 5
 _SUFFIX: Final = ".json"
 
 
-class FolderProblem(NamedTuple):
+class Unlisted(NamedTuple):
     """What a person should know about some streams without a row.
 
     Attributes:
@@ -54,7 +54,7 @@ class FolderStatus(NamedTuple):
     """
 
     rows: Mapping[str, StatusRow]
-    problems: Sequence[FolderProblem]
+    problems: Sequence[Unlisted]
 
 
 class StatusFolder:
@@ -123,9 +123,9 @@ class StatusFolder:
         problems = []
         if missing := [name for name in names if name not in metas]:
             who = "The next run of the stream writes it, or a monitor: see the example DAG fds_monitor."
-            problems.append(FolderProblem(missing, f"no status file yet. {who}"))
+            problems.append(Unlisted(missing, f"no status file yet. {who}"))
         if damaged := [name for name in wanted if name not in rows]:
-            problems.append(FolderProblem(damaged, "a status file that this version of FDS cannot read."))
+            problems.append(Unlisted(damaged, "a status file that this version of FDS cannot read."))
         return FolderStatus(rows, problems)
 
 
