@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 _THREADS: Final = 32
 #: How long a listing is used again: many browsers ask at the same time.
 _FRESH_SECONDS: Final = 1.0
+#: Largest file that is read. One with all samples and texts has about 30 kB.
+_MOST_BYTES: Final = 2**20
 #: Streams that a message names.
 _NAMED: Final = 5
 _SUFFIX: Final = ".json"
@@ -110,6 +112,8 @@ class StatusFolder:
         changed = [name for name in wanted if self._files.get(name, (None, None))[0] != _identity(metas[name])]
 
         def read_one(name: str) -> tuple[str, tuple[object, StatusRow | None]]:
+            if metas[name].size_bytes > _MOST_BYTES:
+                return name, (_identity(metas[name]), None)
             try:
                 data, meta = staging.get(metas[name].key)
             except FileNotFoundError:

@@ -72,6 +72,15 @@ def test_streams_without_a_file_and_files_without_a_stream(staging, requests):
     ]
 
 
+def test_a_file_that_is_too_large_for_a_status_is_not_read(staging, requests):
+    add(staging, "a", "b")
+    staging.put(".status/a.json", staging.get(".status/a.json")[0] + b" " * 2**20)
+    found = StatusFolder(staging.uri, dict).read()
+    assert [*found.rows] == ["b"]
+    assert [one.key for one in requests if one.kind == "get"] == [".status/b.json"]
+    assert found.problems[0].names == ["a"]
+
+
 @pytest.mark.parametrize("time", ["yesterday", "2026-11-23T12:00:00", "", "2026-11-23"])
 def test_a_file_without_a_time_hides_no_other_stream(staging, requests, time):
     add(staging, "a", "b")
