@@ -19,6 +19,7 @@ from airflow_provider_fds.ledger.entries import iso_time
 from airflow_provider_fds.stream.metrics import batch_samples, status_samples
 from airflow_provider_fds.stream.status import status_of
 from airflow_provider_fds.stream.status_file import write_status_file
+from airflow_provider_fds.stream.statuses import find_table, unreadable
 from airflow_provider_fds.stream.unread_files import UnreadFiles
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ def _report(
         return
     try:
         connected = session.connected
-        status = status_of(connected, UnreadFiles() if sends else None)
+        status = _status(connected, UnreadFiles() if sends else None)
     except Exception as failure:  # noqa: BLE001  # whatever goes wrong, the run ends for its own reason
         logger.warning("The status of the stream cannot be read: %s: %s", type(failure).__name__, failure)
         return
@@ -137,6 +138,20 @@ def _report(
             observer(connected, status)
         except Exception as failure:  # noqa: BLE001
             logger.warning("The status of the stream was not reported: %s: %s", type(failure).__name__, failure)
+
+
+def _status(connected: ConnectedStream, unread: UnreadFiles | None) -> StreamStatus:
+    """Return the status; of a stream whose ledger cannot be read, what a monitor says of it, too."""
+    try:
+        return status_of(connected, unread)
+    except FdsError as error:
+        if error.retryable:
+            raise
+        problem = find_table(connected.staging, connected.stream.name)
+        if not isinstance(problem, FdsError):
+            # the ledger is in order, and the run fails for a reason of its own
+            raise
+        return unreadable(connected.stream.name, connected.table.uri, problem)
 
 
 def _writes_status_files() -> bool:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from airflow_provider_fds.ledger import refusals
 from airflow_provider_fds.ledger.epoch_entries import Created
-from airflow_provider_fds.ledger.operator_entries import Retired
+from airflow_provider_fds.ledger.operator_entries import Quarantined, Retired
 
 if TYPE_CHECKING:
     from airflow_provider_fds.ledger.action import BaseAction
@@ -43,6 +43,8 @@ def evolve(state: StreamState, entry: Entry) -> StreamState:
     before, state = state.position, entry.action.apply_as(state, entry.actor)
     if state.position != before:
         state = replace(state, moved_at=None if state.position is None else entry.time)
+    if isinstance(entry.action, Quarantined):
+        state = replace(state, quarantined_at=entry.n)
     return state if entry.request_id is None else state.with_answered(entry.request_id, entry.n, entry.action.kind)
 
 

@@ -61,6 +61,7 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
         epoch_start: Start of the epoch (exclusive), or ``None`` unless open.
         continues: Whether the epoch continues where the previous one ended, and was not moved by a person.
         position: Everything up to and including it is committed, or ``None`` unless open.
+        quarantined_at: Number of the entry of the last quarantine, or ``None`` if there is none, and in older folds.
         moved_at: When the position last changed, ISO 8601, UTC, or ``None`` if it never has, and in older folds.
         origin: The stream that this one continues as a fork, or ``None`` if it is not a fork.
         table_id: ``metaData.id`` of the source table.
@@ -128,6 +129,7 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
     blocked: BlockedFacts | None = None
     accepted: BlockedFacts | None = None
     quarantined: QuarantinedFacts | None = None
+    quarantined_at: int | None = None
     held: HeldFacts | None = None
     acknowledged: tuple[Acknowledgement, ...] = ()
     retired: RetiredFacts | None = None

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from airflow.providers.common.compat.sdk import Asset, AssetAlias
 
-from airflow_provider_fds.errors import ConfigurationError
+from airflow_provider_fds.errors import ConfigurationError, StorageError
 from airflow_provider_fds.stream.alerts import Found, StreamAlerts, find_alerts
 from airflow_provider_fds.stream.incidents import MOST_ATTEMPTS, IncidentLog
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from airflow_provider_fds.delta.storage import Storage
     from airflow_provider_fds.stream.connect import ConnectedStream
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Suffix of the names of alert outlets, which events about a sink do not use.
+#: How the names of alert outlets begin and end, which events about a sink do not use.
+_BEGINNING: Final = "fds:"
 _ENDING: Final = ":alerts"
 
 
@@ -33,12 +34,12 @@ def state_asset(stream: str) -> Asset:
 
 def alert_outlet(dag_id: str, task_id: str) -> AssetAlias:
     """Return the outlet through which a task emits the incidents of any stream."""
-    return AssetAlias(name=f"fds:{dag_id}.{task_id}{_ENDING}")
+    return AssetAlias(name=f"{_BEGINNING}{dag_id}.{task_id}{_ENDING}")
 
 
 def is_alert_outlet(outlet: object) -> bool:
     """Whether an outlet is one of :func:`alert_outlet`."""
-    return isinstance(outlet, AssetAlias) and outlet.name.endswith(_ENDING)
+    return isinstance(outlet, AssetAlias) and outlet.name.startswith(_BEGINNING) and outlet.name.endswith(_ENDING)
 
 
 def add_alert_outlet(operator: Any, alerts: object) -> None:
@@ -96,6 +97,22 @@ class Alerting:
                 incidents.settle(incident, told, is_told=set(told) >= set(_names(self._alerts.notifiers)))
         self._logs[stream] = incidents, staging.uri
 
+    def tell_all(self, staging: Storage, found: Mapping[str, Found]) -> None:
+        """Tell of several streams, by name. One that fails is a warning, so that it does not hide the others.
+
+        Raises:
+            StorageError: All have failed.
+        """
+        failures: list[StorageError] = []
+        for stream, one in found.items():
+            try:
+                self.tell(staging, stream, one)
+            except StorageError as error:
+                log.warning("Stream %s: its incidents cannot be read or written: %s", stream, error)
+                failures.append(error)
+        if failures and len(failures) == len(found):
+            raise failures[0]
+
     def emit(self) -> None:
         """Emit the asset events of these incidents, unless another task has. Called just before the task succeeds.
 
@@ -124,7 +141,7 @@ class Alerting:
             try:
                 # rendering changes a notifier, and there may be another incident
                 copy.copy(notifier)({**self._context, "fds_alert": alert})
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 again = "is called again at the next check"
                 if incident.attempts >= MOST_ATTEMPTS:
                     again = f"is not called again after {MOST_ATTEMPTS} attempts"

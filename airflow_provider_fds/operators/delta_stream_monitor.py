@@ -115,8 +115,7 @@ class DeltaStreamMonitorOperator(BaseOperator):
                 uri = staging_uri(self.staging, "fds_monitor")
                 staging = open_storage(uri, storage_options(self.storage_conn_id, uri))
                 alerting = Alerting(self, context, self.alerts)
-                for stream, found in event["streams"].items():
-                    alerting.tell(staging, stream, Found.from_dict(found))
+                alerting.tell_all(staging, {name: Found.from_dict(one) for name, one in event["streams"].items()})
                 alerting.emit()
         return int(event["rounds"])
 

@@ -39,9 +39,13 @@ def check_one_sink(task: str, stream: object, sink: object) -> None:
     identity = sink.identity()
     if any(map(is_template, (stream.name, stream.staging or "", *identity.values()))):
         return
-    declared = module.f_globals.setdefault(_DECLARED, {})
-    key = (stream.staging, stream.name)
-    other_task, other = declared.setdefault(key, (task, identity))
+    tasks, declared = module.f_globals.setdefault(_DECLARED, (set(), {}))
+    if task in tasks:
+        # the module is executed again in its old namespace, as importlib.reload does
+        tasks.clear()
+        declared.clear()
+    tasks.add(task)
+    other_task, other = declared.setdefault((stream.staging, stream.name), (task, identity))
     if other != identity:
         raise ConfigurationError(
             f"stream {stream.name!r} loads into {other['target']} in task {other_task!r} and into "
@@ -53,8 +57,13 @@ def check_one_sink(task: str, stream: object, sink: object) -> None:
 
 
 def _module_in_progress() -> FrameType | None:
-    """Return the frame of the innermost module that is being executed, ``None`` if it is not a file."""
+    """Return the frame of the innermost module that is being executed, ``None`` if it is not an imported file.
+
+    A worker process executes its own code as a module, too: as ``__main__``, or without a file (pytest-xdist).
+    """
     frame = inspect.currentframe()
     while frame is not None and frame.f_code.co_name != "<module>":
         frame = frame.f_back
-    return None if frame is None or frame.f_globals.get("__name__") == "__main__" else frame
+    if frame is None or frame.f_globals.get("__name__") == "__main__" or "__file__" not in frame.f_globals:
+        return None
+    return frame

@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from airflow_provider_fds.ledger.state import StreamState
     from airflow_provider_fds.ledger.values import Removal
 
-
 _EMPTY_COMMITS: Final = " The next run writes an empty commit into each of the two tables, if it exists."
 _READ_AGAIN: Final = "Their rows are read again; remove them, or they are there twice."
 
@@ -226,11 +225,14 @@ class ActionBuilder:
         if (batch is None) == (interval is None):
             raise ConfigurationError(f"stream {self._name!r}: accept needs either a batch or a data interval")
         if interval is not None:
-            command = Accepted(interval=interval, why=self.why)
+            try:
+                command = Accepted(interval=interval, why=self.why)
+            except ValueError as error:
+                raise ConfigurationError(f"stream {self._name!r}: {error}", reason=Reason.ACTION_REFUSED) from None
             return self._word(command, f"accepts {interval} as it is in the sink; now clear the task of that run")
         assert batch is not None  # noqa: S101  # one of the two is given
-        taken = Accepted(epoch=self._state.epoch, batch_id=batch, why=self.why)
-        return self._word(taken, f"accepts batch {batch} as it is in the sink")
+        command = Accepted(epoch=self._state.epoch, batch_id=batch, why=self.why)
+        return self._word(command, f"accepts batch {batch} as it is in the sink")
 
     def hold(self) -> PreparedAction:
         """Plan nothing new until the stream is resumed."""

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from airflow_provider_fds.credentials import redacted
 from airflow_provider_fds.durations import format_duration
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.reasons import Reason
@@ -31,6 +32,8 @@ STATES: Final[dict[AlertState, str]] = {
 _ALL: Final[frozenset[str]] = frozenset(STATES)
 #: The states that begin at a threshold.
 _THRESHOLDS: Final = frozenset({"lag", "retention_left"})
+#: Retention left to a stream without a lag, in seconds; JSON has no infinity.
+_FOR_EVER: Final = 1e18
 #: Temporary reasons for an unknown status. They neither begin nor end an incident.
 _PASSING: Final = frozenset(
     {Reason.STORAGE_FAILED.value, Reason.LOG_FILE_INCOMPLETE.value, Reason.AIRFLOW_UNAVAILABLE.value}
@@ -117,6 +120,7 @@ class Alert:
         entry: Number of the last ledger entry when it was detected.
         version: Version of the table that it is about.
         operation: ``commitInfo.operation`` of that version.
+        begun: Number of the ledger entry with which the state began; ``None`` if unknown.
     """
 
     stream: str
@@ -128,6 +132,7 @@ class Alert:
     entry: int
     version: int | None = None
     operation: str | None = None
+    begun: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,30 +142,38 @@ class Found:
     Attributes:
         alerts: The states that apply.
         unknown: States that cannot be determined from the status: they neither begin nor end.
-        thresholds: The keys of the thresholds that it was compared with, by state. Incidents of other thresholds
-            neither begin nor end.
+        thresholds: The keys of the thresholds that it was compared with, by state.
+        seconds: The known values of the states that begin at a threshold. They end incidents of other thresholds, too.
     """
 
     alerts: tuple[Alert, ...] = ()
     unknown: frozenset[str] = frozenset()
     thresholds: Mapping[str, str] = field(default_factory=dict)
+    seconds: Mapping[str, float] = field(default_factory=dict)
 
     def ends(self, state: str, key: str) -> bool:
         """Whether an open incident is over, unless it is one of the alerts."""
         if state in _THRESHOLDS:
-            return self.thresholds.get(state) == key
+            if self.thresholds.get(state) == key:
+                return True
+            return state in self.seconds and not _is_reached(state, self.seconds[state], float(key))
         return state not in self.unknown
 
     def to_dict(self) -> dict[str, Any]:
         """Return the values as JSON, for the event of a trigger."""
         alerts = [asdict(alert) for alert in self.alerts]
-        return {"alerts": alerts, "unknown": sorted(self.unknown), "thresholds": dict(self.thresholds)}
+        return {
+            "alerts": alerts,
+            "unknown": sorted(self.unknown),
+            "thresholds": dict(self.thresholds),
+            "seconds": dict(self.seconds),
+        }
 
     @classmethod
     def from_dict(cls, found: Mapping[str, Any]) -> Found:
         """Return the value of :meth:`to_dict`."""
         alerts = tuple(Alert(**alert) for alert in found["alerts"])
-        return cls(alerts, frozenset(found["unknown"]), dict(found["thresholds"]))
+        return cls(alerts, frozenset(found["unknown"]), dict(found["thresholds"]), dict(found["seconds"]))
 
 
 def find_alerts(status: StreamStatus, alerts: StreamAlerts) -> Found:
@@ -168,23 +181,28 @@ def find_alerts(status: StreamStatus, alerts: StreamAlerts) -> Found:
     if status.condition == "unreadable" and status.reason_code in _PASSING:
         return Found(unknown=_ALL)
     if status.condition == "retired":
-        return Found(thresholds={name: _key(one) for name, one in _thresholds(alerts).items()})
+        return Found(seconds={"lag": 0.0, "retention_left": _FOR_EVER})
     found: list[Alert] = []
     compared: dict[str, str] = {}
     if status.attention is not None and status.condition in STATES:
         found.append(_alert(status, status.condition, **status.attention))
-    values = {"lag": status.lag_seconds, "retention_left": status.retention_left_seconds}
+    # without a lag, there is no version that the retention could take
+    left = _FOR_EVER if status.lag_versions == 0 else status.retention_left_seconds
+    known = {"lag": status.lag_seconds, "retention_left": left}
+    values = {name: value for name, value in known.items() if value is not None}
     for name, threshold in _thresholds(alerts).items():
-        value, key = values[name], _key(threshold)
-        # without a lag, there is no version that the retention could take
-        if value is not None or (name == "retention_left" and status.lag_versions == 0):
-            compared[name] = key
+        value, key = values.get(name), _key(threshold)
         if value is None:
             continue
-        if value >= threshold.total_seconds() if name == "lag" else value <= threshold.total_seconds():
+        compared[name] = key
+        if _is_reached(name, value, threshold.total_seconds()):
             why = _why(status, name, timedelta(seconds=value), threshold)
             found.append(_alert(status, name, key=key, why=why, action=f"fds explain {status.name}"))
-    return Found(tuple(found), _HIDDEN.get(status.condition, frozenset()), compared)
+    return Found(tuple(found), _HIDDEN.get(status.condition, frozenset()), compared, values)
+
+
+def _is_reached(state: str, seconds: float, threshold: float) -> bool:
+    return seconds >= threshold if state == "lag" else seconds <= threshold
 
 
 def _thresholds(alerts: StreamAlerts) -> dict[Literal["lag", "retention_left"], timedelta]:
@@ -208,7 +226,9 @@ def _why(status: StreamStatus, state: AlertState, time: timedelta, threshold: ti
 
 
 def _alert(status: StreamStatus, state: AlertState, **words: Any) -> Alert:
-    return Alert(stream=status.name, table=status.table, state=state, entry=status.entries - 1, **words)
+    # it leaves the installation: to a chat, by mail, as an asset event
+    words["why"] = redacted(words["why"])
+    return Alert(stream=status.name, table=redacted(status.table), state=state, entry=status.entries - 1, **words)
 
 
 __all__ = ["STATES", "Alert", "AlertState", "Found", "StreamAlerts", "find_alerts"]

@@ -32,7 +32,8 @@ def attention_of(state: StreamState, problem: FdsError | None) -> dict[str, Any]
         return _attention("", "the stream needs attention", f"fds explain {name}")
     can_pass = found.version is not None and found.can_be_acknowledged
     action = f"fds acknowledge {name} --version {found.version} --why …" if can_pass else f"fds resume {name} --why …"
-    return _attention(str(found.version), found.why, action, version=found.version, operation=found.operation)
+    begun = {"begun": state.quarantined_at}
+    return _attention(str(found.version), found.why, action, version=found.version, operation=found.operation) | begun
 
 
 def attention_of_problem(name: str, problem: FdsError) -> dict[str, Any]:

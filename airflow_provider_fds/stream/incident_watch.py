@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
+from airflow_provider_fds.errors import StorageError
 from airflow_provider_fds.stream.alerts import StreamAlerts, find_alerts
 from airflow_provider_fds.stream.incidents import IncidentLog
 
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 _THREADS: Final = 16
 #: Maximum number of streams that one check returns; the others follow at the next one.
 MOST_STREAMS: Final = 100
+
+_log: Final = logging.getLogger(__name__)
 
 
 class IncidentWatch:
@@ -41,8 +45,7 @@ class IncidentWatch:
     def look(self, staging: Storage, statuses: Iterable[StreamStatus]) -> dict[str, Found]:
         """Return the states of the streams with an incident that a task must report, by name.
 
-        Raises:
-            StorageError: Staging did not answer.
+        A stream whose incidents cannot be read is a warning, so that it does not hide the others.
         """
         found = [(status.name, find_alerts(status, self._alerts)) for status in statuses]
         self._known = {name: self._known[name] for name, _ in found if name in self._known}
@@ -52,12 +55,19 @@ class IncidentWatch:
         return dict(due[:MOST_STREAMS])
 
     def _is_due(self, staging: Storage, name: str, found: Found) -> bool:
+        try:
+            return self._find_due(staging, name, found)
+        except StorageError as error:
+            _log.warning("The incidents of stream %s cannot be read or written: %s", name, error)
+            return False
+
+    def _find_due(self, staging: Storage, name: str, found: Found) -> bool:
         """Whether a task must report an incident of this stream; ends those that are over."""
         known = self._known.get(name)
         if known is not None and not self._has_changed(known, found):
             return False
         log = IncidentLog(staging, name)
-        is_new = not {(one.state, one.key) for one in found.alerts} <= {(one.state, one.key) for one in log.open()}
+        is_new = _has_new(found, log.open())
         if not is_new:
             # ends what is over; a task begins what is new when it reports it
             log.observe(found)
@@ -68,10 +78,15 @@ class IncidentWatch:
         open_now = {(one.state, one.key) for one in known}
         alerts = {(one.state, one.key) for one in found.alerts}
         is_over = any(found.ends(*one) for one in open_now - alerts)
-        return is_over or not alerts <= open_now or any(self._must_tell(one) for one in known)
+        return is_over or _has_new(found, known) or any(self._must_tell(one) for one in known)
 
     def _must_tell(self, incident: Incident) -> bool:
         return not incident.is_emitted or (self._has_notifiers and incident.is_due(time.time(), self._pause))
+
+
+def _has_new(found: Found, incidents: Iterable[Incident]) -> bool:
+    """Whether an alert is about none of the open incidents."""
+    return not all(any(one.is_of(alert) for one in incidents) for alert in found.alerts)
 
 
 __all__ = ["MOST_STREAMS", "IncidentWatch"]

@@ -14,6 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from airflow_provider_fds.delta.damage import DAMAGE
+from airflow_provider_fds.errors import StorageError
 from airflow_provider_fds.ledger.layout import StreamFolder, parse_numbered_name
 
 if TYPE_CHECKING:
@@ -71,6 +72,10 @@ class Incident(msgspec.Struct, frozen=True, kw_only=True):
     def identity(self) -> tuple[str, str, int]:
         """What identifies it among the incidents of its stream."""
         return self.state, self.key, self.entry
+
+    def is_of(self, alert: Alert) -> bool:
+        """Whether an alert is about this incident: not if its state has ended and begun again since."""
+        return (self.state, self.key) == (alert.state, alert.key) and (alert.begun is None or self.entry >= alert.begun)
 
     def is_due(self, now: float, pause: float = 0.0) -> bool:
         """Whether its notifiers must be called.
@@ -183,7 +188,8 @@ class IncidentLog:
             if not (one.state == "quarantined" and fresh_entry is not None and one.entry < fresh_entry)
         }
         after = [one for one in incidents if not found.ends(one.state, one.key)]
-        after += [kept.get((alert.state, alert.key)) or self._incident(alert) for alert in found.alerts]
+        known = ((alert, kept.get((alert.state, alert.key))) for alert in found.alerts)
+        after += [one if one is not None and one.is_of(alert) else self._incident(alert) for alert, one in known]
         return tuple(after)
 
     def _incident(self, alert: Alert) -> Incident:
@@ -209,9 +215,17 @@ class IncidentLog:
                 return result
             data = msgspec.json.encode(_Book(incidents=after))
             if self._staging.put_if_absent(self._folder.incidents(n + 1), data):
-                if n >= _KEPT:
-                    self._staging.delete(self._folder.incidents(n - _KEPT))
+                self._remove(n - _KEPT)
                 return result
+
+    def _remove(self, n: int) -> None:
+        """Remove an old list. One that stays does no harm, and what was written counts."""
+        if n < 0:
+            return
+        try:
+            self._staging.delete(self._folder.incidents(n))
+        except StorageError as error:
+            _log.info("%s/%s was not removed: %s", self._staging.uri, self._folder.incidents(n), error)
 
     def _read(self) -> tuple[int, tuple[Incident, ...]]:
         found = self._staging.list_after(self._folder.alerts)

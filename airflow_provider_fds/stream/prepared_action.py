@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from airflow_provider_fds.batch.version_ranges import describe_range
 from airflow_provider_fds.ledger.request_entries import Requested
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from airflow_provider_fds.ledger.log import Ledger
     from airflow_provider_fds.ledger.owner import Actor, Owner
     from airflow_provider_fds.ledger.state import StreamState
+
+#: How the name of an entry continues that is not the last one of its request, before the number of those that follow.
+_MORE_FOLLOW: Final = " (entries to follow: "
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +66,9 @@ def perform(
         LedgerError: The stream has moved on since the action was prepared, or does not allow it.
     """
     entry = None
-    for number, command in enumerate(action.commands):
-        name = request_id if request_id is None or number == 0 else f"{request_id} ({number + 1})"
+    for left, command in zip(reversed(range(len(action.commands))), action.commands, strict=True):
+        # the last entry has the name itself: a request that was half done is not answered, and its repetition goes on
+        name = request_id if request_id is None or left == 0 else f"{request_id}{_MORE_FOLLOW}{left})"
         entry = ledger.execute(command, actor, name, expected=expected) or entry
         # the entries of this action are expected, too
         expected = None if expected is None else ledger.n
@@ -75,8 +79,14 @@ def perform(
 
 
 def is_answered(ledger: Ledger, request_id: str) -> bool:
-    """Return whether the request was already made."""
+    """Return whether the request was already made, with all of its entries."""
     return any(answered.request_id == request_id for answered in ledger.state.answered)
+
+
+def is_half_done(ledger: Ledger, request_id: str) -> bool:
+    """Return whether the request was begun, and not all of its entries were written."""
+    is_begun = any(one.request_id.startswith(request_id + _MORE_FOLLOW) for one in ledger.state.answered)
+    return is_begun and not is_answered(ledger, request_id)
 
 
 def describe_position(position: str | None) -> str:
@@ -163,6 +173,7 @@ __all__ = [
     "describe_skip",
     "describe_standing",
     "is_answered",
+    "is_half_done",
     "perform",
     "plans_with_owner",
 ]

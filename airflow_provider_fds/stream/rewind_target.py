@@ -41,7 +41,12 @@ def version_at(name: str, log: DeltaLog | None, text: str) -> int | None:
 
 
 def check_version(name: str, log: DeltaLog | None, position: Offset | None, version: int) -> None:
-    """Refuse a version after the position, or one that the log no longer has."""
+    """Refuse a version after the position, or one that the log no longer has, and what is no version."""
+    if version < 0:
+        raise ConfigurationError(
+            f"stream {name!r}: {version} is not a version; the first version of a table is 0",
+            reason=Reason.ACTION_REFUSED,
+        )
     if position is not None and version > position.version:
         raise ConfigurationError(
             f"stream {name!r} is at {describe_position(position.to_json())}, and version {version} is later; a rewind "

@@ -80,7 +80,7 @@ class StreamStatus:
         exit_code: Exit code of `fds status`: that of the problem, else 0.
         attention: What requires attention, in a condition of :data:`STUCK`: ``key`` (what makes it differ from the
             next one), ``why``, ``action`` (a command of ``fds``), ``version`` and ``operation`` of the commit, if it
-            is about one.
+            is about one; of a quarantine also ``begun``, the number of its ledger entry, if known.
     """
 
     name: str

@@ -134,7 +134,15 @@ def parse_row(data: bytes) -> StatusRow | None:
         row = _ROW.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return None
-    return row if row.format == STATUS_FORMAT else None
+    return row if row.format == STATUS_FORMAT and _is_time(row.written_at) else None
+
+
+def _is_time(text: str) -> bool:
+    """Whether a text is a time with a zone."""
+    try:
+        return datetime.fromisoformat(text).tzinfo is not None
+    except ValueError:
+        return False
 
 
 def read_status_file(staging: Storage, name: str) -> StatusFile | None:
@@ -191,7 +199,12 @@ def write_status_file(
     task = actor if actor is not None and actor.dag_id is not None else None
     origin: Any = task or (before if before is not None and before.deployment == deployment else None)
     run_problem = None if error is None else _text(f"The last run failed: [{error.reason_code}] {error}")
-    if written_by == "monitor" and before is not None and before.position == status.position and status.lag_versions:
+    if (
+        written_by == "monitor"
+        and before is not None
+        and before.position == status.position
+        and status.lag_versions != 0
+    ):
         # a monitor sees no failure of a run
         run_problem = before.run_problem
     problem, what_to_do = _problem(status, state)
@@ -249,6 +262,11 @@ def with_state(row: _Row, state: StreamState) -> _Row:
     stub = StreamStatus(name=row.name, table=row.table, phase=state.phase, condition=condition, position=state.position)
     problem, what_to_do = _problem(stub, state)
     run_problem = row.run_problem if is_same_place and condition == row.condition else None
+    if row.epoch != state.epoch:
+        # what is read again was not counted
+        row = msgspec.structs.replace(
+            row, pending_files=None, pending_bytes=None, pending_rows=None, retention_left_seconds=None
+        )
     return msgspec.structs.replace(
         row,
         condition=condition,

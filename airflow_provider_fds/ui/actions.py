@@ -18,7 +18,7 @@ from airflow_provider_fds.ledger.refusals import StreamMovedError
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.stream.action_builder import ActionBuilder
 from airflow_provider_fds.stream.operator_actions import ACTIONS, FOR_ALL_REQUESTS
-from airflow_provider_fds.stream.prepared_action import perform
+from airflow_provider_fds.stream.prepared_action import is_half_done, perform
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -160,10 +160,12 @@ class StreamActions:
         name = f"ui/{action.name}/{request_id}"
         if (answer := self._answer(action, name)) is not None:
             return answer
-        if expected != self._token():
+        # what was half done was confirmed as a whole
+        is_free = is_half_done(self.ledger, name)
+        if not is_free and expected != self._token():
             raise _changed(self.ledger.state.name, self.ledger.state.table)
         prepared = self._prepared(action, given, why=why)
-        said = perform(self.ledger, prepared, actor, name, expected=self.ledger.n)
+        said = perform(self.ledger, prepared, actor, name, expected=None if is_free else self.ledger.n)
         return self._answer(action, name) or said
 
     def _prepared(self, action: OperatorAction, given: dict[str, Any], *, why: str) -> PreparedAction:

@@ -71,7 +71,7 @@ def create_app() -> FastAPI:
         """All streams that the user may see."""
         rights = Rights(request, user, deployment())
         now = datetime.now(UTC)
-        listed = streams.all()
+        listed = streams.all(rights.may_see)
         rows = [row_of(one, uri, now) for uri, found in listed.rows.items() for one in rights.readable(found.values())]
         return _answer(
             {

@@ -23,9 +23,28 @@ if TYPE_CHECKING:
 _THREADS: Final = 32
 #: How long a listing is used again: many browsers ask at the same time.
 _FRESH_SECONDS: Final = 1.0
+#: Largest file that is read. One with all samples and texts has about 30 kB.
+_MOST_BYTES: Final = 2**20
 #: Streams that a message names.
 _NAMED: Final = 5
 _SUFFIX: Final = ".json"
+
+
+class Unlisted(NamedTuple):
+    """What a person should know about some streams without a row.
+
+    Attributes:
+        names: The streams.
+        text: What they have, as the end of a sentence.
+    """
+
+    names: Sequence[str]
+    text: str
+
+    def describe(self, may_see: Callable[[str], bool] = lambda _name: True) -> str | None:
+        """Return it in words, with the streams that a person may see; ``None`` if there is no such stream."""
+        names = [name for name in self.names if may_see(name)]
+        return f"{_describe_names(names)} {self.text}" if names else None
 
 
 class FolderStatus(NamedTuple):
@@ -33,11 +52,11 @@ class FolderStatus(NamedTuple):
 
     Attributes:
         rows: By name of the stream.
-        problems: Problems of the folder, as sentences.
+        problems: The streams without a row.
     """
 
     rows: Mapping[str, StatusRow]
-    problems: Sequence[str]
+    problems: Sequence[Unlisted]
 
 
 class StatusFolder:
@@ -93,6 +112,8 @@ class StatusFolder:
         changed = [name for name in wanted if self._files.get(name, (None, None))[0] != _identity(metas[name])]
 
         def read_one(name: str) -> tuple[str, tuple[object, StatusRow | None]]:
+            if metas[name].size_bytes > _MOST_BYTES:
+                return name, (_identity(metas[name]), None)
             try:
                 data, meta = staging.get(metas[name].key)
             except FileNotFoundError:
@@ -105,12 +126,10 @@ class StatusFolder:
         rows = {name: row for name, (_, row) in self._files.items() if row is not None and row.name == name}
         problems = []
         if missing := [name for name in names if name not in metas]:
-            problems.append(
-                f"{_describe_names(missing)} no status file yet. The next run or a monitor writes it: see the "
-                "example DAG fds_monitor."
-            )
+            who = "The next run or a monitor writes it: see the example DAG fds_monitor."
+            problems.append(Unlisted(missing, f"no status file yet. {who}"))
         if damaged := [name for name in wanted if name not in rows]:
-            problems.append(f"{_describe_names(damaged)} a status file that this version of FDS cannot read.")
+            problems.append(Unlisted(damaged, "a status file that this version of FDS cannot read."))
         return FolderStatus(rows, problems)
 
 

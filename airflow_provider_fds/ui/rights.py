@@ -51,6 +51,10 @@ class Rights:
         refused = _existing(others)
         return [one for one in streams if self._may_read(one, allowed, refused)]
 
+    def may_see(self, name: str) -> bool:
+        """Whether the user may see a stream of which only the name is known."""
+        return self._has_variable("GET", name)
+
     def require(self, method: Method, stream: StatusRow) -> None:
         """Raise 403 unless the user may see (``GET``) or change (``PUT``) a stream."""
         dag_id = self._dag_of(stream)

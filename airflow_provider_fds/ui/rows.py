@@ -63,7 +63,7 @@ def describe_committed(position: str | None) -> str:
         return "nothing yet"
     try:
         offset = Offset.from_json(position)
-    except FdsError:
+    except (FdsError, RecursionError):
         return "not known"
     files = f"{offset.next_index:,} {'file' if offset.next_index == 1 else 'files'}"
     if offset.is_initial_snapshot:

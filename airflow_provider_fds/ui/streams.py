@@ -95,8 +95,12 @@ class Streams:
         self._histories: OrderedDict[tuple[str, str, str | None], StreamHistory] = OrderedDict()
         self._lock = Lock()
 
-    def all(self) -> ListedStreams:
-        """Return all streams. A folder that cannot be read, or that is not configured, is a problem."""
+    def all(self, may_see: Callable[[str], bool]) -> ListedStreams:
+        """Return all streams. A folder that cannot be read, or that is not configured, is a problem.
+
+        Args:
+            may_see: Whether the person may see a stream without a row, by its name.
+        """
         rows: dict[str, Mapping[str, StatusRow]] = {}
         problems: list[dict[str, str]] = []
         try:
@@ -110,7 +114,8 @@ class Streams:
                 problems.append({"staging": folder.uri, "message": redacted(f"[{error.reason_code}] {error}")})
                 continue
             rows[folder.uri] = found.rows
-            problems += [{"staging": folder.uri, "message": message} for message in found.problems]
+            messages = (problem.describe(may_see) for problem in found.problems)
+            problems += [{"staging": folder.uri, "message": message} for message in messages if message is not None]
         return ListedStreams([folder.uri for folder in folders], rows, problems)
 
     def find(self, stream_id: str) -> FoundStream | None:

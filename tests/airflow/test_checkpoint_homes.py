@@ -314,6 +314,23 @@ def test_the_page_of_the_asset_shows_the_position_and_vanished_values_lose_nothi
     assert lake.ids("bronze") == [1, 2, 3]
 
 
+@pytest.mark.usefixtures("asset_store")
+def test_an_asset_of_the_user_for_the_table_is_the_inlet(airflow_home):
+    from airflow.sdk import Asset
+
+    from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaTableSink
+
+    # Airflow refuses to run a task with two assets of one URI
+    named = Asset(name="orders", uri="s3://lake/orders")
+    task = DeltaIngestOperator(
+        task_id="t",
+        stream=DeltaStream("orders", table="s3a://lake/orders", checkpoint="asset"),
+        sink=DeltaTableSink("s3://lake/bronze"),
+        inlets=[named],
+    )
+    assert task.inlets == [named]
+
+
 def test_a_dag_for_an_older_airflow_is_refused_when_it_is_parsed(monkeypatch, lake):
     from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaTableSink, airflow_version
     from airflow_provider_fds.errors import ConfigurationError

@@ -56,3 +56,18 @@ def test_a_stream_with_two_sinks_in_one_file_is_refused_with_both_tasks_and_sink
 def test_other_files_parse_and_may_be_changed_and_parsed_again(parse, more):
     parse(more)
     parse(more.replace("silver", "gold"))
+
+
+def test_a_module_that_is_loaded_again_may_have_another_sink(tmp_path, monkeypatch, airflow_home):
+    file = tmp_path / "reloaded_dags_of_a_test.py"
+    monkeypatch.syspath_prepend(tmp_path)
+    file.write_text(_FILE)
+    module = importlib.import_module("reloaded_dags_of_a_test")
+    file.write_text(_FILE.replace("bronze/orders", "bronze/all_orders"))
+    importlib.reload(module)
+
+
+def test_the_code_of_a_worker_is_no_dag_file(airflow_home):
+    # as execnet runs the tests of pytest-xdist: all tests of a worker have this one module below them
+    names = {"__name__": "__channelexec__"}
+    exec(compile(_FILE + 'load("second", orders, "s3://lake/silver/orders")', "<remote exec>", "exec"), names)

@@ -123,6 +123,8 @@ def test_a_stream_without_a_status_file_is_named(staging, client_of):
     found = client_of().get("/fds/api/streams").raise_for_status().json()
     assert found["streams"] == []
     assert found["problems"][0]["message"].startswith("Stream orders has no status file yet.")
+    # who may not see the stream does not learn its name
+    assert client_of("viewer").get("/fds/api/streams").raise_for_status().json()["problems"] == []
 
 
 def test_a_folder_that_cannot_be_read_is_a_problem_and_hides_no_other(staging, client_of, monkeypatch, tmp_path):

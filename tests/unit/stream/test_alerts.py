@@ -10,8 +10,10 @@ import pytest
 
 from airflow_provider_fds import StreamAlerts
 from airflow_provider_fds.errors import ConfigurationError
+from airflow_provider_fds.ledger.operator_entries import Held, Quarantined, Resumed
+from airflow_provider_fds.sinks import DeltaTableSink
 from airflow_provider_fds.stream.alerts import STATES, Found, find_alerts
-from airflow_provider_fds.stream.status import STUCK, StreamStatus
+from airflow_provider_fds.stream.status import STUCK, StreamStatus, status_of
 
 PAGE = Path(__file__).parents[3] / "docs" / "alerting.md"
 ALL = StreamAlerts(lag=timedelta(minutes=10), retention_left=timedelta(days=2))
@@ -73,11 +75,13 @@ def test_a_condition_does_not_end_what_it_hides():
     assert not hidden.ends("lag", "600")
 
 
-def test_a_stream_without_lag_ends_both_thresholds_but_not_those_of_another_task():
+def test_a_stream_without_lag_ends_both_thresholds_and_a_lag_does_not_end_a_lower_one_of_another_task():
     found = find_alerts(status(condition="up_to_date", lag_seconds=0.0, lag_versions=0), ALL)
     assert found.ends("lag", "600")
     assert found.ends("retention_left", "172800")
-    assert not found.ends("lag", "60")
+    lagging = find_alerts(status(lag_seconds=100.0, lag_versions=1), ALL)
+    assert lagging.ends("lag", "600")
+    assert not lagging.ends("lag", "60")
 
 
 def test_what_is_found_goes_through_the_event_of_a_trigger():
@@ -99,3 +103,49 @@ def test_what_is_found_goes_through_the_event_of_a_trigger():
 def test_bad_arguments_are_refused(arguments, message):
     with pytest.raises(ConfigurationError, match=message):
         StreamAlerts(**arguments)
+
+
+def test_what_looks_like_a_credential_is_not_told():
+    why = "GET https://lake.test/a?X-Amz-Signature=abc123secret was refused"
+    (alert,) = find_alerts(status(condition="unreadable", attention={**ATTENTION, "why": why}), ALL).alerts
+    assert "abc123secret" not in alert.why
+    assert alert.why.endswith("was refused")
+
+
+def test_a_quarantine_that_was_resumed_and_found_again_began_with_its_own_entry(bench, log_builder, tmp_path):
+    log_builder.create()
+    log_builder.append(1)
+    connected = bench.run_once(DeltaTableSink(str(tmp_path / "sink")))[0].connected
+    began = []
+    for _ in range(2):
+        connected.execute(Quarantined(why="a DELETE", version=3))
+        (alert,) = find_alerts(status_of(connected), StreamAlerts()).alerts
+        began.append((alert.begun, alert.entry))
+        connected.execute(Held(why="meanwhile"))
+        (later,) = find_alerts(status_of(connected), StreamAlerts()).alerts
+        assert later.begun == alert.begun
+        connected.execute(Resumed(why="looked at it"))
+    (first, _), (second, entry) = began
+    assert second == first + 3 == entry
+
+
+@pytest.mark.parametrize(
+    ("fields", "is_over"),
+    [
+        ({"lag_seconds": 0.0, "lag_versions": 0}, True),
+        ({"lag_seconds": 599.0, "lag_versions": 1}, True),
+        ({"lag_seconds": 600.0, "lag_versions": 1}, False),
+        ({}, False),
+        ({"condition": "retired"}, True),
+    ],
+)
+def test_an_incident_of_a_threshold_that_is_no_longer_used_ends_with_the_lag(fields, is_over):
+    # otherwise the next one is silent if the threshold is used again
+    for alerts in (StreamAlerts(), StreamAlerts(lag=timedelta(hours=1))):
+        found = Found.from_dict(find_alerts(status(**fields), alerts).to_dict())
+        assert found.ends("lag", "600") is is_over
+
+
+def test_an_incident_of_the_retention_ends_for_every_threshold_if_everything_is_committed():
+    for fields, is_over in (({"lag_versions": 0}, True), ({"lag_versions": 1, "retention_left_seconds": 9.0}, False)):
+        assert find_alerts(status(**fields), StreamAlerts()).ends("retention_left", "86400") is is_over

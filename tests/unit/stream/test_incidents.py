@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
 from airflow_provider_fds.delta.local import LocalStorage
+from airflow_provider_fds.errors import AccessDeniedError
 from airflow_provider_fds.stream.alerts import Alert, Found, StreamAlerts
 from airflow_provider_fds.stream.incident_watch import IncidentWatch
 from airflow_provider_fds.stream.incidents import LEASE_SECONDS, MOST_ATTEMPTS, IncidentLog
@@ -76,6 +78,20 @@ def test_a_stream_that_was_resumed_and_stops_at_the_same_version_is_another_inci
     assert tell(log, found(alert(entry=8)), fresh_entry=8) == [7]
     # a run that finds it at the same time, or the run itself at its next look
     assert tell(log, found(alert(entry=9)), fresh_entry=8) == []
+
+
+def test_a_quarantine_that_was_resumed_and_found_again_is_told_by_whoever_looks_next(log, staging, watch):
+    assert tell(log, found(alert(entry=5))) == [7]
+    log.emit()
+    again = replace(alert(entry=9), begun=8)
+    # the run that wrote entry 8 died, or has no alerts; a monitor
+    assert list(watch.look(staging, [quarantined(begun=5)])) == []
+    due = watch.look(staging, [quarantined(begun=8)])
+    assert list(due) == ["orders"]
+    assert tell(log, found(again)) == [7]
+    log.emit()
+    assert tell(log, found(again)) == []
+    assert watch.look(staging, [quarantined(begun=8)]) == {}
 
 
 def test_of_many_that_look_at_the_same_time_one_tells(staging):
@@ -147,6 +163,11 @@ def status(lag, name="orders"):
     return StreamStatus(name=name, table="t", phase="open", lag_seconds=lag, lag_versions=int(lag > 0), entries=3)
 
 
+def quarantined(begun):
+    attention = {"key": "7", "why": "w", "action": "a", "version": 7, "operation": "DELETE", "begun": begun}
+    return replace(status(0), condition="quarantined", attention=attention, entries=begun + 2)
+
+
 @pytest.fixture
 def watch():
     thresholds = StreamAlerts(lag=timedelta(minutes=10)).thresholds()
@@ -182,3 +203,26 @@ def test_a_watch_reads_a_stream_that_did_not_change_no_more(watch, staging, monk
     watch.look(staging, [status(1)])
     monkeypatch.setattr(IncidentLog, "open", None)
     assert watch.look(staging, [status(2)]) == {}
+
+
+def test_a_stream_whose_incidents_cannot_be_read_hides_no_other(watch, staging, monkeypatch, caplog):
+    read = staging.list_after
+
+    def refused(folder, after=None):
+        if folder.startswith("denied/"):
+            raise AccessDeniedError("403", table="t")
+        return read(folder, after)
+
+    monkeypatch.setattr(staging, "list_after", refused)
+    assert list(watch.look(staging, [status(700, "denied"), status(700)])) == ["orders"]
+    assert "denied" in caplog.text
+
+
+def test_an_old_list_that_cannot_be_removed_hides_no_incident(log, staging, monkeypatch):
+    def refused(_key):
+        raise AccessDeniedError("403", table="t")
+
+    monkeypatch.setattr(staging, "delete", refused)
+    for _ in range(20):
+        assert tell(log, found(alert())) == [7]
+        assert tell(log, NOTHING) == []

@@ -109,6 +109,14 @@ def test_a_failed_run_says_why_until_the_stream_moves(staging):
     assert written(staging, status(position="q", lag_versions=2), by="monitor").problem is None
 
 
+def test_a_first_run_that_failed_before_there_was_a_position_says_why_until_the_stream_moves(staging):
+    error = StoppedError("the sink has other columns", table="t")
+    new = {"condition": "not_begun", "position": None, "lag_versions": None}
+    failed = written(staging, status(**new), actor=TASK, error=error)
+    assert written(staging, status(**new), by="monitor").problem == failed.problem
+    assert written(staging, status(position="p", lag_versions=0), by="monitor").problem is None
+
+
 def test_what_looks_like_a_credential_is_not_written(staging):
     error = StoppedError("GET https://lake.test/a?X-Amz-Signature=abc123secret was refused", table="t")
     written(staging, status(), actor=TASK, error=error)

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from airflow_provider_fds.errors import ConfigurationError, LedgerError
+from airflow_provider_fds.errors import ConfigurationError, LedgerError, StorageError
 from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.ledger.operator_entries import Held, Quarantined
 from airflow_provider_fds.ledger.owner import Actor
@@ -98,9 +98,28 @@ def test_a_repeated_request_is_answered_as_the_first_time_and_does_nothing(conne
 def test_a_range_of_versions_is_several_entries_of_one_request(connected):
     said = act(connected, "skip", {"version": "5-7"})
     entry = last(connected)
-    assert (entry.action.version, said) == (7, f"stream orders: skip is recorded as ledger entry {entry.n - 2}.")
+    assert (entry.action.version, said) == (7, f"stream orders: skip is recorded as ledger entry {entry.n}.")
     assert act(connected, "skip", {"version": "5-7"}) == said
     assert last(connected).n == entry.n
+
+
+def test_a_range_that_was_half_done_when_its_process_died_is_finished_by_the_repetition(connected, monkeypatch):
+    preview = actions_on(connected).preview(ACTIONS["skip"], {"version": "5-7"})
+    written = connected.staging.put_if_absent
+
+    def dies(key, data):
+        if b'"version":6' in data:
+            raise StorageError("503")
+        return written(key, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(connected.staging), "put_if_absent", lambda _, key, data: dies(key, data))
+        with pytest.raises(StorageError):
+            act(connected, "skip", {"version": "5-7"}, expected=preview.expected)
+    assert [one.version for one in Ledger(connected.staging, "orders").find().acknowledged] == [5]
+    connected.execute(Held(why="meanwhile"))
+    act(connected, "skip", {"version": "5-7"}, expected=preview.expected)
+    assert [one.version for one in Ledger(connected.staging, "orders").find().acknowledged] == [5, 6, 7]
 
 
 def test_a_ledger_that_changed_since_the_preview_refuses_the_action(connected):
@@ -130,6 +149,8 @@ def test_what_the_ledger_refuses_is_refused_by_the_preview(connected):
     assert "can only move backwards" in actions_on(connected).preview(ACTIONS["rewind"], {"to_version": 9}).refusal
     assert "exactly one of" in actions_on(connected).preview(ACTIONS["rewind"], {}).refusal
     assert "accept" in actions_on(connected).preview(ACTIONS["accept"], {"batch": 0}).refusal
+    assert "-1 is not a version" in actions_on(connected).preview(ACTIONS["rewind"], {"to_version": -1}).refusal
+    assert "not <start>/<end>" in actions_on(connected).preview(ACTIONS["accept"], {"interval": "x"}).refusal
 
 
 def test_what_changes_nothing_says_so(connected):
@@ -196,6 +217,17 @@ def test_the_list_shows_the_action_before_the_next_run_and_keeps_the_age_of_the_
     update_status_file(connected.staging, "orders", Ledger(connected.staging, "orders").find())
     resumed = read_status_file(connected.staging, "orders")
     assert (resumed.condition, resumed.problem, resumed.what_to_do) == ("up_to_date", None, None)
+
+
+def test_after_a_rewind_the_list_does_not_say_that_nothing_is_left(connected):
+    write_status_file(connected.staging, status_of(connected), connected.state, written_by="run")
+    before = read_status_file(connected.staging, "orders")
+    assert (before.pending_files, before.pending_rows) == (0, 0)
+    act(connected, "rewind", {"to_version": 1})
+    update_status_file(connected.staging, "orders", Ledger(connected.staging, "orders").find())
+    row = read_status_file(connected.staging, "orders")
+    assert (row.lag_versions, row.pending_files, row.pending_bytes, row.pending_rows) == (None, None, None, None)
+    assert row.retention_left_seconds is None
 
 
 def test_without_a_status_file_an_action_writes_none(connected):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from airflow_provider_fds.delta.local import LocalStorage
@@ -65,7 +67,30 @@ def test_streams_without_a_file_and_files_without_a_stream(staging, requests):
     staging.put(".status/notes.txt", b"")
     found = StatusFolder(staging.uri, dict).read()
     assert found.rows == {}
-    assert [text.split(" no status")[0] for text in found.problems] == ["Streams a, n0, n1, n2, n3 and 3 more have"]
+    assert [one.describe().split(" no status")[0] for one in found.problems] == [
+        "Streams a, n0, n1, n2, n3 and 3 more have"
+    ]
+
+
+def test_a_file_that_is_too_large_for_a_status_is_not_read(staging, requests):
+    add(staging, "a", "b")
+    staging.put(".status/a.json", staging.get(".status/a.json")[0] + b" " * 2**20)
+    found = StatusFolder(staging.uri, dict).read()
+    assert [*found.rows] == ["b"]
+    assert [one.key for one in requests if one.kind == "get"] == [".status/b.json"]
+    assert found.problems[0].names == ["a"]
+
+
+@pytest.mark.parametrize("time", ["yesterday", "2026-11-23T12:00:00", "", "2026-11-23"])
+def test_a_file_without_a_time_hides_no_other_stream(staging, requests, time):
+    add(staging, "a", "b")
+    data = json.loads(staging.get(".status/a.json")[0])
+    staging.put(".status/a.json", json.dumps({**data, "written_at": time}).encode())
+    found = StatusFolder(staging.uri, dict).read()
+    assert [*found.rows] == ["b"]
+    assert [one.describe() for one in found.problems] == [
+        "Stream a has a status file that this version of FDS cannot read."
+    ]
 
 
 def test_a_damaged_file_and_one_of_another_stream_are_named(staging, requests):
@@ -74,4 +99,7 @@ def test_a_damaged_file_and_one_of_another_stream_are_named(staging, requests):
     staging.put(".status/b.json", b"{")
     found = StatusFolder(staging.uri, dict).read()
     assert found.rows == {}
-    assert found.problems == ["Streams a, b have a status file that this version of FDS cannot read."]
+    (problem,) = found.problems
+    assert problem.describe() == "Streams a, b have a status file that this version of FDS cannot read."
+    assert problem.describe(lambda name: name == "b").startswith("Stream b has")
+    assert problem.describe(lambda _: False) is None

@@ -50,6 +50,7 @@ def test_a_position_is_said_by_what_is_committed(position, said):
 
 def test_a_position_that_is_no_offset_is_not_known():
     assert describe_committed("{}") == "not known"
+    assert describe_committed("[" * 100_000) == "not known"
 
 
 @pytest.mark.parametrize(
