@@ -66,6 +66,24 @@ def test_a_day_is_as_long_as_it_is_in_the_zone_of_the_timetable():
     assert span(partitioned("2026-03-29", daily, partition_date=None)) == ("2026-03-28T23", "2026-03-29T22")
 
 
+@pytest.mark.parametrize(
+    ("cron", "key_format", "key", "expected"),
+    [
+        ("0 2 * * *", "%Y-%m-%d", "2026-01-31", ("2026-01-31T02", "2026-02-01T02")),
+        ("0 6 * * 1", "%Y-%m-%d", "2026-01-05", ("2026-01-05T06", "2026-01-12T06")),
+        ("0 0 15 * *", "%Y-%m", "2026-01", ("2026-01-15T00", "2026-02-15T00")),
+        # no date of the expression has this key
+        ("0 6 * * 1", "%Y-%m-%d", "2026-01-06", ("2026-01-06T00", "2026-01-12T06")),
+    ],
+)
+def test_a_run_by_hand_reads_what_the_scheduled_run_of_its_partition_reads(cron, key_format, key, expected):
+    timetable = cron_partitions(cron, timezone="UTC", key_format=key_format)
+    # Airflow makes it from the key, which does not have the time of day
+    date = datetime.strptime(key, key_format).replace(tzinfo=UTC)
+    assert span(partitioned(key, timetable, partition_date=date)) == expected
+    assert span(partitioned(key, timetable, partition_date=None)) == expected
+
+
 def test_airflow_32_tells_no_partition_date_and_writes_keys_in_utc():
     daily = cron_partitions("0 0 * * *", timezone="Europe/Berlin")
     context = partitioned("2026-01-30T23:00:00", daily)
