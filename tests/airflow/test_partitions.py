@@ -11,9 +11,11 @@ import pytest
 from airflow.sdk.execution_time.context import OutletEventAccessor
 
 from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaTableSink
+from airflow_provider_fds.delta.log import DeltaLog
+from airflow_provider_fds.delta.open import open_storage
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.hooks.data_interval import run_interval
-from airflow_provider_fds.operators.asset_partitions import add_partitions
+from airflow_provider_fds.operators.asset_partitions import add_partitions, partition_keys
 
 STREAM = DeltaStream("orders", table="s3://lake/orders", read="data_interval")
 HAS_KEYS = hasattr(OutletEventAccessor, "add_partitions")
@@ -135,6 +137,61 @@ def test_an_airflow_without_keys_gets_the_event_alone(caplog):
     with caplog.at_level("INFO"):
         add_partitions(SimpleNamespace(extra={}), ["2026-01-01"])
     assert "need Airflow 3.3: 2026-01-01" in caplog.text
+
+
+class Event:
+    """The event of an asset, as strict as Airflow's."""
+
+    def __init__(self):
+        self.keys = []
+
+    def add_partitions(self, keys):
+        assert all(key.strip() and len(key) <= 250 for key in keys)
+        self.keys += keys
+
+
+def test_keys_that_airflow_does_not_accept_are_left_out_and_named(caplog):
+    event = Event()
+    add_partitions(event, [" ", "2026-01-01", "x" * 251])
+    assert event.keys == ["2026-01-01"]
+    assert "2 partition keys" in caplog.text
+    assert "' ', 'xxx" in caplog.text
+
+
+@pytest.fixture
+def cleaned_up(tmp_path):
+    """A session of a table partitioned by day, with versions 0 to 3, of which the log has 2 and 3."""
+    import deltalake
+    import pyarrow as pa
+
+    for day in (1, 2, 3, 4):
+        rows = pa.table({"id": pa.array([day], pa.int64()), "day": [f"2026-01-0{day}"]})
+        deltalake.write_deltalake(tmp_path / "orders", rows, mode="append", partition_by=["day"])
+        if day == 2:
+            deltalake.DeltaTable(tmp_path / "orders").create_checkpoint()
+    for version in (0, 1):
+        (tmp_path / "orders" / "_delta_log" / f"{version:020d}.json").unlink()
+    log = DeltaLog(open_storage(str(tmp_path / "orders"), {}))
+    stream = DeltaStream("orders", table=str(tmp_path / "orders"))
+    return SimpleNamespace(stream=stream, connected=SimpleNamespace(log=log))
+
+
+def keys_of(session, covered, own):
+    ranges = [{"first_version": first, "last_version": last} for first, last in (covered, own)]
+    return partition_keys("day", {}, session, *ranges)
+
+
+def test_a_log_that_was_cleaned_up_fails_no_load_and_leaves_the_keys_of_its_own_versions(cleaned_up, caplog):
+    assert keys_of(cleaned_up, (2, 3), (3, 3)) == ["2026-01-03", "2026-01-04"]
+    assert caplog.text == ""
+    # an outlet that is new on an old stream has had no event yet
+    assert keys_of(cleaned_up, (0, 3), (3, 3)) == ["2026-01-04"]
+    assert "no partition keys for versions 0 to 2" in caplog.text
+
+
+def test_a_load_whose_own_versions_were_cleaned_up_gets_an_event_without_keys(cleaned_up, caplog):
+    assert keys_of(cleaned_up, (0, 3), (1, 3)) == ()
+    assert "no partition keys for versions 0 to 3" in caplog.text
 
 
 DAG_TEXT = """
