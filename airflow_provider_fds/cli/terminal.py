@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
 import textwrap
 import threading
 import time
+from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from airflow_provider_fds.durations import format_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 #: A terminal narrower than this breaks lines by itself.
 _NARROWEST: Final = 40
@@ -27,6 +32,23 @@ _LOOK_SECONDS: Final = 0.2
 def is_terminal() -> bool:
     """Whether stdout is a terminal."""
     return sys.stdout.isatty()
+
+
+@contextmanager
+def leaving_on_sigterm() -> Iterator[None]:
+    """Turn SIGTERM into an exception while the body runs, so that it tidies up as on Ctrl-C."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def leave(number: int, _frame: object) -> None:
+        sys.exit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def fitted(text: str, indent: int) -> str:
@@ -121,4 +143,4 @@ class Waiting:
         return bar
 
 
-__all__ = ["Waiting", "fitted", "is_terminal", "rich_console"]
+__all__ = ["Waiting", "fitted", "is_terminal", "leaving_on_sigterm", "rich_console"]
