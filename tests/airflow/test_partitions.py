@@ -15,7 +15,9 @@ from airflow_provider_fds.delta.log import DeltaLog
 from airflow_provider_fds.delta.open import open_storage
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.hooks.data_interval import run_interval
+from airflow_provider_fds.operators.asset_event import uncovered
 from airflow_provider_fds.operators.asset_partitions import add_partitions, partition_keys
+from airflow_provider_fds.source.offset import Offset
 
 STREAM = DeltaStream("orders", table="s3://lake/orders", read="data_interval")
 HAS_KEYS = hasattr(OutletEventAccessor, "add_partitions")
@@ -137,6 +139,47 @@ def test_an_airflow_without_keys_gets_the_event_alone(caplog):
     with caplog.at_level("INFO"):
         add_partitions(SimpleNamespace(extra={}), ["2026-01-01"])
     assert "need Airflow 3.3: 2026-01-01" in caplog.text
+
+
+class Events:
+    """The events of an asset, newest first: those of a load have one for each partition."""
+
+    def __init__(self, *loads):
+        self._events = [SimpleNamespace(extra=extra) for extra, partitions in loads for _ in range(partitions)]
+
+    def __getitem__(self, asset):
+        return self
+
+    def ascending(self, *, ascending):
+        assert not ascending
+        return self
+
+    def limit(self, number):
+        return self._events[:number]
+
+
+def load_of(stream, batch):
+    return {"stream": stream, "epoch": 1, "last_batch_id": batch, "end": Offset.after(batch, "t").to_json()}
+
+
+def covered_by(monkeypatch, *loads):
+    monkeypatch.setattr("airflow.sdk.execution_time.context.InletEventsAccessors", lambda _: Events(*loads))
+    own = {"stream": "a", "epoch": 1, "first_batch_id": 9, "last_batch_id": 9, "first_version": 9, "rows": 5}
+    start = Offset.after(0, "t").to_json()
+    found = uncovered(SimpleNamespace(outlets=[]), own, "s3://lake/copy", epoch_start=start)
+    return found["first_batch_id"], found["rows"]
+
+
+def test_events_of_many_partitions_of_another_stream_do_not_hide_the_last_one_of_this_stream(monkeypatch):
+    assert covered_by(monkeypatch, (load_of("b", 3), 5), (load_of("a", 8), 1)) == (9, 5)
+    assert covered_by(monkeypatch, (load_of("b", 3), 300), (load_of("a", 8), 300)) == (9, 5)
+    # a run that failed for good before its event
+    assert covered_by(monkeypatch, (load_of("b", 3), 300), (load_of("a", 7), 1)) == (8, None)
+
+
+def test_without_an_event_of_this_stream_all_is_covered_unless_there_are_too_many_to_know(monkeypatch):
+    assert covered_by(monkeypatch, (load_of("b", 3), 300)) == (0, None)
+    assert covered_by(monkeypatch, (load_of("b", 3), 9000), (load_of("a", 8), 1)) == (9, 5)
 
 
 class Event:
