@@ -35,7 +35,7 @@ def partition_interval(context: Any, key: str) -> tuple[datetime, datetime]:
         start = context.get("partition_date") or _parsed(key, key_format, zone)
         # of a run that was started by hand, Airflow knows the key only, which may lack the time of day
         date = _next_date(timetable, start - timedelta(seconds=1))
-        if date.astimezone(zone).strftime(key_format) == key:
+        if date > start and date.astimezone(zone).strftime(key_format) == key:
             start = date
         return start, _next_date(timetable, start)
     found = _PERIODS.fullmatch(key)
