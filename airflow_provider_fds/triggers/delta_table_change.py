@@ -52,7 +52,8 @@ class DeltaTableChangeTrigger(BaseEventTrigger):
           The first start fires nothing: it notes the newest version.
         - With ``stream``, in any Airflow: after the position that the stream has committed. The watcher fires once for
           each newest version for which the stream is not up to date; after a restart it fires again if the stream still
-          is not.
+          is not. While a person holds the stream nothing fires; within a minute after ``fds resume`` it fires for
+          what came meanwhile. A stream that has reached its end is not started again.
         - Airflow 3.1 and 3.2 without ``stream``: at the newest version. What was committed while no triggerer was
           running fires nothing until the next commit with data.
 
