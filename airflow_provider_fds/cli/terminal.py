@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 #: A terminal narrower than this breaks lines by itself.
 _NARROWEST: Final = 40
 
+#: Control characters other than tab and newline, by their codes.
+_CONTROLS: Final = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if code not in (0x09, 0x0A)}
+
 #: Seconds between two lines about work that takes long.
 _TELL_SECONDS: Final = 30.0
 
@@ -52,14 +55,16 @@ def leaving_on_sigterm() -> Iterator[None]:
 
 
 def fitted(text: str, indent: int) -> str:
-    """Return a text whose lines are at most as wide as the terminal; a pipe gets it as it is.
+    """Return a text whose lines are at most as wide as the terminal; a pipe gets them whole.
+
+    Characters that command a terminal are shown by their codes: people and other programs wrote parts of the text.
 
     Args:
         text: May have several lines.
         indent: Number of blanks before every line but the first.
     """
     width = shutil.get_terminal_size().columns if is_terminal() else 0
-    first, *rest = text.splitlines() or [""]
+    first, *rest = text.translate(_CONTROLS).splitlines() or [""]
     lines = [first, *(" " * indent + line for line in rest)]
     if width >= _NARROWEST:
         blanks = " " * min(indent, width // 2)

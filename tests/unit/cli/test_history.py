@@ -128,3 +128,10 @@ def test_a_status_has_units_and_no_names_of_fields() -> None:
         "epoch": "1",
         "ledger": "5 entries",
     }
+
+
+def test_what_a_person_typed_cannot_command_the_terminal(monkeypatch: Any) -> None:
+    for is_terminal in (True, False):
+        monkeypatch.setattr(terminal, "is_terminal", lambda is_terminal=is_terminal: is_terminal)
+        said = terminal.fitted("why: \x1b]0;owned\x07\x1b[2Jgone\r\x9bm\nnext: ü", 2)
+        assert said == "why: \\x1b]0;owned\\x07\\x1b[2Jgone\\x0d\\x9bm\n  next: ü"
