@@ -20,6 +20,8 @@ def describe_covered(
 ) -> str:
     """Return what lies between two offsets: files of the initial snapshot, versions of the table, or both.
 
+    The text is for people and must not fail: if an offset is damaged, it has the versions only.
+
     Args:
         start: Where it starts (exclusive), Delta streaming offset JSON; empty if unknown.
         end: Where it ends (inclusive), likewise.
@@ -27,6 +29,13 @@ def describe_covered(
         last_version: Last version, inclusive.
         num_files: Number of files of the initial snapshot, ``None`` if unknown.
     """
+    try:
+        return _covered(start, end, first_version, last_version, num_files)
+    except (ValueError, KeyError, TypeError):
+        return describe_range(first_version, last_version)
+
+
+def _covered(start: str, end: str, first_version: int, last_version: int, num_files: Optional[int]) -> str:
     version, next_index, is_snapshot = _position(start) if start else (first_version, 0, False)
     if not is_snapshot:
         return describe_range(first_version, last_version)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from airflow_provider_fds.batch.version_ranges import describe_covered, describe_range
 from airflow_provider_fds.cli import arguments as common
 from airflow_provider_fds.cli.terminal import fitted
-from airflow_provider_fds.errors import EXIT_OK
+from airflow_provider_fds.errors import EXIT_OK, ConfigurationError
 from airflow_provider_fds.sizes import format_bytes, format_count
 
 if TYPE_CHECKING:
@@ -208,7 +208,10 @@ def _removal(removal: dict[str, Any], removed_rows: int | None) -> str:
 def _position(offset: str) -> str:
     from airflow_provider_fds.stream.prepared_action import describe_position
 
-    return describe_position(offset)
+    try:
+        return describe_position(offset)
+    except ConfigurationError:
+        return f"the unreadable offset {offset!r}"
 
 
 def _text(value: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import logging
 import os
@@ -88,6 +89,7 @@ def main(argv: Sequence[str] | None = None, program: str = _PROGRAM) -> int:
     An error is one message on stderr; with ``--output json`` it is also the last object on stdout.
     """
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s", stream=sys.stderr)
+    _tolerate_characters()
     # what is fetched, and for how long
     logging.getLogger("airflow_provider_fds.spark.jars").setLevel(logging.INFO)
     try:
@@ -119,6 +121,12 @@ def main(argv: Sequence[str] | None = None, program: str = _PROGRAM) -> int:
         if getattr(arguments, "output", "text") == "json":
             print(json.dumps(end_of(bug)))
         return bug.exit_code
+
+
+def _tolerate_characters() -> None:
+    """Let a terminal that does not know a character show another one."""
+    if sys.stdout.isatty() and isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
 
 
 #: Arguments that are URIs or paths.

@@ -5,22 +5,20 @@ from __future__ import annotations
 import io
 import json
 import logging
-import signal
 import sys
-import threading
-from contextlib import contextmanager, redirect_stdout
+from contextlib import redirect_stdout
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from airflow_provider_fds.cli import arguments as common
 from airflow_provider_fds.cli.loading import Loading
 from airflow_provider_fds.cli.messages import end_of, shown
+from airflow_provider_fds.cli.terminal import leaving_on_sigterm
 from airflow_provider_fds.errors import EXIT_OK, ConfigurationError
 from airflow_provider_fds.sizes import format_count
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
 
     from airflow_provider_fds.backends.base import SparkBackend
     from airflow_provider_fds.batch.report import AttemptReport
@@ -197,7 +195,8 @@ def _load(
         plan = f"loading {session.connected.table.uri} into {sink.describe()}: {plan}"
     application = Application(session, sink, work, session.job(work, sink), on_commit=shown)
     with loading.application(plan, len(work.batches)):
-        with _ending_spark_too(), phases.phase("spark"), redirect_stdout(_Log(loading)):
+        # so that the Spark application ends with this process, as on Ctrl-C
+        with leaving_on_sigterm(), phases.phase("spark"), redirect_stdout(_Log(loading)):
             backend.run(application)
         with phases.phase("commit"):
             collected = session.collect(work)
@@ -218,23 +217,6 @@ class _Log(io.TextIOBase):
             self._loading.line(text.rstrip())
             logger.info("%s", text.rstrip())
         return len(text)
-
-
-@contextmanager
-def _ending_spark_too() -> Iterator[None]:
-    """Turn SIGTERM into an exception, so that the Spark application ends with this process, as on Ctrl-C."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def leave(number: int, _frame: object) -> None:
-        sys.exit(128 + number)
-
-    before = signal.signal(signal.SIGTERM, leave)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 class _Shown:

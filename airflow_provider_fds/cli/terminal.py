@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
 import textwrap
 import threading
 import time
+from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from airflow_provider_fds.durations import format_duration
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 #: A terminal narrower than this breaks lines by itself.
 _NARROWEST: Final = 40
+
+#: Control characters other than tab and newline, by their codes.
+_CONTROLS: Final = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if code not in (0x09, 0x0A)}
 
 #: Seconds between two lines about work that takes long.
 _TELL_SECONDS: Final = 30.0
@@ -29,15 +37,34 @@ def is_terminal() -> bool:
     return sys.stdout.isatty()
 
 
+@contextmanager
+def leaving_on_sigterm() -> Iterator[None]:
+    """Turn SIGTERM into an exception while the body runs, so that it tidies up as on Ctrl-C."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def leave(number: int, _frame: object) -> None:
+        sys.exit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def fitted(text: str, indent: int) -> str:
-    """Return a text whose lines are at most as wide as the terminal; a pipe gets it as it is.
+    """Return a text whose lines are at most as wide as the terminal; a pipe gets them whole.
+
+    Characters that command a terminal are shown by their codes: people and other programs wrote parts of the text.
 
     Args:
         text: May have several lines.
         indent: Number of blanks before every line but the first.
     """
     width = shutil.get_terminal_size().columns if is_terminal() else 0
-    first, *rest = text.splitlines() or [""]
+    first, *rest = text.translate(_CONTROLS).splitlines() or [""]
     lines = [first, *(" " * indent + line for line in rest)]
     if width >= _NARROWEST:
         blanks = " " * min(indent, width // 2)
@@ -121,4 +148,4 @@ class Waiting:
         return bar
 
 
-__all__ = ["Waiting", "fitted", "is_terminal", "rich_console"]
+__all__ = ["Waiting", "fitted", "is_terminal", "leaving_on_sigterm", "rich_console"]

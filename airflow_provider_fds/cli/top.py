@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import select
 import sys
 import time
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from airflow_provider_fds.cli import arguments as common
 from airflow_provider_fds.cli.monitor import SHORTEST_INTERVAL, ChangedLines
 from airflow_provider_fds.cli.stream_table import by_urgency, rich_table
-from airflow_provider_fds.cli.terminal import rich_console
+from airflow_provider_fds.cli.terminal import leaving_on_sigterm, rich_console
 from airflow_provider_fds.durations import format_duration
 from airflow_provider_fds.errors import EXIT_OK, ConfigurationError, FdsError
 from airflow_provider_fds.sizes import format_count
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 #: Seconds between two checks of the keyboard.
 _KEY_SECONDS: Final = 0.2
+_MOST_KEYS: Final = 1024
 #: Lines of the terminal that are not rows of the table: title, header, what is left out.
 _OTHER_LINES: Final = 4
 
@@ -136,7 +138,7 @@ def _print_changes(rounds: Rounds) -> None:
 def _draw(console: Any, rounds: Rounds, staging: str) -> None:
     from rich.live import Live
 
-    with _keys() as pressed, Live(console=console, screen=True, auto_refresh=False) as live:
+    with leaving_on_sigterm(), _keys() as pressed, Live(console=console, screen=True, auto_refresh=False) as live:
         rounds.start()
         shown = None
         try:
@@ -145,7 +147,7 @@ def _draw(console: Any, rounds: Rounds, staging: str) -> None:
                 if state != shown:
                     shown = state
                     live.update(_screen(rounds, staging, console.size), refresh=True)
-                if pressed() in ("q", "Q"):
+                if "q" in pressed().lower():
                     return
             raise rounds.fatal
         finally:
@@ -190,7 +192,7 @@ def _screen(rounds: Rounds, staging: str, size: tuple[int, int]) -> Any:
 
 @contextmanager
 def _keys() -> Iterator[Callable[[], str]]:
-    """Yield a function that waits a moment for a key and returns it, or ``""``."""
+    """Yield a function that waits a moment for keys and returns all that were pressed, or ``""``."""
     if not sys.stdin.isatty():
         yield _no_key
         return
@@ -202,7 +204,12 @@ def _keys() -> Iterator[Callable[[], str]]:
 
     def pressed() -> str:
         ready, _, _ = select.select([sys.stdin], [], [], _KEY_SECONDS)
-        return sys.stdin.read(1) if ready else ""
+        if not ready:
+            return ""
+        # past the buffer of stdin, in which select does not see what is left of an arrow or a paste
+        keys = os.read(sys.stdin.fileno(), _MOST_KEYS).decode(errors="replace")
+        # at the end of stdin, select returns at once
+        return keys or _no_key()
 
     try:
         yield pressed

@@ -31,7 +31,12 @@ def partition_interval(context: Any, key: str) -> tuple[datetime, datetime]:
     timetable = getattr(context.get("dag"), "timetable", None)
     key_format = _attribute(timetable, "key_format")
     if key_format is not None:
-        start = context.get("partition_date") or _parsed(key, key_format, _key_zone(context, timetable))
+        zone = _key_zone(context, timetable)
+        start = context.get("partition_date") or _parsed(key, key_format, zone)
+        # of a run that was started by hand, Airflow knows the key only, which may lack the time of day
+        date = _next_date(timetable, start - timedelta(seconds=1))
+        if date > start and date.astimezone(zone).strftime(key_format) == key:
+            start = date
         return start, _next_date(timetable, start)
     found = _PERIODS.fullmatch(key)
     if found is None:

@@ -90,8 +90,7 @@ def catalog_url(table: str, version: int) -> str | None:
         fields = {name for _, name, _, _ in Formatter().parse(template) if name is not None}
     except ValueError:
         fields = {""}
-    is_url = re.match(r"https?://[^/\s@]+(?:[/?#]|$)", template) is not None
-    if not is_url or not fields <= {"table", "version"} or "table" not in fields:
+    if not is_page(template) or not fields <= {"table", "version"} or "table" not in fields:
         raise ConfigurationError(
             f"[fds] catalog_url_template is {redacted_uri(template)!r}; it must be an http or https URL without "
             "credentials, with the placeholders {table} and {version}, such as "
@@ -99,6 +98,11 @@ def catalog_url(table: str, version: int) -> str | None:
             reason=Reason.INVALID_OPTION,
         )
     return template.format(table=quote(table, safe=""), version=version)
+
+
+def is_page(url: str) -> bool:
+    """Whether a URL may be a link that everybody sees: http or https, without credentials."""
+    return re.match(r"https?://[^/\s@]+(?:[/?#]|$)", url) is not None
 
 
 def writes_status_files() -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from airflow.providers.common.compat.sdk import Asset, AssetAlias
 
@@ -21,6 +21,8 @@ log = logging.getLogger(__name__)
 _COUNTS = ("rows", "files", "bytes", "rows_read", "files_written", "bytes_written", "seconds")
 #: Likewise, of a stream with an ``event_time_column``.
 _TIMES = ("event_time_min", "event_time_max")
+#: How many of the last events are read, one number after the other.
+_LAST_EVENTS: Final = (20, 500, 5000)
 
 
 def asset_uri(sink_uri: str) -> str:
@@ -104,15 +106,24 @@ def uncovered(
 
 
 def _last_event(asset: Asset, stream: str, epoch: int) -> Mapping[str, Any] | None:
-    """Return the extra of the newest event of ``stream`` and ``epoch`` among the last few of the asset."""
+    """Return the extra of the newest event of ``stream`` and ``epoch``, ``None`` if the asset has none.
+
+    Other streams may have events of the same asset, and a load has one for each of its partitions, so more and more of
+    the last events are read.
+
+    Raises:
+        LookupError: It is not among the last ones, and there are too many to read all.
+    """
     from airflow.sdk.execution_time.context import InletEventsAccessors
 
-    events = InletEventsAccessors([asset])[asset]
-    newest_first = (
-        events.ascending(ascending=False).limit(20) if hasattr(events, "ascending") else reversed(list(events))
-    )
-    for event in newest_first:
-        found: Mapping[str, Any] = event.extra or {}
-        if found.get("stream") == stream and found.get("epoch") == epoch and "end" in found:
-            return found
-    return None
+    for number in _LAST_EVENTS:
+        events = InletEventsAccessors([asset])[asset]
+        has_order = hasattr(events, "ascending")
+        newest_first = list(events.ascending(ascending=False).limit(number) if has_order else reversed(list(events)))
+        for event in newest_first:
+            found: Mapping[str, Any] = event.extra or {}
+            if found.get("stream") == stream and found.get("epoch") == epoch and "end" in found:
+                return found
+        if not has_order or len(newest_first) < number:
+            return None
+    raise LookupError(f"none of the last {_LAST_EVENTS[-1]} events is of stream {stream!r}")

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import logging
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from airflow.providers.common.compat.sdk import Asset
 
-from airflow_provider_fds.errors import ConfigurationError
+from airflow_provider_fds.batch.version_ranges import describe_range
+from airflow_provider_fds.errors import ConfigurationError, LostPositionError
 from airflow_provider_fds.hooks.partition import formatted_key
 from airflow_provider_fds.operators.ingest_arguments import reads_by_interval
+from airflow_provider_fds.sizes import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -18,6 +20,11 @@ if TYPE_CHECKING:
     from airflow_provider_fds.stream.session import StreamSession
 
 log = logging.getLogger(__name__)
+
+#: What Airflow's database has room for.
+_LONGEST_KEY: Final = 250
+#: At most so many refused keys are named, each by so many characters.
+_SHOWN: Final = 20
 
 
 def check_asset_partitions(asset_partitions: object, stream: object, outlets: object) -> None:
@@ -64,9 +71,22 @@ def check_source(asset_partitions: str | None, session: StreamSession) -> None:
 
 
 def partition_keys(
-    asset_partitions: str | None, context: Any, session: StreamSession, result: Mapping[str, Any]
+    asset_partitions: str | None,
+    context: Any,
+    session: StreamSession,
+    covered: Mapping[str, Any],
+    own: Mapping[str, Any],
 ) -> Sequence[str]:
     """Return the partition keys of a load, sorted; none without ``asset_partitions``.
+
+    The rows are committed by then, so versions that the source's log no longer has fail nothing: a warning names them.
+
+    Args:
+        asset_partitions: The argument.
+        context: The task's context.
+        session: The run.
+        covered: What the event covers; also what earlier runs have committed without an event.
+        own: What this run has committed.
 
     Raises:
         ConfigurationError: The source is not partitioned by the column.
@@ -75,11 +95,31 @@ def partition_keys(
     if asset_partitions is None:
         return ()
     if "%" in asset_partitions:
-        start = datetime.fromisoformat(result["interval_start"])
+        start = datetime.fromisoformat(own["interval_start"])
         return (formatted_key(context, start, asset_partitions),)
     from airflow_provider_fds.stream.changed_partitions import changed_partitions
 
-    return changed_partitions(session.stream, session.connected.log, asset_partitions, result)
+    lost: LostPositionError | None = None
+    for result in (covered, own):
+        try:
+            keys = changed_partitions(session.stream, session.connected.log, asset_partitions, result)
+        except LostPositionError as error:
+            lost = error
+            continue
+        if lost is not None:
+            _warn_of_lost(covered["first_version"], max(covered["first_version"], own["first_version"] - 1), lost)
+        return keys
+    _warn_of_lost(covered["first_version"], covered["last_version"], lost)
+    return ()
+
+
+def _warn_of_lost(first: int, last: int, lost: LostPositionError | None) -> None:
+    log.warning(
+        "The event gets no partition keys for %s, because the log of the source does not have them any more: %s. Start "
+        "the runs that wait for these partitions by hand.",
+        describe_range(first, last),
+        lost,
+    )
 
 
 def add_partitions(event: Any, keys: Sequence[str]) -> None:
@@ -90,7 +130,18 @@ def add_partitions(event: Any, keys: Sequence[str]) -> None:
         # Airflow 3.1 knows no partitions; in 3.2 an event has the key of its run, and no other one
         log.info("The event is sent without its partition keys, which need Airflow 3.3: %s", ", ".join(keys))
         return
-    event.add_partitions(list(keys))
+    refused = [key for key in keys if not key.strip() or len(key) > _LONGEST_KEY]
+    if refused:
+        names = ", ".join(repr(key[:_SHOWN]) for key in refused[:_SHOWN])
+        log.warning(
+            "The event does not get %s that Airflow does not accept, because they are blank or longer than %d "
+            "characters: %s",
+            format_count(len(refused), "partition key"),
+            _LONGEST_KEY,
+            names,
+        )
+    if accepted := [key for key in keys if key not in refused]:
+        event.add_partitions(accepted)
 
 
 __all__ = ["add_partitions", "check_asset_partitions", "check_source", "partition_keys"]

@@ -303,7 +303,7 @@ class DeltaIngestOperator(ValueTemplates, ShowsLinks, EmitsLineage, SparkTask):
             epoch_start = session.connected.state.epoch_start
             extra = asset_event.uncovered(self, told, sink.table_uri, epoch_start=epoch_start)
         with task_failures(context, self.stream):
-            keys = partition_keys(self.asset_partitions, context, session, extra)
+            keys = partition_keys(self.asset_partitions, context, session, extra, told)
         asset_event.emit(self, context, extra, sink.table_uri, keys)
         return told
 

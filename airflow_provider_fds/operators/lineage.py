@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from threading import Thread
+from typing import TYPE_CHECKING, Any, Final
 
 from airflow_provider_fds.delta.log import DeltaLog
 from airflow_provider_fds.delta.open import canonical_uri
@@ -19,12 +20,15 @@ from airflow_provider_fds.operators.sink import coerce_sink
 from airflow_provider_fds.stream import DeltaStream
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from airflow_provider_fds.sinks import Sink
     from airflow_provider_fds.stream.session import StreamSession
 
 logger = logging.getLogger(__name__)
+
+#: How long a task waits for the schemas of its tables.
+_SCHEMA_SECONDS: Final = 20.0
 
 
 class EmitsLineage:
@@ -83,8 +87,8 @@ def gathered(session: StreamSession, sink: Sink | None, *, reads_schemas: bool =
         source = TableUse(connected.table.uri, result.last_version, alias=alias)
         sinks = _sink_tables(session, sink, result)
         if reads_schemas:
-            source = _with_schema(source, connected.log)
-            sinks = [_with_schema(one, DeltaLog(connected.open_sink(one.uri))) for one in sinks]
+            logs = [connected.log, *(DeltaLog(connected.open_sink(one.uri)) for one in sinks)]
+            source, *sinks = _with_schemas([source, *sinks], logs)
         return Lineage(session.stream, source, tuple(sinks), sink, connected.state.uuid, result.to_dict())
     except Exception:  # lineage is never a reason to fail
         logger.debug("The lineage of stream %s was not gathered.", session.stream.name, exc_info=True)
@@ -98,6 +102,22 @@ def _sink_tables(session: StreamSession, sink: Sink | None, result: Any) -> list
         return [TableUse(canonical_uri(sink.table_uri), result.sink_version)]
     versions = session.connected.state.tables
     return [TableUse(canonical_uri(uri), versions.get(name)) for name, uri in sink.tables.items()]
+
+
+def _with_schemas(tables: Sequence[TableUse], logs: Sequence[DeltaLog]) -> list[TableUse]:
+    """Return the tables with their metadata, as far as it can be read in time: the rows are committed already."""
+    found = list(tables)
+
+    def read() -> None:
+        for number, (table, log) in enumerate(zip(tables, logs, strict=True)):
+            found[number] = _with_schema(table, log)
+
+    reader = Thread(target=read, name="fds-lineage", daemon=True)
+    reader.start()
+    reader.join(_SCHEMA_SECONDS)
+    if reader.is_alive():
+        logger.info("The events of OpenLineage lack schemas: they were not read within %d seconds.", _SCHEMA_SECONDS)
+    return list(found)
 
 
 def _with_schema(table: TableUse, log: DeltaLog) -> TableUse:

@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from airflow.providers.common.compat.sdk import BaseOperatorLink
 
-from airflow_provider_fds.hooks.settings import base_path, catalog_url
+from airflow_provider_fds.hooks.settings import base_path, catalog_url, is_page
 from airflow_provider_fds.operators.asset_event import asset_uri
 from airflow_provider_fds.stream.stream_id import StreamId
 
@@ -105,7 +105,7 @@ def _page_links(operator: ShowsLinks, session: StreamSession) -> dict[str, str]:
     stream = StreamId.of(session.connected.staging.uri, session.stream.name)
     links = {DeltaStreamLink.label: f"{base_path()}/fds/#/streams/{quote(str(stream), safe='')}"}
     pages: Mapping[str, str] = getattr(operator, "spark_pages", {})
-    if (first := next(iter(pages.values()), None)) is not None:
+    if (first := next(filter(is_page, pages.values()), None)) is not None:
         links[SparkLink.label] = first
     return links
 

@@ -9,6 +9,7 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 
 from airflow_provider_fds.backends.base import UserArguments
 from airflow_provider_fds.backends.registry import find_backend
+from airflow_provider_fds.credentials import redacted
 from airflow_provider_fds.operators.spark_lineage import agent_settings
 from airflow_provider_fds.operators.submit_hook import SubmitHook
 
@@ -100,7 +101,7 @@ class SparkTask(SparkSubmitOperator):
         outcome = self._spark.run(application)
         self.spark_pages = self._spark.links()
         for label, url in self.spark_pages.items():
-            self.log.info("%s: %s", label, url)
+            self.log.info("%s: %s", label, redacted(url))
         return outcome
 
     def _get_hook(self) -> SubmitHook:

@@ -183,9 +183,11 @@ def _fetch(command: list[str], env: dict[str, str], folder: str, package: str, i
 def _size(folder: Path) -> str:
     """Return the size of the files in a folder that another process fills."""
     total = 0
-    for path in folder.rglob("*"):
-        with suppress(OSError):
-            total += path.stat().st_size
+    # unlike rglob, it passes over a folder that goes meanwhile
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            with suppress(OSError):
+                total += Path(parent, name).stat().st_size
     return format_bytes(total)
 
 

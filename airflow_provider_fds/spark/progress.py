@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Sequence
@@ -98,13 +98,15 @@ class ConnectStages(Stages):
         """Return the stages of the newest report of each operation."""
         return [stage for _, stage in sorted(self._seen.copy().items())]
 
-    def _report(self, stages: Any, inflight_tasks: int, operation_id: Optional[str], done: bool) -> None:  # noqa: ARG002
-        for one in stages or ():
-            number = int(one.stage_id)
-            is_active = not one.done and not done
-            self._seen[number] = Stage(
-                number, one.num_tasks, one.num_completed_tasks, bytes_read=one.num_bytes_read, is_active=is_active
-            )
+    def _report(self, stages: Any = None, done: bool = False, **_: Any) -> None:
+        # an error here would end the query
+        with suppress(Exception):
+            for one in stages or ():
+                number = int(one.stage_id)
+                is_active = not one.done and not done
+                self._seen[number] = Stage(
+                    number, one.num_tasks, one.num_completed_tasks, bytes_read=one.num_bytes_read, is_active=is_active
+                )
 
 
 class JobProgress:
@@ -130,14 +132,19 @@ class JobProgress:
         stages: Stages = ConnectStages(self._spark) if is_connect(self._spark) else Stages(self._spark)
         done = threading.Event()
         thread = threading.Thread(target=self._tell, args=(position, stages, done), name="fds-progress", daemon=True)
-        stages.start()
-        thread.start()
+        with suppress(Exception):
+            stages.start()
+        with suppress(Exception):
+            thread.start()
         try:
             yield
         finally:
             done.set()
-            thread.join(_JOIN_SECONDS)
-            stages.stop()
+            # the batch may be in the sink by now; the user's function may have cleared the handlers
+            with suppress(Exception):
+                stages.stop()
+            if thread.is_alive():
+                thread.join(_JOIN_SECONDS)
             self._bytes_before += batch.num_bytes + 1
 
     def _tell(self, position: int, stages: Stages, done: threading.Event) -> None:
@@ -149,7 +156,10 @@ class JobProgress:
                 found = None
             if done.is_set():
                 return
-            print(self._line(position, found, time.monotonic() - began), flush=True)
+            try:
+                print(self._line(position, found, time.monotonic() - began), flush=True)
+            except Exception:  # noqa: BLE001 - a closed stdout; nobody reads more lines
+                return
 
     def _line(self, position: int, stages: Optional[Sequence[Stage]], seconds: float) -> str:
         batch, batches = self._spec.batches[position], self._spec.batches
@@ -235,7 +245,9 @@ def _items(sequence: Any) -> Iterator[Any]:
 
 def tell_ui_address(spark: Any) -> None:
     """Print the address of the UI of a session in this process, if it has one."""
-    address = spark.sparkContext.uiWebUrl
+    address = None
+    with suppress(Exception):
+        address = spark.sparkContext.uiWebUrl
     if address is not None:
         print(f"FDS Spark UI: {address}", flush=True)
 

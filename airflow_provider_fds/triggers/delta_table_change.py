@@ -14,6 +14,7 @@ from airflow_provider_fds.hooks.settings import poll_interval_seconds
 from airflow_provider_fds.hooks.storage import store_kind
 from airflow_provider_fds.stream import DeltaStream
 from airflow_provider_fds.stream.value import text_problems
+from airflow_provider_fds.triggers.pacing import pause_seconds
 from airflow_provider_fds.triggers.table_poll import Watchers, ticks, watchers_of
 from airflow_provider_fds.triggers.watcher_cursor import AssetCursor, StreamCursor
 
@@ -23,8 +24,19 @@ if TYPE_CHECKING:
     from airflow_provider_fds.triggers.table_poll import Tick
     from airflow_provider_fds.triggers.watcher_cursor import Cursor
 
-#: Seconds after which a tick is repeated for a watcher that could not process it, because Airflow or storage failed.
+#: Seconds after which a tick is repeated for a watcher that could not process it, because Airflow or storage failed;
+#: doubled each time, up to five minutes.
 _AGAIN_AFTER_SECONDS: Final = 15.0
+#: How often to ask whether a stream that pauses may continue.
+_PAUSED_SECONDS: Final = 60.0
+
+
+class WatcherArgumentsError(ConfigurationError, TypeError):
+    """Arguments that no watcher can have.
+
+    A ``TypeError``, because Airflow's triggerer makes a trigger from what its database has, perhaps from another
+    version of FDS, and any other error of that would end all triggers of the process.
+    """
 
 
 class DeltaTableChangeTrigger(BaseEventTrigger):
@@ -39,7 +51,9 @@ class DeltaTableChangeTrigger(BaseEventTrigger):
           asset's state store. If the triggerer dies after the event but before it records the version, the event is
           repeated once. The first start fires nothing: it records the newest version.
         - With ``stream``, in any Airflow: after the stream's committed position. While the stream is not up to date,
-          the watcher fires once for each newest version, and once more after a restart.
+          the watcher fires once for each newest version, and once more after a restart. While the stream is on hold,
+          nothing fires; within a minute after ``fds resume`` the watcher fires for what came meanwhile. A stream that
+          has reached its end is not started again.
         - Airflow 3.1 and 3.2 without ``stream``: at the newest version. What was committed while no triggerer was
           running fires nothing until the next commit with data.
 
@@ -65,7 +79,7 @@ class DeltaTableChangeTrigger(BaseEventTrigger):
         obsolete: Arguments stored by an older or newer version of FDS; ignored.
 
     Raises:
-        ConfigurationError: Reports all problems at once.
+        ConfigurationError: Reports all problems at once; also a ``TypeError``.
 
     Example:
         >>> trigger = DeltaTableChangeTrigger(table="s3://lake/orders", storage_conn_id="lake", poll_interval=30)
@@ -93,18 +107,22 @@ class DeltaTableChangeTrigger(BaseEventTrigger):
         if isinstance(known, DeltaStream):
             problems += _stream_problems(known)
             known = known.to_dict()
-        elif known is not None and not isinstance(known, str):
+        elif isinstance(known, str):
+            # what serialize() returned
+            known = _decoded(known)
+            if known is None:
+                problems.append(f"stream must be a DeltaStream, got {stream!r}.")
+        elif known is not None:
             problems.append(f"stream must be a DeltaStream, got {known!r}.")
         if poll_interval is not None and not _is_interval(poll_interval):
             problems.append(f"poll_interval must be a number of seconds greater than 0, got {poll_interval!r}.")
         if name is not None and not (isinstance(name, str) and name.strip()):
             problems.append(f"name must be a non-empty string, got {name!r}.")
         if problems:
-            raise ConfigurationError(*problems, subject=type(self).__name__)
+            raise WatcherArgumentsError(*problems, subject=type(self).__name__)
         self.table = table
         self.storage_conn_id = storage_conn_id
-        # serialize() returns a string; an error here would end all triggers of the triggerer
-        self.stream: dict[str, Any] | None = json.loads(known) if isinstance(known, str) else known
+        self.stream: dict[str, Any] | None = known
         self.poll_interval = None if poll_interval is None else float(poll_interval)
         self.name = name
         if obsolete:
@@ -157,6 +175,7 @@ class DeltaTableChangeTrigger(BaseEventTrigger):
 
     async def _events(self, found: AsyncIterator[Tick], watchers: Watchers) -> AsyncIterator[TriggerEvent]:
         cursor = self._cursor()
+        failures = 0
         watchers.join(self, self.poll_interval or poll_interval_seconds())
         try:
             async for tick in found:
@@ -170,8 +189,12 @@ class DeltaTableChangeTrigger(BaseEventTrigger):
                         type(error).__name__,
                         error,
                     )
-                    watchers.ask_in(_AGAIN_AFTER_SECONDS)
+                    failures += 1
+                    watchers.ask_in(pause_seconds(_AGAIN_AFTER_SECONDS, failures))
                 else:
+                    failures = 0
+                    if cursor.is_paused:
+                        watchers.ask_in(_PAUSED_SECONDS)
                     if event is not None:
                         yield event
         finally:
@@ -209,6 +232,15 @@ class DeltaTableChangeTrigger(BaseEventTrigger):
         if self.stream is not None:
             return canonical_uri(self.stream["table"]), self.stream.get("storage_conn_id")
         return canonical_uri(str(self.table)), self.storage_conn_id
+
+
+def _decoded(stored: str) -> dict[str, Any] | None:
+    """Return a stream from its JSON, ``None`` if it is not one."""
+    try:
+        stream = json.loads(stored)
+    except ValueError:
+        return None
+    return stream if isinstance(stream, dict) and isinstance(stream.get("table"), str) else None
 
 
 def _table_problems(table: object, storage_conn_id: object) -> list[str]:

@@ -50,6 +50,7 @@ class Watchers:
     def __init__(self) -> None:
         self._intervals: dict[object, float] = {}
         self._asked = asyncio.Event()
+        self._later: asyncio.TimerHandle | None = None
 
     def join(self, watcher: object, interval: float) -> None:
         """Poll at least every ``interval`` seconds, and send the watcher the newest version soon."""
@@ -65,8 +66,17 @@ class Watchers:
         self._asked.set()
 
     def ask_in(self, seconds: float) -> None:
-        """Ask later."""
-        asyncio.get_running_loop().call_later(seconds, self.ask)
+        """Ask later, for all who asked for it before then, too: one by one they would ask more and more often."""
+        loop = asyncio.get_running_loop()
+        if self._later is not None:
+            if self._later.when() <= loop.time() + seconds:
+                return
+            self._later.cancel()
+        self._later = loop.call_later(seconds, self._ask_now)
+
+    def _ask_now(self) -> None:
+        self._later = None
+        self.ask()
 
     def answered(self) -> None:
         """Record that all watchers get a tick now."""

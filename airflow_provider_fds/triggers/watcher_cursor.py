@@ -17,7 +17,13 @@ if TYPE_CHECKING:
 
 
 class Cursor(Protocol):
-    """What a watcher compares a table with."""
+    """What a watcher compares a table with.
+
+    Attributes:
+        is_paused: Whether the consumer may not be woken until a person decides; asked again, as no version tells.
+    """
+
+    is_paused: bool
 
     async def seen(self, newest: SeenVersion) -> SeenVersion | None:
         """Return the version up to which the consumer was notified or has read; ``None`` if it must not start now.
@@ -43,9 +49,10 @@ class StreamCursor:
     def __init__(self, stream: Mapping[str, Any]) -> None:
         self._stream = dict(stream)
         self._told: SeenVersion | None = None
+        self.is_paused = False
 
     async def seen(self, newest: SeenVersion) -> SeenVersion | None:
-        """Return the last version that the stream has read whole, ``None`` if ``newest`` is not new or it pauses."""
+        """Return the last version that the stream has read whole; ``None`` if told, while it pauses, or at its end."""
         if newest == self._told:
             return None
         return await sync_to_async(self._position, thread_sensitive=False)()
@@ -60,7 +67,8 @@ class StreamCursor:
     def _position(self) -> SeenVersion | None:
         stream = DeltaStream.from_dict(self._stream)
         standing = read_standing(stream, reading_context(stream))
-        if standing.pause is not None:
+        self.is_paused = standing.pause is not None
+        if self.is_paused or (standing.found is not None and standing.found.is_finished):
             return None
         position = standing.position
         if position is None or position.is_initial_snapshot:
@@ -81,6 +89,7 @@ class AssetCursor:
         self._stores = _stores_of(store)
         self._table = table
         self._key = cursor_key(table, name)
+        self.is_paused = False
         self._seen: SeenVersion | None = None
 
     async def seen(self, newest: SeenVersion) -> SeenVersion | None:

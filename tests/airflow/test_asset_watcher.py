@@ -16,6 +16,10 @@ from airflow.triggers.base import BaseEventTrigger
 from airflow_provider_fds import DeltaStream, DeltaTableChangeTrigger
 from airflow_provider_fds.delta.local import LocalStorage
 from airflow_provider_fds.errors import ConfigurationError
+from airflow_provider_fds.hooks.position import Standing
+from airflow_provider_fds.source.offset import Offset
+from airflow_provider_fds.stream.poll import PollResult
+from airflow_provider_fds.triggers.table_poll import Watchers
 from airflow_provider_fds.triggers.watcher_cursor import cursor_key
 
 pytestmark = pytest.mark.usefixtures("airflow_database")
@@ -326,6 +330,72 @@ async def test_with_a_stream_it_fires_while_the_stream_is_behind_also_after_a_re
         running.start(trigger)
         await asyncio.sleep(0.4)
     assert running.events == []
+
+
+@pytest.fixture
+def standing(monkeypatch):
+    """What the ledger says of a stream, by the test's own hand."""
+    said = {"position": None, "pause": None, "found": None}
+    monkeypatch.setattr(
+        "airflow_provider_fds.triggers.watcher_cursor.read_standing", lambda *_: Standing(**said), raising=True
+    )
+    return said
+
+
+async def test_a_stream_that_is_resumed_is_started_for_what_came_while_it_paused(
+    table, tmp_path, installation, standing, polls, monkeypatch
+):
+    monkeypatch.setattr("airflow_provider_fds.triggers.delta_table_change._PAUSED_SECONDS", 0.05)
+    stream = DeltaStream("orders", table=table.uri, checkpoint=f"file:{tmp_path / 'checkpoint.json'}")
+    standing.update(position=Offset.after(0, table.table_id), pause="a person holds it")
+    async with triggerer() as running:
+        running.start(DeltaTableChangeTrigger(stream=stream, poll_interval=0.02))
+        await until(lambda: polls)
+        table.append()
+        await until(lambda: polls[-1].endswith("2.json"))
+        await asyncio.sleep(0.3)
+        assert running.events == []
+        standing["pause"] = None
+        await until(lambda: running.events)
+        await asyncio.sleep(0.3)
+    assert running.events == [payload(table, 1, 1, rows=10)]
+
+
+async def test_a_stream_that_has_reached_its_end_is_not_started_again(table, tmp_path, installation, standing, polls):
+    stream = DeltaStream("orders", table=table.uri, checkpoint=f"file:{tmp_path / 'checkpoint.json'}")
+    end = PollResult(0, has_data=False, reason="finished", is_finished=True)
+    standing.update(position=Offset.after(0, table.table_id), found=end)
+    async with triggerer() as running:
+        running.start(DeltaTableChangeTrigger(stream=stream, poll_interval=0.02))
+        await until(lambda: polls)
+        table.append()
+        await until(lambda: polls[-1].endswith("2.json"))
+        await asyncio.sleep(0.5)
+    assert running.events == []
+
+
+async def test_a_watcher_that_fails_for_long_is_asked_at_one_pace_however_often_the_table_changes():
+    watchers = Watchers()
+    asked = []
+    watchers.ask = lambda: asked.append(time.monotonic())
+    for _ in range(50):
+        watchers.ask_in(0.2)
+        await asyncio.sleep(0.001)
+    watchers.ask_in(0.01)
+    await asyncio.sleep(0.4)
+    assert len(asked) == 1
+    watchers.ask_in(0.01)
+    await asyncio.sleep(0.1)
+    assert len(asked) == 2
+
+
+@pytest.mark.parametrize(
+    "stored", [{"table": "unknown://lake/orders"}, {"stream": "{"}, {"stream": "[]"}, {"stream": '{"name": "a"}'}, {}]
+)
+def test_arguments_of_another_version_of_fds_end_the_trigger_and_not_the_triggerer(stored):
+    # the only error of a trigger's arguments that the triggerer survives
+    with pytest.raises(TypeError):
+        DeltaTableChangeTrigger(**stored)
 
 
 def test_a_stream_that_never_ran_is_started_for_all_the_table_has(table, tmp_path, installation):

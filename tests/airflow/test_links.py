@@ -17,6 +17,7 @@ from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.get_provider_info import get_provider_info
 from airflow_provider_fds.hooks.settings import catalog_url
 from airflow_provider_fds.operators.links import LINKS, showing_links
+from airflow_provider_fds.operators.spark_task import SparkTask
 from airflow_provider_fds.stream.stream_id import StreamId
 
 TEMPLATE = "https://catalog.example/table?location={table}&version={version}"
@@ -112,6 +113,29 @@ def test_a_task_has_the_links_that_it_knows(monkeypatch):
         "Source version": "https://catalog.example/table?location=s3%3A%2F%2Flake%2Forders&version=4",
         "Sink version": "https://catalog.example/table?location=s3%3A%2F%2Flake%2Fbronze&version=9",
     }
+
+
+@pytest.mark.parametrize(
+    "page",
+    ["http://admin:secret@rm:8088/cluster/app/1", "javascript:alert(1)//rm/cluster/app/1", "rm:8088/cluster/app/1"],
+)
+def test_a_page_of_spark_with_a_credential_or_without_http_is_no_link(page):
+    sink = DeltaTableSink("s3://lake/bronze")
+    ingest = DeltaIngestOperator(task_id="i", stream=DeltaStream("orders", table="s3://lake/orders"), sink=sink)
+    # the address is from the connection, whose extra only its owner may read
+    ingest.spark_pages = {"YARN application": page}
+    with showing_links(ingest, session(None), sink):
+        pass
+    assert set(shown(ingest)) == {"Delta stream"}
+
+
+def test_the_log_has_no_credential_of_the_pages_of_spark():
+    said = []
+    pages = {"YARN application": "http://admin:secret@rm:8088/cluster/app/1"}
+    spark = SimpleNamespace(run=lambda _: None, links=lambda: pages)
+    log = SimpleNamespace(info=lambda text, *values: said.append(text % values))
+    SparkTask._run_spark(SimpleNamespace(_spark=spark, log=log), None)
+    assert said == ["YARN application: http://***@rm:8088/cluster/app/1"]
 
 
 def test_a_wrong_template_costs_its_own_links_and_not_the_load(monkeypatch, caplog):

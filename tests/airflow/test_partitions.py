@@ -11,9 +11,13 @@ import pytest
 from airflow.sdk.execution_time.context import OutletEventAccessor
 
 from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaTableSink
+from airflow_provider_fds.delta.log import DeltaLog
+from airflow_provider_fds.delta.open import open_storage
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.hooks.data_interval import run_interval
-from airflow_provider_fds.operators.asset_partitions import add_partitions
+from airflow_provider_fds.operators.asset_event import uncovered
+from airflow_provider_fds.operators.asset_partitions import add_partitions, partition_keys
+from airflow_provider_fds.source.offset import Offset
 
 STREAM = DeltaStream("orders", table="s3://lake/orders", read="data_interval")
 HAS_KEYS = hasattr(OutletEventAccessor, "add_partitions")
@@ -64,6 +68,24 @@ def test_a_day_is_as_long_as_it_is_in_the_zone_of_the_timetable():
     assert span(context) == ("2026-03-28T23", "2026-03-29T22")
     # a run that was started by hand before its date was known
     assert span(partitioned("2026-03-29", daily, partition_date=None)) == ("2026-03-28T23", "2026-03-29T22")
+
+
+@pytest.mark.parametrize(
+    ("cron", "key_format", "key", "expected"),
+    [
+        ("0 2 * * *", "%Y-%m-%d", "2026-01-31", ("2026-01-31T02", "2026-02-01T02")),
+        ("0 6 * * 1", "%Y-%m-%d", "2026-01-05", ("2026-01-05T06", "2026-01-12T06")),
+        ("0 0 15 * *", "%Y-%m", "2026-01", ("2026-01-15T00", "2026-02-15T00")),
+        # no date of the expression has this key
+        ("0 6 * * 1", "%Y-%m-%d", "2026-01-06", ("2026-01-06T00", "2026-01-12T06")),
+    ],
+)
+def test_a_run_by_hand_reads_what_the_scheduled_run_of_its_partition_reads(cron, key_format, key, expected):
+    timetable = cron_partitions(cron, timezone="UTC", key_format=key_format)
+    # Airflow makes it from the key, which does not have the time of day
+    date = datetime.strptime(key, key_format).replace(tzinfo=UTC)
+    assert span(partitioned(key, timetable, partition_date=date)) == expected
+    assert span(partitioned(key, timetable, partition_date=None)) == expected
 
 
 def test_airflow_32_tells_no_partition_date_and_writes_keys_in_utc():
@@ -117,6 +139,102 @@ def test_an_airflow_without_keys_gets_the_event_alone(caplog):
     with caplog.at_level("INFO"):
         add_partitions(SimpleNamespace(extra={}), ["2026-01-01"])
     assert "need Airflow 3.3: 2026-01-01" in caplog.text
+
+
+class Events:
+    """The events of an asset, newest first: those of a load have one for each partition."""
+
+    def __init__(self, *loads):
+        self._events = [SimpleNamespace(extra=extra) for extra, partitions in loads for _ in range(partitions)]
+
+    def __getitem__(self, asset):
+        return self
+
+    def ascending(self, *, ascending):
+        assert not ascending
+        return self
+
+    def limit(self, number):
+        return self._events[:number]
+
+
+def load_of(stream, batch):
+    return {"stream": stream, "epoch": 1, "last_batch_id": batch, "end": Offset.after(batch, "t").to_json()}
+
+
+def covered_by(monkeypatch, *loads):
+    monkeypatch.setattr("airflow.sdk.execution_time.context.InletEventsAccessors", lambda _: Events(*loads))
+    own = {"stream": "a", "epoch": 1, "first_batch_id": 9, "last_batch_id": 9, "first_version": 9, "rows": 5}
+    start = Offset.after(0, "t").to_json()
+    found = uncovered(SimpleNamespace(outlets=[]), own, "s3://lake/copy", epoch_start=start)
+    return found["first_batch_id"], found["rows"]
+
+
+def test_events_of_many_partitions_of_another_stream_do_not_hide_the_last_one_of_this_stream(monkeypatch):
+    assert covered_by(monkeypatch, (load_of("b", 3), 5), (load_of("a", 8), 1)) == (9, 5)
+    assert covered_by(monkeypatch, (load_of("b", 3), 300), (load_of("a", 8), 300)) == (9, 5)
+    # a run that failed for good before its event
+    assert covered_by(monkeypatch, (load_of("b", 3), 300), (load_of("a", 7), 1)) == (8, None)
+
+
+def test_without_an_event_of_this_stream_all_is_covered_unless_there_are_too_many_to_know(monkeypatch):
+    assert covered_by(monkeypatch, (load_of("b", 3), 300)) == (0, None)
+    assert covered_by(monkeypatch, (load_of("b", 3), 9000), (load_of("a", 8), 1)) == (9, 5)
+
+
+class Event:
+    """The event of an asset, as strict as Airflow's."""
+
+    def __init__(self):
+        self.keys = []
+
+    def add_partitions(self, keys):
+        assert all(key.strip() and len(key) <= 250 for key in keys)
+        self.keys += keys
+
+
+def test_keys_that_airflow_does_not_accept_are_left_out_and_named(caplog):
+    event = Event()
+    add_partitions(event, [" ", "2026-01-01", "x" * 251])
+    assert event.keys == ["2026-01-01"]
+    assert "2 partition keys" in caplog.text
+    assert "' ', 'xxx" in caplog.text
+
+
+@pytest.fixture
+def cleaned_up(tmp_path):
+    """A session of a table partitioned by day, with versions 0 to 3, of which the log has 2 and 3."""
+    import deltalake
+    import pyarrow as pa
+
+    for day in (1, 2, 3, 4):
+        rows = pa.table({"id": pa.array([day], pa.int64()), "day": [f"2026-01-0{day}"]})
+        deltalake.write_deltalake(tmp_path / "orders", rows, mode="append", partition_by=["day"])
+        if day == 2:
+            deltalake.DeltaTable(tmp_path / "orders").create_checkpoint()
+    for version in (0, 1):
+        (tmp_path / "orders" / "_delta_log" / f"{version:020d}.json").unlink()
+    log = DeltaLog(open_storage(str(tmp_path / "orders"), {}))
+    stream = DeltaStream("orders", table=str(tmp_path / "orders"))
+    return SimpleNamespace(stream=stream, connected=SimpleNamespace(log=log))
+
+
+def keys_of(session, covered, own):
+    ranges = [{"first_version": first, "last_version": last} for first, last in (covered, own)]
+    return partition_keys("day", {}, session, *ranges)
+
+
+def test_a_log_that_was_cleaned_up_fails_no_load_and_leaves_the_keys_of_its_own_versions(cleaned_up, caplog):
+    assert keys_of(cleaned_up, (2, 3), (3, 3)) == ["2026-01-03", "2026-01-04"]
+    assert caplog.text == ""
+    # an outlet that is new on an old stream has had no event yet
+    assert keys_of(cleaned_up, (0, 3), (3, 3)) == ["2026-01-04"]
+    assert "no partition keys for versions 0 to 2" in caplog.text
+
+
+def test_a_load_whose_own_versions_were_cleaned_up_gets_an_event_without_keys(cleaned_up, caplog):
+    assert keys_of(cleaned_up, (0, 3), (1, 3)) == ()
+    assert "no partition keys for versions 0 to 3" in caplog.text
 
 
 DAG_TEXT = """

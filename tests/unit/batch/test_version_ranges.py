@@ -47,3 +47,12 @@ def test_no_message_writes_a_range_of_its_own() -> None:
     own = {str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.py") if odd.search(path.read_text())}
     # missing commits have another verb, and an example DAG is what a user writes
     assert own == {"batch/version_ranges.py", "delta/tail.py", "stream/epoch.py", "example_dags/orders_consumer.py"}
+
+
+@pytest.mark.parametrize(
+    "damaged", ["{", "null", "[]", "7", '{"reservoirVersion": 3}', '{"reservoirVersion": "3", "index": 0}']
+)
+def test_a_damaged_offset_leaves_the_versions(damaged):
+    snapshot = Offset("t", 3, 2, is_initial_snapshot=True).to_json()
+    assert describe_covered(damaged, snapshot, 3, 5) == "versions 3 to 5"
+    assert describe_covered(snapshot, damaged, 3, 5) == "versions 3 to 5"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,30 @@ def test_a_committed_batch_has_the_versions_of_its_plan_and_its_measures_with_un
         "epoch 1, batch 0: version 0; 25 rows in; 20 rows out in 2 files of 4 KiB; sink version 18; "
         "2.2 s (check 0.2, load 0.5, write 1.5)" in committed
     )
+
+
+@pytest.mark.parametrize(
+    ("kind", "path"),
+    [
+        ("planned", ("batches", 0, "start")),
+        ("opened", ("start",)),
+        ("requested", ("position",)),
+        ("forked", ("origin", "offset")),
+    ],
+)
+@pytest.mark.parametrize("damaged", ["x", "{}", "[]"])
+def test_an_entry_with_a_damaged_offset_does_not_hide_the_rest_of_the_ledger(
+    kind: str, path: tuple[Any, ...], damaged: str
+) -> None:
+    entry = json.loads((GOLDEN / f"{kind}.json").read_bytes())
+    *way, last = path
+    place = entry["action"]
+    for step in way:
+        place = place[step]
+    place[last] = damaged
+    said = EntryWords().describe(Entry.from_json(json.dumps(entry).encode(), where=kind))
+    assert kind in said
+    assert kind == "planned" or f"unreadable offset {damaged!r}" in said
 
 
 def test_what_a_fence_removed_is_in_words() -> None:
@@ -103,3 +128,10 @@ def test_a_status_has_units_and_no_names_of_fields() -> None:
         "epoch": "1",
         "ledger": "5 entries",
     }
+
+
+def test_what_a_person_typed_cannot_command_the_terminal(monkeypatch: Any) -> None:
+    for is_terminal in (True, False):
+        monkeypatch.setattr(terminal, "is_terminal", lambda is_terminal=is_terminal: is_terminal)
+        said = terminal.fitted("why: \x1b]0;owned\x07\x1b[2Jgone\r\x9bm\nnext: ü", 2)
+        assert said == "why: \\x1b]0;owned\\x07\\x1b[2Jgone\\x0d\\x9bm\n  next: ü"

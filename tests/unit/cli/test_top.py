@@ -10,8 +10,9 @@ import subprocess
 import sys
 import termios
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import pytest
 from rich.console import Console
 
 from airflow_provider_fds.cli import status, top
@@ -20,6 +21,9 @@ from airflow_provider_fds.cli.stream_table import by_urgency, plain_table, rich_
 from airflow_provider_fds.cli.top import Rounds, _screen
 from airflow_provider_fds.errors import ConfigurationError, StorageError
 from airflow_provider_fds.stream.status import StreamStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 
 def stream(name: str, **fields: Any) -> StreamStatus:
@@ -136,30 +140,107 @@ def test_ctrl_c_ends_it_without_an_error(staging: Any, monkeypatch: Any) -> None
     assert main(["top", "--staging", str(staging)]) == 0
 
 
-def test_q_ends_it_and_gives_the_terminal_back(staging: Any) -> None:
-    ours, theirs = pty.openpty()
-    termios.tcsetwinsize(theirs, (24, 100))
-    before = termios.tcgetattr(theirs)
-    environment = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES")}
-    with subprocess.Popen(
-        command(staging), stdin=theirs, stdout=theirs, stderr=theirs, env={**environment, "TERM": "xterm"}
-    ) as process:
-        shown = b""
+class Terminal:
+    """``fds top`` on a terminal of 24 lines."""
+
+    def __init__(self, staging: Any, columns: int = 100, **environment: str) -> None:
+        self._ours, theirs = pty.openpty()
+        self._theirs = theirs
+        termios.tcsetwinsize(theirs, (24, columns))
+        self._before = termios.tcgetattr(theirs)
+        clean = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES")}
+        self.process = subprocess.Popen(
+            command(staging),
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            env={**clean, "TERM": "xterm", **environment},
+        )
+        self.shown = b""
+
+    def read_until(self, text: bytes) -> None:
         ends = time.monotonic() + 30
-        while b"planned" not in shown and time.monotonic() < ends:
-            if select.select([ours], [], [], 0.1)[0]:
-                shown += os.read(ours, 65536)
-        os.write(ours, b"q")
-        while process.poll() is None and time.monotonic() < ends:
-            if select.select([ours], [], [], 0.1)[0]:
-                shown += os.read(ours, 65536)
-        process.kill()
-        assert process.returncode == 0, shown
-    assert b"2 streams" in shown
-    assert b"none needs attention" in shown
-    assert termios.tcgetattr(theirs) == before
-    os.close(ours)
-    os.close(theirs)
+        while text not in self.shown and self.process.poll() is None and time.monotonic() < ends:
+            self._read()
+        assert text in self.shown, self.shown
+
+    def press(self, keys: bytes) -> None:
+        os.write(self._ours, keys)
+
+    def end(self) -> int:
+        ends = time.monotonic() + 10
+        while self.process.poll() is None and time.monotonic() < ends:
+            self._read()
+        self._read()
+        self.process.kill()
+        return self.process.wait()
+
+    def _read(self) -> None:
+        if select.select([self._ours], [], [], 0.1)[0]:
+            self.shown += os.read(self._ours, 65536)
+
+    @property
+    def is_given_back(self) -> bool:
+        """Whether it has its own screen, cursor and keys again."""
+        left, cursor = (self.shown.rfind(code) for code in (b"\x1b[?1049l", b"\x1b[?25h"))
+        is_left = left > self.shown.rfind(b"\x1b[?1049h") and cursor > self.shown.rfind(b"\x1b[?25l")
+        return is_left and termios.tcgetattr(self._theirs) == self._before
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self._ours)
+        os.close(self._theirs)
+
+
+@pytest.fixture
+def terminal(staging: Any) -> Iterator[Callable[..., Terminal]]:
+    made: list[Terminal] = []
+
+    def make(**arguments: Any) -> Terminal:
+        made.append(Terminal(staging, **arguments))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+# an arrow, and keys that were pressed at once, leave nothing before the q
+@pytest.mark.parametrize("keys", [b"q", b"\x1b[Aq", b"xyzQ"])
+def test_q_ends_it_and_gives_the_terminal_back(terminal: Any, keys: bytes) -> None:
+    shown = terminal()
+    shown.read_until(b"planned")
+    shown.press(keys)
+    assert shown.end() == 0, shown.shown
+    assert b"2 streams" in shown.shown
+    assert b"none needs attention" in shown.shown
+    assert shown.is_given_back
+
+
+def test_a_kill_gives_the_terminal_back(terminal: Any) -> None:
+    shown = terminal()
+    shown.read_until(b"planned")
+    shown.process.terminate()
+    assert shown.end() == 143, shown.shown
+    assert shown.is_given_back
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "ascii"])
+def test_a_terminal_that_does_not_know_every_character_is_no_error(terminal: Any, encoding: str) -> None:
+    # the places are cut, with an ellipsis
+    shown = terminal(columns=110, PYTHONIOENCODING=encoding)
+    shown.read_until(b"planned")
+    assert b" ?" in shown.shown
+    shown.press(b"q")
+    assert shown.end() == 0, shown.shown
+
+
+def test_a_terminal_of_20_columns_is_no_error(terminal: Any) -> None:
+    shown = terminal(columns=20)
+    shown.read_until(b"2 streams")
+    shown.press(b"q")
+    assert shown.end() == 0, shown.shown
 
 
 def test_status_of_all_streams_is_drawn_on_a_terminal(staging: Any, monkeypatch: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from importlib import metadata
@@ -155,6 +156,23 @@ def test_launching_imports_neither_pyspark_nor_anything_else_heavy():
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "[]"
+
+
+def test_folders_that_go_while_they_are_measured_do_not_end_the_fetching(monkeypatch, tmp_path):
+    from airflow_provider_fds.spark import jars
+
+    (tmp_path / "gone").mkdir()
+    (tmp_path / "a.jar").write_bytes(b"x" * 2048)
+    scan = os.scandir
+
+    def vanishing(path):
+        if str(path).endswith("gone"):
+            raise FileNotFoundError(path)
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", vanishing)
+    assert jars._size(tmp_path) == "2 KiB"
+    assert jars._size(tmp_path / "missing") == "0 bytes"
 
 
 def test_jars_that_are_fetched_are_told_about_from_the_first_second(monkeypatch, tmp_path, caplog):

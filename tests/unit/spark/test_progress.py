@@ -115,6 +115,69 @@ def test_a_server_reports_its_stages_to_the_client() -> None:
     ConnectStages(object()).stop()
 
 
+class ConnectSession:
+    """A session of Spark Connect whose progress handlers are broken, or were cleared by the user's function."""
+
+    def __init__(self, at_start: Any = None, at_stop: Any = None) -> None:
+        self.at_start, self.at_stop, self.handlers = at_start, at_stop, []
+
+    def registerProgressHandler(self, handler: Any) -> None:  # noqa: N802 - Spark's name
+        if self.at_start is not None:
+            raise self.at_start
+        self.handlers.append(handler)
+
+    def removeProgressHandler(self, handler: Any) -> None:  # noqa: N802 - Spark's name
+        if self.at_stop is not None:
+            raise self.at_stop
+        self.handlers.remove(handler)
+
+
+@pytest.mark.parametrize(
+    "session", [ConnectSession(RuntimeError("no")), ConnectSession(None, ValueError("not in list"))]
+)
+def test_a_batch_does_not_fail_because_its_progress_cannot_be_told(session: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr("airflow_provider_fds.spark.progress.is_connect", lambda _: True)
+    with JobProgress(session, job(batch())).batch(0):
+        pass
+
+
+def test_a_batch_does_not_fail_because_no_thread_can_be_started(monkeypatch: Any) -> None:
+    def start(_: Any) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    with JobProgress(Session(), job(batch())).batch(0):
+        pass
+
+
+def test_a_report_of_the_server_that_cannot_be_read_does_not_reach_the_query() -> None:
+    session = ConnectSession()
+    stages = ConnectStages(session)
+    stages.start()
+    # Spark calls it with names; a later Spark may have more of them
+    session.handlers[0](stages=[object()], inflight_tasks=1, operation_id="o", done=False, more=1)
+    session.handlers[0](stages=None, inflight_tasks=0, operation_id=None, done=True)
+    assert stages.all() == []
+
+
+def test_the_thread_ends_silently_if_nothing_can_be_printed(monkeypatch: Any, capsys: Any) -> None:
+    raised = threading.Event()
+
+    def broken(*_: Any, **__: Any) -> None:
+        raised.set()
+        raise ValueError("I/O operation on closed file")
+
+    monkeypatch.setattr("builtins.print", broken)
+    monkeypatch.setattr(threading, "excepthook", lambda args: pytest.fail(f"{args}"))
+    with JobProgress(Session(threading.Event()), job(batch()), 0.01).batch(0):
+        assert raised.wait(5)
+
+
+def test_the_address_of_the_ui_is_not_a_reason_to_fail(capsys: Any) -> None:
+    tell_ui_address(Session(threading.Event()))
+    assert capsys.readouterr().out == ""
+
+
 def test_the_address_of_the_ui_is_told_where_it_is_on(capsys: Any) -> None:
     class WithUi:
         class sparkContext:  # noqa: N801 - Spark's name
