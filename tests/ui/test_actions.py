@@ -198,7 +198,7 @@ def test_a_request_id_is_made_where_the_page_is_served_by_plain_http(opened, ser
         (422, [{"loc": ["body", "arguments", "to_version"], "msg": "not a number"}], "arguments.to_version: not a"),
         (403, "Forbidden", "You do not have the right to do this."),
         (401, "Not authenticated", "Your session has ended. Sign in to Airflow again."),
-        (500, None, "answered with status 500"),
+        (500, None, "responded with status 500"),
     ],
 )
 def test_what_goes_wrong_in_a_preview_is_told_in_words(opened, server, status, detail, words):
