@@ -95,7 +95,7 @@ def test_an_empty_interval_fails_without_a_retry_and_names_the_timetable(stream,
         ("data_interval", {}, "wait_for='interval_complete'"),
         ("offset", {"wait_for": "interval_complete"}, "wait_for='new_data'"),
         ("offset", {"grace": timedelta(hours=1)}, "no effect"),
-        ("data_interval", {"wait_for": "interval_complete", "grace": 3}, "timedelta"),
+        ("data_interval", {"wait_for": "interval_complete", "grace": "3"}, "timedelta"),
         ("offset", {"wait_for": "news"}, "must be"),
     ],
 )
