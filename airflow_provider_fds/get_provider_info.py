@@ -84,7 +84,6 @@ def get_provider_info() -> dict[str, Any]:
         ],
         # Airflow 3.2 and newer
         "cli": ["airflow_provider_fds.cli.airflow_commands.airflow_commands"],
-        "plugins": [{"name": "fds", "plugin-class": "airflow_provider_fds.ui.plugin.FdsPlugin"}],
         "config": {"fds": {"description": "Settings of FDS, for all streams.", "options": _OPTIONS}},
     }
 

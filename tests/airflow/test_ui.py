@@ -223,19 +223,22 @@ def test_the_api_has_no_open_description_of_itself(client_of):
     assert {client_of(None).get(f"/fds/{path}").status_code for path in ("docs", "redoc", "openapi.json")} == {404}
 
 
-def test_airflow_finds_the_plugin_in_the_description_of_the_package(airflow_home, monkeypatch):
+@pytest.mark.parametrize("is_lazy", ["True", "False"])
+def test_airflow_finds_the_plugin_once_however_it_discovers_providers(airflow_home, monkeypatch, is_lazy):
     code = (
         "from airflow import plugins_manager as p; import json, sys; "
-        "found = [one for one in p.get_plugin_info() if one['name'] == 'fds']; "
-        "print(json.dumps([found[0]['external_views'], found[0]['fastapi_apps'], 'fastapi' in sys.modules, "
-        "'airflow_provider_fds.ui.app' in sys.modules]))"
+        "(found,) = [one for one in p.get_plugin_info() if one['name'] == 'fds']; "
+        "errors = p.get_import_errors() if hasattr(p, 'get_import_errors') else p.import_errors; "
+        "print(json.dumps([found['external_views'], found['fastapi_apps'], 'fastapi' in sys.modules, "
+        "'airflow_provider_fds.ui.app' in sys.modules, errors]))"
     )
-    monkeypatch.setenv("AIRFLOW__CORE__LAZY_DISCOVER_PROVIDERS", "False")
+    monkeypatch.setenv("AIRFLOW__CORE__LAZY_DISCOVER_PROVIDERS", is_lazy)
     ran = subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True, capture_output=True, text=True)
-    views, apps, _, is_app_imported = json.loads(ran.stdout.splitlines()[-1])
+    views, apps, _, is_app_imported, errors = json.loads(ran.stdout.splitlines()[-1])
     assert [(view["name"], view["href"], view["destination"]) for view in views] == [("Delta streams", "/fds/", "nav")]
     assert [(app["url_prefix"], app["name"]) for app in apps] == [("/fds", "Delta streams")]
     assert not is_app_imported
+    assert errors == {}
 
 
 def test_the_plugin_imports_neither_fastapi_nor_the_rest_of_the_package(airflow_home):
