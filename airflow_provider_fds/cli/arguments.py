@@ -7,17 +7,16 @@ import getpass
 import os
 import socket
 import sys
+from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from airflow_provider_fds.durations import parse_duration
+from airflow_provider_fds.durations import format_duration, parse_duration
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.stream.value import DeltaStream
 
 if TYPE_CHECKING:
-    from datetime import timedelta
-
     from airflow_provider_fds.ledger.log import Ledger
     from airflow_provider_fds.ledger.owner import Actor, Owner
     from airflow_provider_fds.stream.connect import StreamContext
@@ -25,6 +24,8 @@ if TYPE_CHECKING:
 
 #: The default deployment of the command line.
 CLI_DEPLOYMENT = "cli"
+
+_SHORTEST_INTERVAL: Final = timedelta(seconds=1)
 
 #: Help of ``--storage-option``.
 STORAGE_OPTION_HELP = (
@@ -102,6 +103,35 @@ def duration(text: str) -> timedelta:
     if found is None:
         raise argparse.ArgumentTypeError(f"expected a duration such as 90s, 10m, 2h or 1d, got {text!r}")
     return found
+
+
+def add_interval(parser: argparse.ArgumentParser, *, default: timedelta, examples: str) -> None:
+    """Add the time between two rounds of a command that goes on until it is interrupted; see :func:`interval_seconds`.
+
+    Args:
+        parser: The parser.
+        default: The default.
+        examples: Two durations for the help.
+    """
+    parser.add_argument(
+        "--interval",
+        metavar="DURATION",
+        type=duration,
+        default=default,
+        help=f"time between two rounds, such as {examples} (default: {default.total_seconds():.0f}s)",
+    )
+
+
+def interval_seconds(arguments: argparse.Namespace) -> float:
+    """Return the time between two rounds in seconds.
+
+    Raises:
+        ConfigurationError: It is shorter than a second, which would keep the store busy.
+    """
+    interval: timedelta = arguments.interval
+    if interval < _SHORTEST_INTERVAL:
+        raise ConfigurationError(f"--interval must be at least 1s, got {format_duration(interval)}")
+    return interval.total_seconds()
 
 
 def pairs(texts: list[str], flag: str) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from airflow_provider_fds.cli import arguments as common
 from airflow_provider_fds.credentials import redacted
 from airflow_provider_fds.durations import format_duration
 from airflow_provider_fds.errors import EXIT_OK, ConfigurationError, FdsError
+from airflow_provider_fds.sizes import format_count
 
 if TYPE_CHECKING:
     import argparse
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from airflow_provider_fds.stream.status import StreamStatus
 
 _DEFAULT_ADDRESS: Final = "127.0.0.1:9184"
-#: The shortest interval; a shorter one would keep the store busy.
-SHORTEST_INTERVAL: Final = timedelta(seconds=1)
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -39,13 +38,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "streams in Airflow's UI. A round costs one request for each table that has not changed.",
     )
     common.add_storage(parser, staging_required=True)
-    parser.add_argument(
-        "--interval",
-        metavar="DURATION",
-        type=common.duration,
-        default=timedelta(seconds=60),
-        help="time between two rounds, such as 30s or 5m (default: 60s)",
-    )
+    common.add_interval(parser, default=timedelta(seconds=60), examples="30s or 5m")
     parser.add_argument(
         "--output",
         choices=("text", "json", "prometheus"),
@@ -68,8 +61,7 @@ def monitor(arguments: argparse.Namespace) -> int:
     from airflow_provider_fds.ledger.owner import Owner
     from airflow_provider_fds.stream.monitor import StreamMonitor
 
-    if arguments.interval < SHORTEST_INTERVAL:
-        raise ConfigurationError(f"--interval must be at least 1s, got {format_duration(arguments.interval)}")
+    interval = common.interval_seconds(arguments)
     is_endpoint = arguments.output == "prometheus"
     if arguments.listen is not None and not is_endpoint:
         raise ConfigurationError("--listen needs --output prometheus")
@@ -83,19 +75,19 @@ def monitor(arguments: argparse.Namespace) -> int:
                     statuses = watched.poll()
                     show.statuses(statuses)
                     if not arguments.no_status_files:
-                        _write_status_files(watched, statuses, arguments.interval)
+                        _write_status_files(watched, statuses, interval)
                 except FdsError as problem:
                     if not problem.retryable:
                         raise
                     show.failed()
                     print(f"fds monitor: this round failed: {problem}", file=sys.stderr, flush=True)
-                time.sleep(max(0.0, arguments.interval.total_seconds() - (time.monotonic() - began)))
+                time.sleep(max(0.0, interval - (time.monotonic() - began)))
     except KeyboardInterrupt:
         return EXIT_OK
 
 
-def _write_status_files(watched: StreamMonitor, statuses: list[StreamStatus], interval: timedelta) -> None:
-    failure = watched.write_status_files(statuses, interval_seconds=interval.total_seconds())
+def _write_status_files(watched: StreamMonitor, statuses: list[StreamStatus], interval: float) -> None:
+    failure = watched.write_status_files(statuses, interval_seconds=interval)
     if failure is not None:
         text = f"fds monitor: status files were not written: {failure}. --no-status-files switches them off"
         print(redacted(text), file=sys.stderr, flush=True)
@@ -200,7 +192,7 @@ def _line(one: StreamStatus) -> str:
     said = f"{now} {one.name}: {one.condition.replace('_', ' ')}"
     if one.lag_versions:
         age = "" if not one.lag_seconds else f", the oldest {format_duration(timedelta(seconds=one.lag_seconds))} old"
-        said += f", {one.lag_versions:,} {'version' if one.lag_versions == 1 else 'versions'} to read{age}"
+        said += f", {format_count(one.lag_versions, 'version')} to read{age}"
     if one.pending_files:
         said += f", {one.pending_files:,} files of {one.pending_bytes or 0:,} bytes"
     return said if one.problem is None else f"{said}: [{one.reason_code}] {one.problem}"

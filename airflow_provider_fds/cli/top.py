@@ -12,11 +12,11 @@ from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow_provider_fds.cli import arguments as common
-from airflow_provider_fds.cli.monitor import SHORTEST_INTERVAL, ChangedLines
+from airflow_provider_fds.cli.monitor import ChangedLines
 from airflow_provider_fds.cli.stream_table import by_urgency, rich_table
 from airflow_provider_fds.cli.terminal import leaving_on_sigterm, rich_console
 from airflow_provider_fds.durations import format_duration
-from airflow_provider_fds.errors import EXIT_OK, ConfigurationError, FdsError
+from airflow_provider_fds.errors import EXIT_OK, FdsError
 from airflow_provider_fds.sizes import format_count
 
 if TYPE_CHECKING:
@@ -44,13 +44,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "that has not changed.",
     )
     common.add_storage(parser, staging_required=True)
-    parser.add_argument(
-        "--interval",
-        metavar="DURATION",
-        type=common.duration,
-        default=timedelta(seconds=5),
-        help="time between two rounds, such as 5s or 1m (default: 5s)",
-    )
+    common.add_interval(parser, default=timedelta(seconds=5), examples="5s or 1m")
     parser.set_defaults(command=top)
 
 
@@ -59,10 +53,9 @@ def top(arguments: argparse.Namespace) -> int:
     from airflow_provider_fds.ledger.owner import Owner
     from airflow_provider_fds.stream.monitor import StreamMonitor
 
-    if arguments.interval < SHORTEST_INTERVAL:
-        raise ConfigurationError(f"--interval must be at least 1s, got {format_duration(arguments.interval)}")
+    interval = common.interval_seconds(arguments)
     context = common.context_of(arguments, owner=Owner.of_plan(arguments.deployment))
-    rounds = Rounds(StreamMonitor(lambda: context).poll, arguments.interval.total_seconds())
+    rounds = Rounds(StreamMonitor(lambda: context).poll, interval)
     console = rich_console(on_stdout=True)
     try:
         if console is None:

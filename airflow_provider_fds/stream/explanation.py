@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow_provider_fds.durations import format_duration
+from airflow_provider_fds.sizes import format_count
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.lost_position import oldest_commit
 from airflow_provider_fds.stream.status import status_of
@@ -102,7 +103,7 @@ def _evidence(connected: ConnectedStream, status: StreamStatus) -> list[str]:
     if status.newest_version is not None:
         found[0] += f", newest version {status.newest_version}"
     if status.lag_versions:
-        found.append(f"{_versions(status.lag_versions)} not committed" + _oldest(status))
+        found.append(f"{format_count(status.lag_versions, 'version')} not committed" + _oldest(status))
     if status.retention_left_seconds is not None:
         found.append(
             f"the oldest of them is safe from the table's retention for {_duration(status.retention_left_seconds)}"
@@ -123,10 +124,6 @@ def _when(entry: Entry) -> str:
 
 def _duration(seconds: float) -> str:
     return format_duration(timedelta(seconds=seconds))
-
-
-def _versions(count: int) -> str:
-    return "1 version" if count == 1 else f"{count:,} versions"
 
 
 def _oldest(status: StreamStatus) -> str:

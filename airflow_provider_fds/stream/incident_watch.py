@@ -42,7 +42,7 @@ class IncidentWatch:
         self._pause = pause
         self._known: dict[str, tuple[Incident, ...]] = {}
 
-    def look(self, staging: Storage, statuses: Iterable[StreamStatus]) -> dict[str, Found]:
+    def check(self, staging: Storage, statuses: Iterable[StreamStatus]) -> dict[str, Found]:
         """Return the states of the streams with an incident that a task must report, by name.
 
         A stream whose incidents cannot be read is a warning, so that it does not hide the others.

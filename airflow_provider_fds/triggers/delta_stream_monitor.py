@@ -125,7 +125,7 @@ class DeltaStreamMonitorTrigger(BaseTrigger):
             return {}
         try:
             staging = open_storage(self.staging, self._options(self.staging))
-            return {name: found.to_dict() for name, found in watch.look(staging, statuses).items()}
+            return {name: found.to_dict() for name, found in watch.check(staging, statuses).items()}
         except Exception as error:  # noqa: BLE001
             self.log.warning("The incidents cannot be read: %s: %s", type(error).__name__, error)
             return {}

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow_provider_fds.errors import FdsError
+from airflow_provider_fds.sizes import format_count
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.stream_id import StreamId
 
@@ -65,7 +66,7 @@ def describe_committed(position: str | None) -> str:
         offset = Offset.from_json(position)
     except (FdsError, RecursionError):
         return "not known"
-    files = f"{offset.next_index:,} {'file' if offset.next_index == 1 else 'files'}"
+    files = format_count(offset.next_index, "file")
     if offset.is_initial_snapshot:
         return f"{files} of the initial snapshot of version {offset.version}"
     if offset.next_index > 0:

@@ -85,13 +85,13 @@ def test_a_quarantine_that_was_resumed_and_found_again_is_told_by_whoever_looks_
     log.emit()
     again = replace(alert(entry=9), begun=8)
     # the run that wrote entry 8 died, or has no alerts; a monitor
-    assert list(watch.look(staging, [quarantined(begun=5)])) == []
-    due = watch.look(staging, [quarantined(begun=8)])
+    assert list(watch.check(staging, [quarantined(begun=5)])) == []
+    due = watch.check(staging, [quarantined(begun=8)])
     assert list(due) == ["orders"]
     assert tell(log, found(again)) == [7]
     log.emit()
     assert tell(log, found(again)) == []
-    assert watch.look(staging, [quarantined(begun=8)]) == {}
+    assert watch.check(staging, [quarantined(begun=8)]) == {}
 
 
 def test_of_many_that_look_at_the_same_time_one_tells(staging):
@@ -176,33 +176,33 @@ def watch():
 
 def test_a_watch_returns_what_a_task_must_tell_and_ends_what_is_over(watch, staging, clock):
     log = IncidentLog(staging, "orders")
-    assert watch.look(staging, [status(599)]) == {}
-    due = watch.look(staging, [status(600), status(1, "other")])
+    assert watch.check(staging, [status(599)]) == {}
+    due = watch.check(staging, [status(600), status(1, "other")])
     assert list(due) == ["orders"]
     # it is the task that remembers it
     assert log.open() == ()
     assert len(tell(log, due["orders"])) == 1
-    assert list(watch.look(staging, [status(700)])) == ["orders"], "its asset event is due"
+    assert list(watch.check(staging, [status(700)])) == ["orders"], "its asset event is due"
     log.emit()
-    assert watch.look(staging, [status(800)]) == {}
-    assert watch.look(staging, [status(0)]) == {}
+    assert watch.check(staging, [status(800)]) == {}
+    assert watch.check(staging, [status(0)]) == {}
     assert log.open() == ()
 
 
 def test_a_watch_waits_before_a_notifier_that_failed_is_called_again(watch, staging):
     log = IncidentLog(staging, "orders")
-    (claimed,) = log.claim(watch.look(staging, [status(700)])["orders"])
+    (claimed,) = log.claim(watch.check(staging, [status(700)])["orders"])
     log.emit()
     log.settle(claimed, [], is_told=False)
-    assert watch.look(staging, [status(700)]) == {}
+    assert watch.check(staging, [status(700)]) == {}
     watch._pause = 0
-    assert list(watch.look(staging, [status(700)])) == ["orders"]
+    assert list(watch.check(staging, [status(700)])) == ["orders"]
 
 
 def test_a_watch_reads_a_stream_that_did_not_change_no_more(watch, staging, monkeypatch):
-    watch.look(staging, [status(1)])
+    watch.check(staging, [status(1)])
     monkeypatch.setattr(IncidentLog, "open", None)
-    assert watch.look(staging, [status(2)]) == {}
+    assert watch.check(staging, [status(2)]) == {}
 
 
 def test_a_stream_whose_incidents_cannot_be_read_hides_no_other(watch, staging, monkeypatch, caplog):
@@ -214,7 +214,7 @@ def test_a_stream_whose_incidents_cannot_be_read_hides_no_other(watch, staging, 
         return read(folder, after)
 
     monkeypatch.setattr(staging, "list_after", refused)
-    assert list(watch.look(staging, [status(700, "denied"), status(700)])) == ["orders"]
+    assert list(watch.check(staging, [status(700, "denied"), status(700)])) == ["orders"]
     assert "denied" in caplog.text
 
 
