@@ -11,7 +11,7 @@ import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Sequence, Set
 
 from airflow_provider_fds.batch.version_ranges import describe_covered
 from airflow_provider_fds.durations import format_duration
@@ -53,30 +53,50 @@ class Stage:
 
 
 class Stages:
-    """The stages of a batch so far; polls the Spark driver for the running ones."""
+    """The stages of a batch so far; asks the Spark driver for the jobs since :meth:`start`."""
 
     def __init__(self, spark: Any) -> None:
         self._spark = spark
         self._seen: Dict[int, Stage] = {}
+        self._first_job = 0
+        self._known_jobs: Set[int] = set()
 
     def start(self) -> None:
-        """Start collecting what Spark reports on its own."""
+        """Count the jobs from here on, also those that end before the first poll."""
+        self._first_job = self._num_jobs()
 
     def stop(self) -> None:
         """End it."""
 
     def all(self) -> List[Stage]:
-        """Return all stages seen so far, in the order of their numbers."""
+        """Return all stages so far, in the order of their numbers."""
         store = self._spark.sparkContext._jsc.sc().statusStore()
+        open_ones = {stage.number for stage in self._seen.values() if stage.is_active or stage.done < stage.tasks}
         active = {stage.number: stage for stage in (_stage(one) for one in _items(store.activeStages()))}
-        for number, stage in self._seen.items():
-            if stage.is_active and number not in active:
-                try:
-                    self._seen[number] = _stage(store.lastStageAttempt(number), is_active=False)
-                except Exception:  # noqa: BLE001 - the driver keeps a limited number of stages
-                    self._seen[number] = replace(stage, is_active=False)
+        for number in (open_ones | self._new_stages(store)) - set(active):
+            self._seen[number] = self._inactive(store, number)
         self._seen.update(active)
         return [self._seen[number] for number in sorted(self._seen)]
+
+    def _new_stages(self, store: Any) -> Set[int]:
+        """Return the stages of the jobs that the driver has listed since the last poll."""
+        found: Set[int] = set()
+        for job in set(range(self._first_job, self._num_jobs())) - self._known_jobs:
+            # the driver lists a job a moment after it began, and keeps a limited number
+            with suppress(Exception):
+                found |= {int(number) for number in _items(store.job(job).stageIds())}
+                self._known_jobs.add(job)
+        return found - set(self._seen)
+
+    def _inactive(self, store: Any, number: int) -> Stage:
+        """Return a stage that has ended, or waits for another one."""
+        try:
+            return _stage(store.lastStageAttempt(number), is_active=False)
+        except Exception:  # noqa: BLE001 - the driver keeps a limited number of stages
+            return replace(self._seen.get(number, Stage(number, 0, 0)), is_active=False)
+
+    def _num_jobs(self) -> int:
+        return int(self._spark.sparkContext._jsc.sc().dagScheduler().numTotalJobs())
 
 
 class ConnectStages(Stages):

@@ -35,6 +35,17 @@ def lines_of(spark, stream, files, capsys, body=work_slowly):
     return capsys.readouterr().out.splitlines()
 
 
+def test_a_stage_that_ends_before_the_first_line_counts(spark, stream, tmp_path, capsys):
+    small(spark, tmp_path / "few")
+
+    def read_at_once(spark, folder):
+        assert spark.read.parquet(str(folder)).count() == 4
+        time.sleep(1)
+
+    lines = lines_of(spark, stream, tmp_path / "few", capsys, read_at_once)
+    assert any("4 rows" in line and " read, " in line for line in lines), lines
+
+
 def small(spark, path):
     spark.range(0, 4, 1, 4).write.mode("overwrite").parquet(str(path))
 
