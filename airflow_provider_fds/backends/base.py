@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_fds.backends.conf_by_size import ConfBySizeArgument
     from airflow_provider_fds.sinks import Sink
+    from airflow_provider_fds.spark.object_store import JobStorage
     from airflow_provider_fds.spark.submit import SubmitArguments
     from airflow_provider_fds.stream.result import Collected, RunWork
     from airflow_provider_fds.stream.session import StreamSession
@@ -62,7 +63,7 @@ class UserArguments:
             found[each.name] = dict(value or {}) if each.name in ("conf", "env_vars") else value
         return cls(**found)
 
-    def for_application(self, application: Application) -> UserArguments:
+    def for_application(self, application: Application | FleetApplication) -> UserArguments:
         """Return the arguments for one application, with its own settings and those for its largest batch in ``conf``.
 
         Raises:
@@ -126,8 +127,77 @@ class Application:
     @property
     def largest_bytes(self) -> int:
         """Planned bytes of its largest transaction, 0 without batches."""
-        transactions = self.session.scope.transactions(self.work.batches) if self.work.batches else []
-        return max((sum(part.num_bytes for part in one.parts) for one in transactions), default=0)
+        return largest_transaction(self.session, self.work)
+
+    def storage(self) -> JobStorage:
+        """Return where the application reads and writes."""
+        return storage_of(self.session, self.sink)
+
+
+@dataclass(frozen=True)
+class FleetPart:
+    """The share of one stream in an application of a fleet.
+
+    Attributes:
+        session: The run of the stream.
+        sink: Where its batches go.
+        work: Its batches, or the epoch to fence.
+        spec_uri: URI of its job spec, as Spark reads it.
+        timeout_seconds: How long one batch may take on the driver; ``None``: no limit.
+    """
+
+    session: StreamSession
+    sink: Sink
+    work: RunWork
+    spec_uri: str
+    timeout_seconds: float | None = None
+
+    @property
+    def num_bytes(self) -> int:
+        """Planned bytes of all its batches."""
+        return sum(batch.num_bytes for batch in self.work.batches)
+
+
+@dataclass(frozen=True)
+class FleetApplication:
+    """One Spark application that works for many streams.
+
+    Attributes:
+        parts: The streams, each with its run, in the order of the fleet spec.
+        spec_uri: URI of the :class:`~airflow_provider_fds.batch.fleet_spec.FleetSpec`, as Spark reads it.
+        commit: Commits what is reported so far, of all streams. It is called about every three seconds while Spark
+            runs, by one thread at a time and never after :meth:`SparkBackend.run_fleet` has returned.
+        parallelism: Number of batches that are worked on at the same time.
+        name: Name that Spark shows.
+        context: The context of the Airflow task, ``None`` on the command line.
+        conf: Settings for a driver that is started for it; the user's take precedence.
+    """
+
+    parts: tuple[FleetPart, ...]
+    spec_uri: str
+    commit: Callable[[], object]
+    parallelism: int = 8
+    name: str = "fds"
+    context: Any = None
+    conf: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def num_bytes(self) -> int:
+        """Planned bytes of all batches of all streams."""
+        return sum(part.num_bytes for part in self.parts)
+
+    @property
+    def largest_bytes(self) -> int:
+        """Planned bytes of the largest transaction of all streams, 0 without batches."""
+        return max((largest_transaction(part.session, part.work) for part in self.parts), default=0)
+
+    def storage(self) -> JobStorage:
+        """Return where the application reads and writes: the places of all streams."""
+        from airflow_provider_fds.spark.object_store import JobStorage
+
+        stores = [storage_of(part.session, part.sink) for part in self.parts]
+        places = {(place.uri, repr(sorted(place.options.items()))): place for one in stores for place in one.places}
+        return JobStorage(tuple(places.values()), any(one.needs_log_store for one in stores))
 
 
 @dataclass(frozen=True)
@@ -139,6 +209,19 @@ class Outcome:
     """
 
     error: Exception | None = None
+
+
+def largest_transaction(session: StreamSession, work: RunWork) -> int:
+    """Return the planned bytes of the largest transaction of a run's work, 0 without batches."""
+    transactions = session.scope.transactions(work.batches) if work.batches else []
+    return max((sum(part.num_bytes for part in one.parts) for one in transactions), default=0)
+
+
+def storage_of(session: StreamSession, sink: Sink) -> JobStorage:
+    """Return where the job of a run reads and writes."""
+    from airflow_provider_fds.spark.object_store import job_storage
+
+    return job_storage(session.connected.places(sink.table_uri), sink)
 
 
 class SparkBackend(Protocol):
@@ -161,6 +244,19 @@ class SparkBackend(Protocol):
             FdsError: Spark could not be started, or this run no longer owns the stream.
         """
         raise NotImplementedError
+
+    def run_fleet(self, application: FleetApplication) -> Outcome:  # noqa: ARG002 - for backends that can
+        """Run the jobs of many streams in one application and wait for its end, committing batches meanwhile.
+
+        That one stream fails is no failure of the application: the reports of each stream say what became of it.
+
+        Raises:
+            FdsError: Spark could not be started.
+        """
+        raise ConfigurationError(
+            f"{type(self).__name__} cannot run the jobs of several streams in one application. Use a connection of "
+            "type 'spark' or 'spark_connect', or a task for each stream."
+        )
 
     def cancel(self) -> None:
         """Stop Spark's work for this run; does nothing if nothing runs. May be called in a signal handler."""

@@ -11,7 +11,6 @@ from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.spark import launch
 from airflow_provider_fds.spark.cache import SparkSetupError
 from airflow_provider_fds.spark.install import brought_delta_problems, java_problem, spark_problem
-from airflow_provider_fds.spark.object_store import job_storage
 from airflow_provider_fds.spark.own_spark import OwnSpark, choose_spark, own_delta_problems
 from airflow_provider_fds.stream.collecting import collecting
 
@@ -53,9 +52,8 @@ class LocalBackend(SparkBackend):
 
     def run(self, application: Application) -> Outcome:
         """Run spark-submit, and commit batches as they are reported."""
-        session, sink = application.session, application.sink
-        storage = job_storage(session.connected.places(sink.table_uri), sink)
-        with collecting(session, application.work, application.on_commit):
+        storage = application.storage()
+        with collecting(application.session, application.work, application.on_commit):
             try:
                 launch.run_locally(
                     application.spec_uri,

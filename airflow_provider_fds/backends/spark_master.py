@@ -13,7 +13,6 @@ from airflow_provider_fds.hooks.settings import cache_dir
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.spark.cache import SparkSetupError
 from airflow_provider_fds.spark.install import brought_delta_problems, java_problem, spark_problem
-from airflow_provider_fds.spark.object_store import JobStorage, job_storage
 from airflow_provider_fds.spark.own_spark import OwnSpark, choose_spark, own_delta_problems
 from airflow_provider_fds.spark.settings import conf_problems, is_local_master
 from airflow_provider_fds.spark.submit import SubmitArguments, submission, submit_arguments
@@ -22,7 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from airflow_provider_fds.backends.base import Application, UserArguments
+    from airflow_provider_fds.backends.base import Application, FleetApplication, UserArguments
+    from airflow_provider_fds.spark.object_store import JobStorage
 
 _PACKAGES: Final = "spark.jars.packages"
 
@@ -181,13 +181,14 @@ def prepare_submission(
     )
 
 
-def application_arguments(place: SparkMaster, application: Application, given: UserArguments) -> SubmitArguments:
+def application_arguments(
+    place: SparkMaster, application: Application | FleetApplication, given: UserArguments
+) -> SubmitArguments:
     """Return the arguments of spark-submit for an application, see :func:`prepare_submission`.
 
     Raises:
         ConfigurationError: As :func:`prepare_submission`, and what is wrong with the settings for its size.
     """
-    session, sink = application.session, application.sink
     given = given.for_application(application)
     if problems := conf_problems(given.conf):
         raise ConfigurationError(*problems, subject="settings of conf_by_size", reason=Reason.SPARK_UNUSABLE)
@@ -195,7 +196,7 @@ def application_arguments(place: SparkMaster, application: Application, given: U
         place,
         application.spec_uri,
         given=given,
-        storage=job_storage(session.connected.places(sink.table_uri), sink),
+        storage=application.storage(),
         cache_dir=cache_dir(),
         num_bytes=application.num_bytes,
     )

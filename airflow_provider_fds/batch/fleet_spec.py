@@ -1,0 +1,148 @@
+"""The specification of a fleet: the jobs of many streams in one Spark application. Standard library, Python 3.9 syntax.
+
+The Airflow side writes a :class:`FleetSpec` into staging; the driver (``spark/fleet_job.py``) reads it and runs its
+jobs side by side. Each job has a spec, reports and a fate of its own.
+"""
+# The driver may run Python 3.9, so the annotations stay in its syntax.
+# ruff: noqa: UP006, UP035, UP037, UP045
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Dict, Optional, Tuple
+
+from airflow_provider_fds.batch.checked_json import checked, from_json, to_json
+from airflow_provider_fds.batch.spec import SpecChangedError
+
+#: How a job of a fleet ended, as far as the driver knows:
+#:   done    - it did everything its spec says, or its time limit was reached
+#:   failed  - it stopped at a batch or fence that is not done
+#:   left    - it was not started, because the fleet had to end
+FLEET_OUTCOMES = ("done", "failed", "left")
+
+_FLEET_DIGEST = re.compile(r"-([0-9a-f]{64})\.fleet\.json\Z")
+
+
+@dataclass(frozen=True)
+class FleetJob:
+    """The job of one stream of a fleet.
+
+    Attributes:
+        stream: Name of the stream, unique within the fleet.
+        spec: URI of its :class:`~.spec.JobSpec`, whose name has the digest.
+        num_bytes: Planned bytes of all its batches; jobs with more begin earlier.
+        timeout_seconds: How long one batch, or the fence, may take; ``None``: no limit.
+    """
+
+    stream: str
+    spec: str
+    num_bytes: int = 0
+    timeout_seconds: Optional[float] = None
+
+
+@dataclass(frozen=True)
+class FleetSpec:
+    """The task of one Spark application that works for many streams.
+
+    Attributes:
+        jobs: The job of each stream.
+        parallelism: Number of batches that are worked on at the same time, 1 or more.
+        progress: URI of the file in which the driver notes a :class:`FleetProgress`; ``None``: it notes none.
+        max_bytes_in_flight: Planned bytes of the batches that are worked on at the same time. A larger batch runs
+            alone. ``None``: no limit.
+        stop_on_failure: Whether no batch is started after a job has failed.
+        stop_after_ms: No batch is started after this time (milliseconds since the epoch), not even the first of a
+            stream; ``None``: no limit.
+    """
+
+    jobs: Tuple[FleetJob, ...]
+    parallelism: int
+    progress: Optional[str] = None
+    max_bytes_in_flight: Optional[int] = None
+    stop_on_failure: bool = False
+    stop_after_ms: Optional[int] = None
+
+    def __post_init__(self) -> None:
+        if self.parallelism < 1:
+            raise ValueError(f"parallelism must be 1 or more, got {self.parallelism}")
+        what = "a job of the fleet spec"
+        jobs = tuple(job if isinstance(job, FleetJob) else checked(FleetJob, job, what) for job in self.jobs)
+        object.__setattr__(self, "jobs", jobs)
+        repeated = sorted(name for name, count in Counter(job.stream for job in jobs).items() if count > 1)
+        if repeated:
+            raise ValueError(f"the streams of a fleet must have different names; repeated: {', '.join(repeated)}")
+
+    def to_json(self) -> bytes:
+        """Return the spec as JSON."""
+        return to_json(self)
+
+    @classmethod
+    def from_json(cls, text: "str | bytes") -> "FleetSpec":
+        """Read a spec. Raises ``ValueError`` on another format."""
+        return from_json(cls, text, "the fleet spec")
+
+    @classmethod
+    def from_file(cls, uri: str, data: bytes) -> "FleetSpec":
+        """Read the spec at ``uri``, whose name determines what its bytes must be (:func:`fleet_name`).
+
+        Raises:
+            SpecChangedError: The name has no digest, or the bytes have another one.
+            ValueError: Another format.
+        """
+        named = _FLEET_DIGEST.search(uri)
+        if named is None:
+            raise SpecChangedError(
+                f"the name of {uri} does not contain the SHA-256 of the spec; expected <attempt>-<sha256>.fleet.json"
+            )
+        found = hashlib.sha256(data).hexdigest()
+        if found != named[1]:
+            raise SpecChangedError(
+                f"{uri} has the SHA-256 {found}: it was changed after it was written. Nothing was run; a retry writes "
+                "a new spec. Find out who else can write to the folder"
+            )
+        return cls.from_json(data)
+
+
+@dataclass(frozen=True)
+class FleetProgress:
+    """What the driver notes from time to time: which reports to look for. A hint, never evidence.
+
+    Attributes:
+        reports: By stream, how many reports of its job exist; streams without a report are left out.
+        ended: By stream, how its job ended, one of :data:`FLEET_OUTCOMES`; jobs that have not ended are left out.
+    """
+
+    reports: Dict[str, int] = field(default_factory=dict)
+    ended: Dict[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> bytes:
+        """Return the note as JSON."""
+        return to_json(self)
+
+    @classmethod
+    def from_json(cls, text: "str | bytes") -> "FleetProgress":
+        """Read a note. Raises ``ValueError`` on another format."""
+        return from_json(cls, text, "the progress of the fleet")
+
+
+def fleet_name(attempt_id: str, data: bytes) -> str:
+    """Return the file name of a fleet spec, ``<attempt>-<SHA-256 of its bytes>.fleet.json``."""
+    return f"{attempt_id}-{hashlib.sha256(data).hexdigest()}.fleet.json"
+
+
+def is_fleet(uri: str) -> bool:
+    """Whether the name is that of a fleet spec, not of a job spec."""
+    return uri.endswith(".fleet.json")
+
+
+__all__ = [
+    "FLEET_OUTCOMES",
+    "FleetJob",
+    "FleetProgress",
+    "FleetSpec",
+    "fleet_name",
+    "is_fleet",
+]
