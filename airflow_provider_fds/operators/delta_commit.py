@@ -17,11 +17,11 @@ from airflow_provider_fds.operators.batch_message import stream_of
 from airflow_provider_fds.operators.lineage import EmitsLineage, gathering
 from airflow_provider_fds.operators.links import ShowsLinks, showing_links
 from airflow_provider_fds.operators.sessions import open_session
-from airflow_provider_fds.operators.sink import coerce_sink
 from airflow_provider_fds.operators.wiring import check_wiring
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.sinks import DeltaSink
 from airflow_provider_fds.stream import DeltaStream
+from airflow_provider_fds.stream.sink_value import coerce_sink
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

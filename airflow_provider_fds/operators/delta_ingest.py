@@ -32,7 +32,6 @@ from airflow_provider_fds.operators.on_busy import BusyPolicy, give_way
 from airflow_provider_fds.operators.one_sink import check_one_sink
 from airflow_provider_fds.operators.sdk_exceptions import sdk_exception
 from airflow_provider_fds.operators.sessions import open_session
-from airflow_provider_fds.operators.sink import coerce_sink
 from airflow_provider_fds.operators.spark_failure import explained, without_command
 from airflow_provider_fds.operators.spark_task import SparkTask
 from airflow_provider_fds.operators.waiting import ARGUMENTS as WAITING_ARGUMENTS
@@ -40,6 +39,7 @@ from airflow_provider_fds.operators.waiting import Waiting, waiting_problems
 from airflow_provider_fds.stream import DeltaStream
 from airflow_provider_fds.stream.batch_versions import describe_plan
 from airflow_provider_fds.stream.result import PhaseSeconds, RunResult, describe_reports
+from airflow_provider_fds.stream.sink_value import coerce_sink
 from airflow_provider_fds.triggers.deferral import check_event
 
 if TYPE_CHECKING:

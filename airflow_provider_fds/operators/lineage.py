@@ -16,8 +16,8 @@ from airflow_provider_fds.delta.log import DeltaLog
 from airflow_provider_fds.delta.open import canonical_uri
 from airflow_provider_fds.hooks import lineage
 from airflow_provider_fds.operators.lineage_values import Lineage, TableUse
-from airflow_provider_fds.operators.sink import coerce_sink
 from airflow_provider_fds.stream import DeltaStream
+from airflow_provider_fds.stream.sink_value import coerce_sink
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -69,7 +69,7 @@ print(job._describe(sink.to_dict()))
 
 ON_AIRFLOWS_SIDE = """
 from airflow_provider_fds.ledger.values import SinkBinding
-from airflow_provider_fds.operators.sink import coerce_sink
+from airflow_provider_fds.stream.sink_value import coerce_sink
 from airflow_provider_fds.spark.driver_zip import driver_zip
 sink = coerce_sink({"kind": "iceberg_table", "table": "lake.orders"})
 bound = SinkBinding(**sink.identity())

@@ -1,0 +1,333 @@
+"""``FleetStream`` and ``TablePattern``: what a fleet consists of, as values for a DAG file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from airflow_provider_fds.durations import parse_duration
+from airflow_provider_fds.errors import ConfigurationError
+from airflow_provider_fds.fleet.glob import FolderGlob
+from airflow_provider_fds.fleet.template import expanded, expanded_sink, parts_in, template_problems
+from airflow_provider_fds.reasons import Reason
+from airflow_provider_fds.stream.sink_value import coerce_sink
+from airflow_provider_fds.stream.value import DeltaStream, text_problems
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from airflow_provider_fds.sinks import Sink
+
+NewTables = Literal["start", "alert", "ignore"]
+
+_NEW_TABLES: Final = ("start", "alert", "ignore")
+
+
+@dataclass(frozen=True)
+class FleetStream:
+    """A stream of a fleet, with its sink.
+
+    Args:
+        stream: The stream; it reads by offset. A dict of its arguments is accepted.
+        sink: Where its rows go. A dict of its arguments is accepted.
+        timeout: The longest time that Spark may take for one batch, also as ``"30m"`` or in seconds; ``None``: no
+            limit.
+
+    Raises:
+        ConfigurationError: A value is invalid, or a fleet cannot load the stream.
+
+    Example:
+        >>> from airflow_provider_fds import DeltaStream, DeltaTableSink
+        >>> orders = FleetStream(DeltaStream("orders", table="s3://lake/orders"), DeltaTableSink("s3://bronze/orders"))
+        >>> orders.name
+        'orders'
+    """
+
+    stream: DeltaStream
+    sink: Sink
+    timeout: timedelta | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "stream", DeltaStream.coerce(self.stream))
+        object.__setattr__(self, "sink", coerce_sink(self.sink))
+        object.__setattr__(self, "timeout", _timeout(self.timeout))
+        if self.stream.reads_by_interval or self.sink.replaces:
+            raise ConfigurationError(
+                f"stream {self.stream.name!r} loads data intervals, but a fleet reads by offset. Use a "
+                "DeltaIngestOperator for it, or omit read='data_interval' and use another sink than DeltaReplaceSink.",
+                subject=f"stream {self.stream.name!r}",
+                reason=Reason.INVALID_OPTION,
+            )
+
+    @property
+    def name(self) -> str:
+        """Name of the stream."""
+        return self.stream.name
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON-compatible values that :meth:`from_dict` accepts. Contains no secret."""
+        found: dict[str, Any] = {"stream": self.stream.to_dict(), "sink": self.sink.serialize()}
+        if self.timeout is not None:
+            found["timeout"] = self.timeout.total_seconds()
+        return found
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> FleetStream:
+        """Build the value from the result of :meth:`to_dict`.
+
+        Raises:
+            ConfigurationError: ``stream`` or ``sink`` is missing, there is another key, or a value is invalid.
+        """
+        return cls(**_fields(value, "a fleet's stream", {"stream", "sink"}, {"timeout"}))
+
+    @classmethod
+    def coerce(cls, value: object) -> FleetStream:
+        """Return ``value`` if it is a :class:`FleetStream`; build one from a mapping.
+
+        Raises:
+            ConfigurationError: The value is anything else.
+        """
+        if isinstance(value, FleetStream):
+            return value
+        if isinstance(value, Mapping):
+            return cls.from_dict(value)
+        raise ConfigurationError(
+            f"a fleet's stream must be a FleetStream or a dict with 'stream' and 'sink', got {value!r}."
+        )
+
+    def serialize(self) -> dict[str, Any]:
+        """Return what Airflow shows for the value in a serialised DAG."""
+        return self.to_dict()
+
+
+@dataclass(frozen=True)
+class Discovery:
+    """The tables that a pattern found.
+
+    Attributes:
+        streams: The stream of each table, by name.
+        problems: A sentence for each table that cannot have a stream.
+    """
+
+    streams: tuple[FleetStream, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class TablePattern:
+    """Tables of a fleet that are found in storage when a run begins.
+
+    A table is a folder with a ``_delta_log``. In ``name`` and ``sink``, parts in braces are replaced for each table:
+    ``{table}`` is the name of its folder, ``{schema}`` the name of the folder above it, and ``{1}`` the text that the
+    first ``*`` of ``tables`` stands for.
+
+    Args:
+        tables: URI or path with one or more ``*`` in its folders; each ``*`` stands for text without a slash. A ``*``
+            at the start of a folder does not stand for a name that begins with ``_`` or ``.``.
+        sink: The sink of each table. Parts are replaced in all its strings except predicates and names of functions.
+        name: Name of each table's stream; default: the text of all ``*``, joined by dots.
+        include: Only tables that match one of these, with ``*`` for any text without a slash: the name of the table's
+            folder, or, with a slash, its path below the part of ``tables`` without ``*``.
+        exclude: Not the tables that match one of these; decides over ``include``.
+        new_tables: What happens when a table appears after the first run: ``"start"`` loads it, ``"alert"`` leaves it
+            out with an alert, ``"ignore"`` leaves it out. A table that is gone is always an alert.
+        storage_conn_id: As for :class:`~airflow_provider_fds.DeltaStream`, and so are the next three.
+        checkpoint: Where to keep the committed offset.
+        staging: URI of the folder for ledger and manifests.
+        allow_overlap: Whether the streams may append versions that other streams append to the same sink.
+        options: Source options of each stream.
+        timeout: The longest time that Spark may take for one batch; ``None``: no limit.
+
+    Raises:
+        ConfigurationError: Reports all problems at once.
+
+    Example:
+        >>> from airflow_provider_fds import DeltaTableSink
+        >>> raw = TablePattern("s3://lake/raw/*", sink=DeltaTableSink("s3://bronze/{schema}/{table}"))
+        >>> raw.stream_of("s3://lake/raw/orders").sink.uri
+        's3://bronze/raw/orders'
+    """
+
+    tables: str
+    sink: Sink
+    name: str | None = None
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    new_tables: NewTables = "start"
+    storage_conn_id: str | None = None
+    checkpoint: str = "variable"
+    staging: str | None = None
+    allow_overlap: bool = False
+    options: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    timeout: timedelta | None = None
+
+    def __post_init__(self) -> None:
+        problems = text_problems("tables", self.tables)
+        if problems:
+            raise ConfigurationError(*problems, subject="table pattern", reason=Reason.INVALID_OPTION)
+        object.__setattr__(self, "sink", coerce_sink(self.sink))
+        object.__setattr__(self, "timeout", _timeout(self.timeout))
+        for listed in ("include", "exclude"):
+            given = getattr(self, listed)
+            if isinstance(given, (str, bytes)) or not all(isinstance(glob, str) and glob for glob in given):
+                problems.append(f"{listed} must be a list of names with '*', got {given!r}.")
+            else:
+                object.__setattr__(self, listed, tuple(given))
+        if self.new_tables not in _NEW_TABLES:
+            problems.append(f"new_tables must be 'start', 'alert' or 'ignore', got {self.new_tables!r}.")
+        folders = FolderGlob(self.tables)
+        problems += folders.problems()
+        if not problems:
+            parts = folders.parts_of(folders.sample())
+            problems += template_problems(self.name, self.sink, parts)
+        if not problems:
+            # values that no table's stream could have
+            try:
+                self.stream_of(folders.sample())
+            except ConfigurationError as error:
+                problems += error.problems
+        if problems:
+            raise ConfigurationError(*problems, subject=f"table pattern {self.tables!r}", reason=Reason.INVALID_OPTION)
+
+    def stream_of(self, table: str) -> FleetStream:
+        """Return the stream of the table at the URI ``table``, which the pattern matches.
+
+        Raises:
+            ConfigurationError: The pattern does not match the table, or its name gives an invalid stream or sink.
+        """
+        parts = FolderGlob(self.tables).parts_of(table)
+        name = self.name or ".".join(value for part, value in parts.items() if part.isdigit())
+        stream = DeltaStream(
+            expanded(name, parts),
+            table=table,
+            storage_conn_id=self.storage_conn_id,
+            checkpoint=self.checkpoint,
+            staging=self.staging,
+            allow_overlap=self.allow_overlap,
+            options=self.options,
+        )
+        return FleetStream(stream, expanded_sink(self.sink, parts), self.timeout)
+
+    @property
+    def shares_sink(self) -> bool:
+        """Whether all tables have the same sink."""
+        return not parts_in(self.sink)
+
+    def discover(
+        self,
+        list_folders: Callable[[str], Collection[str]],
+        is_table: Callable[[str], bool] | None = None,
+    ) -> Discovery:
+        """Find the tables and return their streams, by name.
+
+        Args:
+            list_folders: Returns the names of the direct sub-folders of a folder, given by its encoded URI.
+            is_table: Whether the folder at an encoded URI has a ``_delta_log``; default: asks ``list_folders``, which
+                costs more in a folder with many files.
+
+        Returns:
+            The streams. A table whose name gives an invalid stream or sink is a problem, and so are two tables with
+            the same stream: none of the two is started.
+        """
+        found: dict[str, list[FleetStream]] = {}
+        problems: list[str] = []
+        folders = FolderGlob(self.tables)
+        for table in folders.matches(list_folders):
+            if not folders.chooses(table, self.include, self.exclude):
+                continue
+            if not (is_table(table) if is_table is not None else "_delta_log" in list_folders(table)):
+                continue
+            try:
+                one = self.stream_of(table)
+            except ConfigurationError as error:
+                problems.append(f"table {table} cannot be loaded: {error} Exclude it, or change the pattern's name.")
+                continue
+            found.setdefault(one.name, []).append(one)
+        for name, same in found.items():
+            if len(same) > 1:
+                problems.append(
+                    f"stream {name!r} would load {len(same)} tables: {', '.join(one.stream.table for one in same)}. "
+                    "Give the pattern a name that differs, such as '{schema}.{table}'."
+                )
+        streams = (same[0] for _, same in sorted(found.items()) if len(same) == 1)
+        return Discovery(tuple(streams), tuple(problems))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON-compatible values that :meth:`from_dict` accepts. Contains no secret."""
+        found: dict[str, Any] = {
+            "tables": self.tables,
+            "sink": self.sink.serialize(),
+            "name": self.name,
+            "include": list(self.include),
+            "exclude": list(self.exclude),
+            "new_tables": self.new_tables,
+            "storage_conn_id": self.storage_conn_id,
+            "checkpoint": self.checkpoint,
+            "staging": self.staging,
+            "allow_overlap": self.allow_overlap,
+            "options": self.stream_of(FolderGlob(self.tables).sample()).stream.options.to_dict(),
+        }
+        if self.timeout is not None:
+            found["timeout"] = self.timeout.total_seconds()
+        return found
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> TablePattern:
+        """Build the value from the result of :meth:`to_dict`, or from a mapping of the constructor's arguments.
+
+        Raises:
+            ConfigurationError: ``tables`` or ``sink`` is missing, there is another key, or a value is invalid.
+        """
+        optional = set(cls.__dataclass_fields__) - {"tables", "sink"}
+        return cls(**_fields(value, "a table pattern", {"tables", "sink"}, optional))
+
+    @classmethod
+    def coerce(cls, value: object) -> TablePattern:
+        """Return ``value`` if it is a :class:`TablePattern`; build one from a mapping.
+
+        Raises:
+            ConfigurationError: The value is anything else.
+        """
+        if isinstance(value, TablePattern):
+            return value
+        if isinstance(value, Mapping):
+            return cls.from_dict(value)
+        raise ConfigurationError(
+            f"a table pattern must be a TablePattern or a dict with 'tables' and 'sink', got {value!r}."
+        )
+
+    def serialize(self) -> dict[str, Any]:
+        """Return what Airflow shows for the value in a serialised DAG."""
+        return self.to_dict()
+
+
+def _timeout(value: object) -> timedelta | None:
+    if value is None:
+        return None
+    duration = parse_duration(value)
+    if duration is None or duration <= timedelta():
+        raise ConfigurationError(
+            f"timeout must be a positive duration, such as '30m' or timedelta(minutes=30), got {value!r}.",
+            reason=Reason.INVALID_OPTION,
+        )
+    return duration
+
+
+def _fields(value: Mapping[str, Any], what: str, required: set[str], optional: set[str]) -> dict[str, Any]:
+    problems = [
+        f"{what} needs {key!r}; it has {', '.join(map(str, value)) or 'nothing'}."
+        for key in sorted(required - set(value))
+    ]
+    problems += [
+        f"{what} has no argument {key!r}; expected {', '.join(sorted(required | optional))}."
+        for key in value
+        if key not in required | optional
+    ]
+    if problems:
+        raise ConfigurationError(*problems, subject=what, reason=Reason.INVALID_OPTION)
+    return dict(value)
+
+
+__all__ = ["Discovery", "FleetStream", "NewTables", "TablePattern"]
