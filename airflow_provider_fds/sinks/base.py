@@ -66,6 +66,11 @@ class Sink:
         return ()
 
     @property
+    def refused_columns(self) -> tuple[str, ...]:
+        """Columns that no batch may have, as far as the sink's arguments say, because the sink adds them."""
+        return ()
+
+    @property
     def takes_all_rows(self) -> bool:
         """Whether every row of a batch is read unchanged and counted."""
         return False

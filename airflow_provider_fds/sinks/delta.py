@@ -10,9 +10,12 @@ from airflow_provider_fds.credentials import redacted_uri, secret_part
 from airflow_provider_fds.schemes import S3_SCHEMES
 from airflow_provider_fds.sinks import options
 from airflow_provider_fds.sinks.base import Delivery, Sink, Target
+from airflow_provider_fds.sinks.constants import constant_columns, jsonable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    from airflow_provider_fds.sinks.constants import Constant
 
 _SinkT = TypeVar("_SinkT", bound="DeltaSink")
 
@@ -38,6 +41,10 @@ class DeltaSink(Sink):
         transform: ``"pkg.module:function"``, a function on the driver. It takes the batch's DataFrame, after ``where``,
             and returns the DataFrame to write.
         columns: Columns to write, chosen from the result of ``transform``; default all.
+        constant_columns: Columns to add to each row, with their values, such as ``{"source_system": "crm"}``. The type
+            of a value determines the column's type: string, boolean, long, double, date, or timestamp for a datetime
+            with a time zone. The sink's other arguments may name these columns, except ``where`` and ``columns``. A
+            batch that has such a column itself is refused.
         target_file_size: Bytes, or a string like ``"128m"``: an extra shuffle combines a batch's small files into files
             of about this size. It never splits a file. See docs/sinks.md for measurements.
         cluster_by: Liquid clustering columns for a table that the first batch creates.
@@ -63,6 +70,7 @@ class DeltaSink(Sink):
     where: str | None = None
     transform: str | None = None
     columns: tuple[str, ...] = ()
+    constant_columns: Mapping[str, Constant] = field(default_factory=dict, hash=False)
     target_file_size: int | str | None = None
     cluster_by: tuple[str, ...] = ()
     properties: Mapping[str, str] = field(default_factory=dict, hash=False)
@@ -88,6 +96,8 @@ class DeltaSink(Sink):
             )
         for listed in ("partition_by", "columns", "cluster_by"):
             object.__setattr__(self, listed, options.names(getattr(self, listed), f"{name}: {listed}"))
+        constants = constant_columns(self.constant_columns, f"{name}: constant_columns", chosen=self.columns)
+        object.__setattr__(self, "constant_columns", constants)
         object.__setattr__(self, "other_streams", options.uuids(self.other_streams, f"{name}: other_streams"))
         options.warn_or_fail(self.on_sink_overwritten, f"{name}: on_sink_overwritten")
         if self.partition_by and self.cluster_by:
@@ -137,6 +147,11 @@ class DeltaSink(Sink):
         return self.columns if self.transform is None else ()
 
     @property
+    def refused_columns(self) -> tuple[str, ...]:
+        """The columns with constants, unless ``columns`` or ``transform`` may leave the batch's own out."""
+        return () if self.columns or self.transform is not None else tuple(self.constant_columns)
+
+    @property
     def takes_all_rows(self) -> bool:
         """Whether every row of a batch is read unchanged and counted."""
         return self.where is None and self.transform is None
@@ -159,6 +174,10 @@ class DeltaSink(Sink):
     def located(self, place: Callable[[str], str]) -> Self:
         """Return a copy whose ``uri`` is ``place(uri)``."""
         return replace(self, uri=place(self.uri))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the sink as JSON-compatible values, without anything secret."""
+        return {**super().to_dict(), "constant_columns": jsonable(self.constant_columns)}
 
     def identity(self) -> dict[str, str]:
         """Return the identity that a stream is bound to: sinks with different identities are different sinks."""

@@ -75,7 +75,11 @@ class DeltaMergeSink(DeltaSink):
                 "source's commits. Omit sequence_by"
             )
         needed = [*self.keys, *([] if self.sequence_by is None else [self.sequence_by])]
-        chosen = {column.lower() for column in self.columns}
+        chosen = {column.lower() for column in (*self.columns, *self.constant_columns)}
+        if self.scd == 2 and (taken := [c for c in self.constant_columns if c.lower() in VALIDITY]):  # noqa: PLR2004
+            raise ValueError(
+                f"DeltaMergeSink: constant_columns has {', '.join(taken)}, which scd=2 adds; use another name"
+            )
         if missing := [column for column in needed if self.columns and column.lower() not in chosen]:
             raise ValueError(
                 f"DeltaMergeSink: columns must include keys and sequence_by; missing: {', '.join(missing)}"
@@ -86,7 +90,9 @@ class DeltaMergeSink(DeltaSink):
         """The keys, the column that orders changes and the columns to write, unless ``transform`` may add them."""
         if self.transform is not None:
             return ()
-        return (*self.keys, *(() if self.sequence_by is None else (self.sequence_by,)), *self.columns)
+        added = {column.lower() for column in self.constant_columns}
+        needed = (*self.keys, *(() if self.sequence_by is None else (self.sequence_by,)), *self.columns)
+        return tuple(column for column in needed if column.lower() not in added)
 
     @property
     def keeps_history(self) -> bool:

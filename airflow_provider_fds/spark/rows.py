@@ -1,4 +1,4 @@
-"""Prepares the rows of a batch for a sink: filter, transform, projection. Standard library and pyspark.
+"""Prepares the rows of a batch for a sink: filter, transform, projection, constants. Standard library and pyspark.
 
 Python 3.9 syntax.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, List
 
+from airflow_provider_fds.sinks.constants import sql_literal
 from airflow_provider_fds.spark.failures import RefusalError, explain
 from airflow_provider_fds.spark.identity import is_connect
 from airflow_provider_fds.spark.sql import quoted_name
@@ -20,7 +21,7 @@ COMMIT_VERSION, COMMIT_TIMESTAMP, CHANGE_TYPE = "_commit_version", "_commit_time
 
 
 def prepared(frame: Any, sink: DeltaSink) -> Any:
-    """Return the batch's rows after ``where``, ``transform`` and ``columns`` of the sink, in this order.
+    """Return the batch's rows after ``where``, ``transform``, ``columns`` and ``constant_columns``, in this order.
 
     Columns that a batch has in addition to the source's are kept beside the chosen ones.
 
@@ -59,7 +60,19 @@ def prepared(frame: Any, sink: DeltaSink) -> Any:
         if sink.needs_keys and CHANGE_TYPE in there and CHANGE_TYPE not in chosen:
             kept.append(CHANGE_TYPE)
         frame = frame.select(*[quoted_name(name) for name in (*sink.columns, *kept)])
-    return frame
+    return _with_constants(frame, sink) if sink.constant_columns else frame
+
+
+def _with_constants(frame: Any, sink: DeltaSink) -> Any:
+    there = {name.lower() for name in frame.columns}
+    if taken := [name for name in sink.constant_columns if name.lower() in there]:
+        raise RefusalError(
+            "SinkSchema",
+            f"the batch already has a column {', '.join(taken)}, which constant_columns would add to the sink "
+            f"{sink.uri}. Use another name, or leave the batch's column out with columns=…",
+        )
+    added = [f"{sql_literal(value)} AS {quoted_name(name)}" for name, value in sink.constant_columns.items()]
+    return frame.selectExpr("*", *added)
 
 
 def _unfit(what: str, frame: Any, error: Exception) -> RefusalError:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from datetime import date, datetime, timedelta, timezone
 
 import pytest
 
@@ -25,6 +26,17 @@ SINKS = pytest.mark.parametrize(
             cluster_by=["id"],
             properties={"delta.enableChangeDataFeed": True},
         ),
+        DeltaTableSink(
+            "s3://lake/sink",
+            constant_columns={
+                "source_system": "crm",
+                "tier": 1,
+                "weight": 1.0,
+                "is_test": False,
+                "since": date(2026, 1, 31),
+                "begun": datetime(2026, 1, 31, 23, tzinfo=timezone(timedelta(hours=-2))),
+            },
+        ),
         DeltaMergeSink("s3://lake/sink", keys=["id"], sequence_by="at"),
         DeltaMergeSink("s3://lake/sink", keys=["id"], scd=2),
         DeltaReplaceSink("s3://lake/sink", replace_where="day = DATE '2026-01-01'"),
@@ -39,6 +51,11 @@ SINKS = pytest.mark.parametrize(
 @SINKS
 def test_a_sink_is_the_same_after_a_round_trip(sink):
     assert sink_from_dict(sink.to_dict()) == sink
+
+
+@SINKS
+def test_a_sink_is_the_same_after_a_round_trip_through_json(sink):
+    assert sink_from_dict(json.loads(json.dumps(sink.to_dict()))) == sink
 
 
 @SINKS
@@ -90,6 +107,18 @@ def test_a_sink_from_json_is_the_same_as_the_one_it_was_made_of():
         ({"target_file_size": "0.5"}, "1 MiB"),
         ({"target_file_size": 1000}, "1 MiB"),
         ({"partition_by": ["a"], "cluster_by": ["b"]}, "cannot be combined"),
+        ({"constant_columns": ["crm"]}, "constant_columns must be a mapping of column names to values"),
+        ({"constant_columns": {"": 1}}, "column names must be strings, got ''"),
+        ({"constant_columns": {"a": None}}, "the value of a must be a str, int, float, bool, date or datetime"),
+        ({"constant_columns": {"a": ["b"]}}, "the value of a must be a str"),
+        ({"constant_columns": {"a": 1, "A": 2}}, "names the column A twice"),
+        ({"constant_columns": {"a": 1 << 63}}, "64 bits"),
+        ({"constant_columns": {"a": float("nan")}}, "finite"),
+        ({"constant_columns": {"a": datetime(2026, 1, 1)}}, "without a time zone"),
+        ({"constant_columns": {"a": {"date": "yesterday"}}}, "must be a date in ISO format, got 'yesterday'"),
+        ({"constant_columns": {"a": "{{ ds }}"}}, "is a template"),
+        ({"constant_columns": {"_Source_Version": 1}}, "_Source_Version is reserved"),
+        ({"constant_columns": {"A": 1}, "columns": ["a"]}, "A is also in columns"),
         ({"properties": ["delta.a"]}, "mapping"),
         ({"properties": {"comment": "mine"}}, "would be ignored"),
         ({"properties": {"delta.setTransactionRetentionDuration": "interval 30 days"}}, "forgets"),
@@ -110,6 +139,7 @@ def test_an_option_that_cannot_work_is_refused_when_the_dag_is_read(options, mes
         ({"keys": ["id"], "scd": True}, "1 .* or 2"),
         ({"keys": ["id"], "scd": 2, "sequence_by": "at"}, "Omit sequence_by"),
         ({"keys": ["id"], "sequence_by": "at", "columns": ["ID", "name"]}, "missing: at"),
+        ({"keys": ["id"], "scd": 2, "constant_columns": {"_is_current": True}}, "_is_current, which scd=2 adds"),
     ],
 )
 def test_a_merge_that_cannot_work_is_refused_when_the_dag_is_read(options, message):
@@ -172,6 +202,18 @@ def test_a_template_is_checked_once_it_is_rendered_and_again_on_the_driver():
             sink.rendered(lambda _, rendered=rendered: rendered)
         with pytest.raises(ValueError, match="the function reflect"):
             sink_from_dict({**sink.to_dict(), "where": rendered})
+
+
+def test_a_constant_may_be_part_of_the_key_and_is_not_asked_of_the_batch():
+    sink = DeltaMergeSink("/sink", keys=["id", "System"], columns=["id", "name"], constant_columns={"system": "crm"})
+    assert sink.needed_columns == ("id", "id", "name")
+
+
+def test_constants_change_neither_the_number_of_rows_nor_the_identity():
+    sink = DeltaTableSink("/sink", constant_columns={"system": "crm"})
+    assert sink.writes_rows_as_they_are
+    assert sink.leaves_session_as_it_is
+    assert sink.identity() == DeltaTableSink("/sink").identity()
 
 
 def test_the_rows_are_counted_unless_the_sink_chooses_or_merges_them():

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
+from datetime import UTC, date, datetime
+from uuid import uuid4
 
 import pytest
 
@@ -135,3 +138,69 @@ def test_small_files_of_a_batch_are_combined_to_the_requested_size(spark, stream
         files.append(report.files_written)
     assert files == [2, 1]
     assert spark.conf.get("spark.databricks.delta.optimizeWrite.enabled", None) is None
+
+
+CONSTANTS = {
+    "source_system": "it's \\ ${env:HOME} é",
+    "tier": 5_000_000_000,
+    "weight": 0.1,
+    "is test": True,
+    "since": date(2026, 1, 31),
+    "begun": datetime(2026, 1, 31, 12, tzinfo=UTC),
+}
+
+
+def test_constants_are_written_with_their_types_and_rows_are_still_counted(spark, stream):
+    sink = DeltaTableSink(
+        str(stream.sink_path),
+        columns=["id"],
+        constant_columns=CONSTANTS,
+        partition_by=["tier"],
+        provenance=True,
+        properties={"delta.columnMapping.mode": "name"},
+    )
+    code, reports = stream.work(spark, stream.job(*stream.plan(), sink=sink))
+    assert (code, [(report.outcome, report.rows_read) for report in reports]) == (0, [("written", 10)] * 3)
+    frame = spark.read.format("delta").load(str(stream.sink_path))
+    found = {field.name: (field.dataType.simpleString(), field.nullable) for field in frame.schema.fields}
+    assert found == {
+        "id": ("bigint", True),
+        "_source_version": ("bigint", True),
+        "_source_timestamp": ("timestamp", True),
+        "source_system": ("string", True),
+        "tier": ("bigint", True),
+        "weight": ("double", True),
+        "is test": ("boolean", True),
+        "since": ("date", True),
+        "begun": ("timestamp", True),
+    }
+    row = frame.where("begun = TIMESTAMP_LTZ '2026-01-31T12:00:00Z'").select(*CONSTANTS).drop("begun").distinct()
+    expected = {name: value for name, value in CONSTANTS.items() if name != "begun"}
+    assert [one.asDict() for one in row.collect()] == [expected]
+
+
+@pytest.mark.parametrize("options", [{}, {"transform": "orders_jobs:cleaned"}])
+def test_a_constant_that_the_batch_has_as_a_column_is_refused(spark, stream, jobs, options):
+    sink = DeltaTableSink(str(stream.sink_path), constant_columns={"NAME": "crm"}, **options)
+    error_class, message = failed(spark, stream, sink)
+    assert error_class == "SinkSchema"
+    assert "the batch already has a column NAME, which constant_columns would add" in message
+
+
+def test_a_constant_may_replace_a_column_that_is_not_chosen(spark, stream):
+    sink = DeltaTableSink(str(stream.sink_path), columns=["id"], constant_columns={"name": "crm"})
+    assert stream.work(spark, stream.job(stream.plan()[0], sink=sink))[0] == 0
+    assert rows(spark, stream, "id", "name") == [(number, "crm") for number in range(10)]
+
+
+@pytest.mark.parametrize("scd", [1, 2])
+def test_two_streams_merge_into_one_table_by_a_constant_in_the_key(spark, stream, scd):
+    for system in ("crm", "erp"):
+        sink = DeltaMergeSink(
+            str(stream.sink_path), keys=["system", "id"], scd=scd, constant_columns={"system": system}
+        )
+        stream.uuid = str(uuid4())
+        batches = [replace(batch, stream=system) for batch in stream.plan()[:2]]
+        assert stream.work(spark, stream.job(*batches, sink=sink))[0] == 0
+    found = spark.read.format("delta").load(str(stream.sink_path)).groupBy("system").count()
+    assert sorted(map(tuple, found.collect())) == [("crm", 20), ("erp", 20)]
