@@ -4,6 +4,9 @@ The newest batches are kept *and* everything committed recently (docs/design/led
 planned batches and the run that works on them, and the snapshot of the open epoch. Entries are never removed: a ledger
 can always be read from its beginning.
 
+A note in staging remembers how far the entries were read and what the next one waits for, so that a run that has
+nothing to remove reads the note and no more, however long the stream has existed.
+
 ``leftovers.py`` handles what dead writers have left.
 """
 
@@ -40,6 +43,8 @@ if TYPE_CHECKING:
 #: far behind.
 KEPT_FOLDS: Final = 5
 FOLD_STRIDE: Final = 1000
+#: Number of entries after which to list the folds again.
+_LIST_FOLDS_EVERY: Final = 50
 
 _log: Final = logging.getLogger(__name__)
 
@@ -69,6 +74,9 @@ class Removable:
         fences: Epochs whose fence is written, so that its attempts may be removed; epochs already done are included as
             long as their entries are read.
         next_entry: The entry to begin with the next time; earlier entries are no longer needed.
+        young: Time of the first entry that was too young, at which reading ended; empty if it ended elsewhere.
+        kept: The batch that is old enough but among the newest, at which reading ended, and the number of decided
+            batches of its epoch, or of the open one, that is needed to remove it; ``None`` if reading ended elsewhere.
         leftovers: Folders of manifests that no entry names.
     """
 
@@ -77,7 +85,25 @@ class Removable:
     interval_attempts: tuple[str, ...] = ()
     fences: tuple[int, ...] = ()
     next_entry: int = 0
+    young: str = ""
+    kept: Kept | None = None
     leftovers: tuple[str, ...] = ()
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """What must change before the next batch can be removed.
+
+    Attributes:
+        epoch: The epoch that was open; in any other one, the batch is looked at again.
+        decided: Number of decided batches that the open epoch needs.
+    """
+
+    epoch: int
+    decided: int
+
+    def applies(self, state: StreamState) -> bool:
+        """Whether the batch must still be kept."""
+        return state.epoch == self.epoch and state.first_uncommitted < self.decided
 
 
 def removable(
@@ -86,7 +112,10 @@ def removable(
     now: datetime,
     retention: Retention,
 ) -> Removable:
-    """Return what may be removed of batches. Pure; reads up to the first entry that is too young.
+    """Return what may be removed of batches. Pure.
+
+    Reads up to the first entry that is too young, or that decides a batch which is kept because it is among the newest:
+    all later batches are kept as well.
 
     Args:
         entries: Entries in order, beginning with the last :attr:`Removable.next_entry`, else with 0.
@@ -100,37 +129,46 @@ def removable(
     intervals = _OldIntervals()
     fences: list[int] = []
     next_entry = 0
+    young = ""
+    kept: Kept | None = None
     for entry in entries:
         if entry.time > earliest:
+            young = entry.time
             break
         next_entry = entry.n + 1
         match entry.action:
             case IntervalOpened() | Planned(interval=str()) | Committed(interval=str()):
                 intervals.see(entry)
-                continue
             case Planned(epoch=epoch, batches=batches):
                 planned |= {(epoch, batch.batch_id): (batch.manifest, entry.n) for batch in batches}
-                continue
-            case Committed(epoch=epoch, batch_id=batch_id):
-                decided = [(epoch, batch_id)]
-            case Requested(epoch=epoch):
-                # uncommitted batches of the epoch that closes here are decided, too
-                decided = [key for key in planned if key[0] < epoch]
             case Opened(epoch=epoch):
                 fences.append(epoch)
-                continue
-            case _:
-                continue
-        for key in decided:
-            if key in planned and not _is_kept(state, retention, *key):
-                gone[key] = planned.pop(key)[0]
+        old = [key for key in planned if _decides(entry, key)]
+        gone |= {key: planned.pop(key)[0] for key in old if not _is_kept(state, retention, *key)}
+        still = [key for key in old if key in planned]
+        if still:
+            kept = _kept(state, retention, *still[0])
+            break
     return Removable(
         manifests=tuple(manifest for manifest in (*gone.values(), *intervals.manifests) if manifest),
         batches=tuple(gone),
         interval_attempts=tuple(intervals.attempts),
         fences=tuple(fences),
         next_entry=min([next_entry, *(n for _, n in planned.values()), *intervals.needed_entries]),
+        young=young,
+        kept=kept,
     )
+
+
+def _decides(entry: Entry, key: tuple[int, int]) -> bool:
+    """Whether the batch, given by epoch and id, is decided by the entry: committed, or of an epoch that it closes."""
+    match entry.action:
+        case Committed(interval=None, epoch=epoch, batch_id=batch_id):
+            return key == (epoch, batch_id)
+        case Requested(epoch=epoch):
+            return key[0] < epoch
+        case _:
+            return False
 
 
 class _OldIntervals:
@@ -201,35 +239,47 @@ def purge_expired(ledger: Ledger, storage: Storage, *, now: datetime, retention:
     folder, state = ledger.folder, ledger.state
     retention = retention or Retention()
     note = _noted(storage, folder.cleaned)
-    if note.next_entry > ledger.n:
+    if note.next_entry > ledger.n + 1:
         note = _Note(next_entry=0)  # the ledger was restored from an older copy
-    found = removable(ledger.entries(note.next_entry, needs_all=True), state, now, retention)
-    found = replace(found, fences=tuple(epoch for epoch in found.fences if epoch > note.fence))
-    _remove_batches(storage, folder, found)
-    for key in removable_snapshots(list(storage.list_after(folder.snapshots)), state, now, retention):
-        storage.delete(key)
-    numbers = [parse_numbered_name(meta.key.rsplit("/", 1)[-1]) for meta in storage.list_after(folder.folds)]
-    for n in removable_folds(n for n in numbers if n is not None):
-        storage.delete(folder.fold(n))
-    next_entry = max(note.next_entry, found.next_entry)
-    looked = note.looked
-    if looked <= iso_time(now - LOOK_EVERY):
+    new_note, found = note, Removable(next_entry=note.next_entry)
+    # once a day everything is looked at, whatever the note says: the retention may have been changed
+    is_daily = note.looked <= iso_time(now - LOOK_EVERY)
+    if is_daily or note.is_due(state, iso_time(now - retention.age)):
+        found = removable(ledger.entries(note.next_entry, needs_all=True), state, now, retention)
+        found = replace(found, fences=tuple(epoch for epoch in found.fences if epoch > note.fence))
+        _remove_batches(storage, folder, found)
+        new_note = msgspec.structs.replace(
+            note,
+            next_entry=max(note.next_entry, found.next_entry),
+            fence=max(found.fences, default=note.fence),
+            young=found.young,
+            kept=found.kept,
+        )
+    if is_daily or not 0 <= ledger.n - note.folds < _LIST_FOLDS_EVERY:
+        numbers = [parse_numbered_name(meta.key.rsplit("/", 1)[-1]) for meta in storage.list_after(folder.folds)]
+        for n in removable_folds(n for n in numbers if n is not None):
+            storage.delete(folder.fold(n))
+        new_note = msgspec.structs.replace(new_note, folds=ledger.n)
+    if is_daily:
+        for key in removable_snapshots(list(storage.list_after(folder.snapshots)), state, now, retention):
+            storage.delete(key)
 
         def is_kept(batch: tuple[int, int]) -> bool:
             return _is_kept(state, retention, *batch)
 
-        leftovers = remove_leftovers(ledger, storage, first_entry=next_entry, is_kept=is_kept, now=now)
+        first = new_note.next_entry
+        leftovers = remove_leftovers(ledger, storage, first_entry=first, is_kept=is_kept, now=now)
         found = replace(found, leftovers=leftovers)
-        looked = iso_time(now)
-    new_note = _Note(next_entry=next_entry, looked=looked, fence=max(found.fences, default=note.fence))
+        new_note = msgspec.structs.replace(new_note, looked=iso_time(now))
     if new_note != note:
         storage.put(folder.cleaned, msgspec.json.encode(new_note))
-    _log.info(
-        "Stream %r: removed %d manifests of old batches and %d leftover files",
-        folder.name,
-        len(found.manifests),
-        len(found.leftovers),
-    )
+    if found.manifests or found.leftovers:
+        _log.info(
+            "Stream %r: removed %d manifests of old batches and %d leftover files",
+            folder.name,
+            len(found.manifests),
+            len(found.leftovers),
+        )
     return found
 
 
@@ -254,12 +304,24 @@ class _Note(msgspec.Struct):
         next_entry: The entry to begin with the next time.
         looked: When leftovers were last looked for.
         fence: Newest epoch whose fence attempts are removed.
+        young: Time of the entry that must become old before more can be removed; empty if there is none.
+        kept: What must change before more can be removed; ``None`` if only time must pass.
+        folds: Number of the last entry when the folds were last listed.
     """
 
     next_entry: int
     looked: str = ""
     fence: int = 0
+    young: str = ""
+    kept: Kept | None = None
+    folds: int = -_LIST_FOLDS_EVERY
     format: int = 1
+
+    def is_due(self, state: StreamState, earliest: str) -> bool:
+        """Whether entries must be read, if those written at ``earliest`` or before are old enough."""
+        if self.kept is not None:
+            return not self.kept.applies(state)
+        return self.young <= earliest
 
 
 def _noted(storage: Storage, key: str) -> _Note:
@@ -280,7 +342,15 @@ def _is_kept(state: StreamState, retention: Retention, epoch: int, batch_id: int
     return batch_id >= state.first_uncommitted - retention.batches
 
 
+def _kept(state: StreamState, retention: Retention, epoch: int, batch_id: int) -> Kept:
+    """Return what must change before a batch that is kept can be removed."""
+    needed = retention.batches if epoch < state.epoch else batch_id + retention.batches + 1
+    # a batch of the run that works on planned batches is kept until they are decided
+    return Kept(state.epoch, max(needed, state.first_uncommitted + 1))
+
+
 __all__ = [
+    "Kept",
     "Removable",
     "Retention",
     "purge_expired",

@@ -26,7 +26,7 @@ from airflow_provider_fds.ledger.state import StreamState
 from airflow_provider_fds.ledger.writing import self_test, write
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from airflow_provider_fds.delta.storage import Storage
     from airflow_provider_fds.ledger.access import Steps
@@ -140,7 +140,7 @@ class Ledger:
         return perform(self.execute_steps(action, actor, request_id, expected), self.storage)
 
     def entries(self, first: int = 0, *, needs_all: bool = False) -> Iterator[Entry]:
-        """Yield the entries from number ``first``. One LIST, and one GET each.
+        """Yield the entries from number ``first``, to the head if the ledger was read. One GET each.
 
         A damaged entry is left out, and its number is missing, if the state is known without it.
 
@@ -152,7 +152,7 @@ class Ledger:
             UnreadableEntryError: An entry cannot be read, and the head was not read or a newer FDS wrote the entry.
         """
         begun_again = -1
-        for found in self.readable(first):
+        for found in self.readable(first) if self.n < 0 else self._readable(range(first, self.n + 1)):
             if isinstance(found, Entry):
                 yield found
                 continue
@@ -166,12 +166,18 @@ class Ledger:
             _log.debug("%s", found)
 
     def readable(self, first: int = 0) -> Iterator[Entry | UnreadableEntryError]:
-        """Yield the entries from number ``first``; for an entry that cannot be read, the error that says why."""
+        """Yield all entries from number ``first``; for an entry that cannot be read, the error that says why.
+
+        One LIST per 1,000 entries, and one GET each.
+        """
         after = None if first <= 0 else self.folder.entry(first - 1).rsplit("/", 1)[-1]
         names = perform(retried(ListNames(self.folder.entries, after)), self.storage)
-        for n in map(parse_numbered_name, names):
+        return self._readable(n for n in map(parse_numbered_name, names) if n is not None)
+
+    def _readable(self, numbers: Iterable[int]) -> Iterator[Entry | UnreadableEntryError]:
+        for n in numbers:
             try:
-                found = None if n is None else perform(self._reader.entry(n), self.storage)
+                found = perform(self._reader.entry(n), self.storage)
             except UnreadableEntryError as damage:
                 yield damage
             else:

@@ -140,6 +140,80 @@ def test_retention_removes_files_but_no_entry(make, tmp_path):
     assert [e.n for e in again.entries()] == list(range(15))
 
 
+def purged(stream, after, retention=TWO):
+    """Purge, and return what was removed and which requests were made."""
+    stream.storage.requests.clear()
+    found = purge_expired(stream.ledger, stream.storage, now=stream.now + after, retention=retention)
+    return found.batches, dict(+stream.storage.requests)
+
+
+def test_without_anything_to_remove_retention_costs_one_request(stream):
+    stream.batches(0, 5)
+    purged(stream, timedelta(0))
+    for batch in range(6, 9):
+        stream.batches(batch, batch)
+        batches, requests = purged(stream, timedelta(-6 * batch))
+        assert (batches, requests) == ((), {"get": 1})
+
+
+def test_an_old_batch_is_read_when_it_is_old_and_its_neighbours_are_not(stream):
+    stream.batches(0, 20)
+    assert (1, 13) in purged(stream, timedelta(hours=23))[0]
+    batches, requests = purged(stream, timedelta(hours=46))
+    assert batches == ((1, 14),)
+    assert requests["get"] == 4  # the note, its plan, its commit, and the next plan, which is too young
+    assert purged(stream, timedelta(hours=46)) == ((), {"get": 1})
+
+
+def test_a_batch_among_the_newest_is_looked_at_when_enough_others_are_committed(stream):
+    stream.batches(0, 9)
+    long = timedelta(days=99)
+    keeps_four = Retention(batches=4, age=timedelta(days=14))
+    assert len(purged(stream, long, keeps_four)[0]) == 6
+    assert purged(stream, long, keeps_four) == ((), {"get": 1})
+    stream.batches(10, 10)
+    batches, requests = purged(stream, long - timedelta(days=2), keeps_four)
+    assert batches == ((1, 6),)
+    assert requests["get"] == 5  # the note, plan and commit of it and of the next batch
+    # the day after, a shorter retention is noticed
+    assert purged(stream, long + timedelta(days=1), TWO)[0] == ((1, 7), (1, 8))
+
+
+def test_a_batch_of_a_run_that_works_is_looked_at_when_the_run_has_ended(make, stream):
+    stream.batches(0, 4)
+    stream.execute(make.plan(make.batch(5), make.batch(6), run="r2"))
+    stream.commit(5, run="r2")
+    nothing = Retention(batches=0, age=timedelta(days=14))
+    long = timedelta(days=99)
+    assert [b for _, b in purged(stream, long, nothing)[0]] == [0, 1, 2, 3, 4]
+    assert purged(stream, long, nothing) == ((), {"get": 1})
+    stream.commit(6, run="r2")
+    assert [b for _, b in purged(stream, long - timedelta(days=1), nothing)[0]] == [5, 6]
+
+
+def test_the_batches_of_a_closed_epoch_are_looked_at_when_the_open_one_has_enough(make, stream):
+    stream.batches(0, 1)
+    stream.execute(REWIND, make.open(2))
+    long = timedelta(days=99)
+    assert purged(stream, long)[0] == ()
+    stream.batches(0, 0, epoch=2)
+    assert purged(stream, long - timedelta(days=2)) == ((), {"get": 1})
+    stream.batches(1, 1, epoch=2)
+    assert purged(stream, long - timedelta(days=4))[0] == ((1, 0), (1, 1))
+
+
+def test_folds_are_listed_once_in_many_entries(stream):
+    stream.batches(0, 2)
+    purged(stream, timedelta(0))
+    listed = 0
+    for batch in range(3, 63):
+        stream.batches(batch, batch)
+        stream.ledger.save_fold()
+        listed += purged(stream, timedelta(-2 * batch))[1].get("list", 0)
+    assert listed == 2
+    assert sum("/_checkpoint/" in key for key in stream.storage.objects) < 60
+
+
 @pytest.mark.parametrize("note", [b"", b"{}", b'{"next_entry":3,"format":2}'])
 def test_a_lost_cleanup_marker_costs_only_time(make, tmp_path, note):
     storage = LocalStorage(str(tmp_path))
