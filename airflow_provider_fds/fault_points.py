@@ -12,6 +12,7 @@ import os
 import re
 import signal
 import sys
+import threading
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -103,10 +104,12 @@ class Armed:
         self._faults = faults
         self._marks = marks
         self._reached: dict[str, int] = {}
+        self._counting = threading.Lock()
 
     def reach(self, point: str) -> None:
         """Count the point; trigger its fault, if it is time."""
-        count = self._reached[point] = self._reached.get(point, 0) + 1
+        with self._counting:
+            count = self._reached[point] = self._reached.get(point, 0) + 1
         for fault in self._faults:
             if (fault.point, fault.nth) != (point, count) or not self._mark(fault):
                 continue

@@ -104,13 +104,12 @@ class ConnectServer:
             if 0 <= time.time() - kept.stat().st_mtime < _FIT_SECONDS:
                 return
         self.check_reachable()
-        with _connect_mode():
+        with connect_mode():
             spark = self.open(is_active=False)
             try:
                 self._check(spark, {})
             finally:
-                spark.client.set_retry_policies([])
-                spark.stop()
+                close(spark)
         with suppress(OSError):
             make_folder(kept.parent.parent)
             make_folder(kept.parent)
@@ -136,29 +135,44 @@ class ConnectServer:
             ServerUnfitError: It has no Delta, or refuses a setting or the session.
         """
         self.check_reachable()
-        with _connect_mode():
-            spark = self._joined(shared_id) or self.open()
+        with connect_mode():
+            spark = self.open_fit(conf, shared_id)
             try:
-                self._check(spark, conf or {})
                 spark.addTag(tag)
                 yield spark
             finally:
-                # a server that is gone cannot be told to end its session
-                spark.client.set_retry_policies([])
-                spark.stop()
+                close(spark)
+
+    def open_fit(self, conf: Mapping[str, str] | None = None, shared_id: str | None = None) -> Any:
+        """Open a session that can load batches, within :func:`connect_mode`; the caller must :func:`close` it.
+
+        Args:
+            conf: The user's settings for it.
+            shared_id: See :meth:`session`.
+
+        Raises:
+            ServerUnreachableError: The server does not answer.
+            ServerUnfitError: It has no Delta, or refuses a setting or the session.
+        """
+        spark = self._joined(shared_id) or self.open()
+        try:
+            self._check(spark, conf or {})
+        except BaseException:
+            close(spark)
+            raise
+        return spark
 
     def interrupt(self, session_id: str, user_id: str | None, tags: tuple[str, ...]) -> list[str]:
         """Join a session, stop its operations that carry one of the tags, and end it. Returns the stopped operations.
 
         In a session that has already ended there is nothing to stop. A shared session is not ended.
         """
-        with _connect_mode():
+        with connect_mode():
             spark = self.open(is_active=False, session_id=session_id, user_id=user_id)
             try:
                 return [operation for tag in tags for operation in spark.interruptTag(tag)]
             finally:
-                spark.client.set_retry_policies([])
-                spark.stop()
+                close(spark)
 
     def open(self, *, is_active: bool = True, **parameters: str | None) -> Any:
         """Return a session, a new one unless ``session_id`` and ``user_id`` name an existing one.
@@ -236,14 +250,24 @@ def version_difference(server_version: str) -> str | None:
     )
 
 
+def close(spark: Any) -> None:
+    """Close a session, and end it on the server unless it is shared."""
+    # a server that is gone cannot be told to end its session
+    spark.client.set_retry_policies([])
+    spark.stop()
+
+
 def is_shared(session_id: str) -> bool:
     """Whether other jobs may use the session too."""
     return UUID(session_id).version == _SHARED_VERSION
 
 
 @contextmanager
-def _connect_mode() -> Iterator[None]:
-    """Make ``pyspark.sql.functions`` return Spark Connect columns within the context, as pyspark's own builder does."""
+def connect_mode() -> Iterator[None]:
+    """Make ``pyspark.sql.functions`` return Spark Connect columns within the context, as pyspark's own builder does.
+
+    It holds for the whole process; several threads need one context around all of them.
+    """
     before = os.environ.get("SPARK_CONNECT_MODE_ENABLED")
     os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
     try:
@@ -260,4 +284,13 @@ def _connect_mode() -> Iterator[None]:
             os.environ["SPARK_CONNECT_MODE_ENABLED"] = before
 
 
-__all__ = ["ConnectServer", "ServerUnfitError", "ServerUnreachableError", "is_over", "is_shared", "version_difference"]
+__all__ = [
+    "ConnectServer",
+    "ServerUnfitError",
+    "ServerUnreachableError",
+    "close",
+    "connect_mode",
+    "is_over",
+    "is_shared",
+    "version_difference",
+]

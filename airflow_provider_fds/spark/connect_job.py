@@ -22,7 +22,7 @@ from airflow_provider_fds.sinks import sink_from_dict
 from airflow_provider_fds.spark.connect import is_over, is_shared, version_difference
 from airflow_provider_fds.spark.failures import shortened
 from airflow_provider_fds.spark.files import OtherFiles, hadoop_path, names, reached_by, read_bytes
-from airflow_provider_fds.spark.job import run
+from airflow_provider_fds.spark.job_run import run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -60,7 +60,7 @@ class ConnectJob:
     _running: tuple[Any, str] | None = field(default=None, init=False)
 
     def work(self, on_report: Callable[[AttemptReport], object] | None = None) -> int:
-        """Stop the rest of earlier attempts, then run the job. Returns the exit code of :func:`~.job.run`.
+        """Stop the rest of earlier attempts, then run the job. Returns the exit code of :func:`~.job_run.run`.
 
         Whatever ends this (a kill that Python can handle, a time limit), Spark's work for it is stopped.
 
@@ -75,7 +75,7 @@ class ConnectJob:
             with self.server.session(tag, self.conf, shared_id) as spark:
                 if (difference := version_difference(spark.version)) is not None:
                     self.tell(f"{self.server.name}: {difference}")
-                self._stop_earlier(spec, spark)
+                self._server_work.stop_earlier(spec, spark)
                 self._running = (spark, tag)
                 try:
                     return run(spark, spec, on_report)
@@ -85,18 +85,36 @@ class ConnectJob:
                 finally:
                     self._running = None
 
+    @property
+    def _server_work(self) -> ServerWork:
+        return ServerWork(self.server, self.tell)
+
     def kill(self) -> None:
         """Stop Spark's work for this job, and let it start no more; may be called in a signal handler."""
         running, self._running = self._running, None
         if running is not None:
             spark, tag = running
-            self._stop(spark.session_id, spark.client._user_id, (tag,), spark.client)
+            self._server_work.stop(spark.session_id, spark.client._user_id, (tag,), spark.client)
 
-    def _stop(self, session_id: str, user_id: str | None, tags: tuple[str, ...], client: Any = None) -> None:
+
+@dataclass(frozen=True)
+class ServerWork:
+    """Stops what a server does for attempts.
+
+    Attributes:
+        server: The server.
+        tell: Called with each line of output for people.
+    """
+
+    server: ConnectServer
+    tell: Callable[[str], None]
+
+    def stop(self, session_id: str, user_id: str | None, tags: tuple[str, ...], client: Any = None) -> None:
+        """Stop the operations of a session that carry one of the tags, and end it unless it is shared."""
         # a separate connection and thread: threads that wait for Spark may hold locks
         done: list[Any] = []
 
-        def stop() -> None:
+        def interrupt() -> None:
             try:
                 done.append(self.server.interrupt(session_id, user_id, tags))
                 if client is not None and is_shared(session_id):
@@ -105,7 +123,7 @@ class ConnectJob:
             except Exception as error:  # noqa: BLE001 - the transaction makes what is not stopped harmless
                 done.append([] if is_over(error) else shortened(str(error)))
 
-        thread = threading.Thread(target=stop, daemon=True)
+        thread = threading.Thread(target=interrupt, daemon=True)
         thread.start()
         thread.join(_INTERRUPT_SECONDS)
         what = done[0] if done else f"no answer within {_INTERRUPT_SECONDS} s"
@@ -115,7 +133,8 @@ class ConnectJob:
         else:
             self.tell(f"{self.server.name}: session {session_id} could not be ended: {what}")
 
-    def _stop_earlier(self, spec: JobSpec, spark: Any) -> None:
+    def stop_earlier(self, spec: JobSpec, spark: Any) -> None:
+        """Stop what earlier attempts of these batches have left running."""
         for marker in left_behind(spec, spark):
             trace = marker["connect"]
             self.tell(
@@ -123,7 +142,7 @@ class ConnectJob:
                 "were stopped."
             )
             # by the name of the file, not its contents: this may stop only what that attempt has started
-            self._stop(trace["session_id"], trace.get("user_id"), (tag_of(marker["attempt_id"]),))
+            self.stop(trace["session_id"], trace.get("user_id"), (tag_of(marker["attempt_id"]),))
 
 
 def left_behind(spec: JobSpec, spark: Any) -> list[dict[str, Any]]:
@@ -171,7 +190,12 @@ def shared_session_id(spec: JobSpec, conf: Mapping[str, str], now: float) -> str
     """
     if spec.fence is not None or not sink_from_dict(spec.sink).leaves_session_as_it_is:
         return None
-    names = [spec.batches[0].uuid, __version__, sorted(conf.items()), int(now // _SHARED_SECONDS)]
+    return session_id(spec.batches[0].uuid, conf, now)
+
+
+def session_id(owner: str, conf: Mapping[str, str], now: float) -> str:
+    """Return the id of the session that ``owner`` shares for a while, see :func:`shared_session_id`."""
+    names = [owner, __version__, sorted(conf.items()), int(now // _SHARED_SECONDS)]
     return str(uuid5(_SHARED, json.dumps(names)))
 
 
@@ -180,4 +204,4 @@ def tag_of(attempt_id: str) -> str:
     return "fds-" + re.sub(r"[^A-Za-z0-9._-]", "-", attempt_id)
 
 
-__all__ = ["ConnectJob", "left_behind", "shared_session_id", "tag_of"]
+__all__ = ["ConnectJob", "ServerWork", "left_behind", "session_id", "shared_session_id", "tag_of"]

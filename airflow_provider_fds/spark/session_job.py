@@ -17,7 +17,7 @@ from airflow_provider_fds.batch.spec import JobSpec
 from airflow_provider_fds.spark.cache import SparkSetupError
 from airflow_provider_fds.spark.files import hadoop_path, read_bytes
 from airflow_provider_fds.spark.install import held_back
-from airflow_provider_fds.spark.job import run
+from airflow_provider_fds.spark.job_run import run
 from airflow_provider_fds.spark.progress import tell_ui_address
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class SessionJob:
     _jvm: subprocess.Popen[bytes] | None = field(default=None, init=False, repr=False)
 
     def work(self, on_report: Callable[[AttemptReport], object] | None = None) -> int:
-        """Run the job, then end the session and its JVM. Returns the exit code of :func:`~.job.run`.
+        """Run the job, then end the session and its JVM. Returns the exit code of :func:`~.job_run.run`.
 
         Raises:
             SparkSetupError: This process already has a Spark session, or Spark does not start.

@@ -110,7 +110,7 @@ def test_only_bugs_are_raised_without_a_class():
 def test_every_refusal_of_the_driver_has_its_own_reason():
     in_classes = ("UserFunction", "SinkSchema", "SinkAppeared")
     # retried with the general reason, or shown by the user's own job
-    general = {"NotRegistered", "FenceNotWritten", "EpochClosed", "NotCommitted", "NoBatch"}
+    general = {"NotRegistered", "FenceNotWritten", "EpochClosed", "NotCommitted", "NoBatch", "StreamTimeout"}
     refused = {
         call.args[0].value
         for path in (PACKAGE / "spark").glob("*.py")

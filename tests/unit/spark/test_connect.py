@@ -16,7 +16,7 @@ from airflow_provider_fds.batch.spec import FenceSpec, JobSpec
 from airflow_provider_fds.sinks import DeltaMergeSink, DeltaReplaceSink, DeltaTableSink, ForeachBatchSink
 from airflow_provider_fds.spark import connect
 from airflow_provider_fds.spark.connect import ConnectServer, ServerUnfitError, is_shared, version_difference
-from airflow_provider_fds.spark.connect_job import ConnectJob, shared_session_id, tag_of
+from airflow_provider_fds.spark.connect_job import ServerWork, shared_session_id, tag_of
 from airflow_provider_fds.spark.settings import DELTA_EXTENSION, EXTENSIONS
 from tests.unit.spark.batches import batch
 
@@ -108,7 +108,7 @@ def test_a_marker_stops_only_what_its_own_attempt_has_begun(tmp_path, monkeypatc
         (folder / f"{name}.started.json").write_text(json.dumps({"connect": {"session_id": session}}))
     stopped = []
     monkeypatch.setattr(ConnectServer, "interrupt", lambda _, *what: stopped.append(what) or [])
-    ConnectJob(ConnectServer("sc://host", "warm"), "", None, {}, print)._stop_earlier(spec, None)
+    ServerWork(ConnectServer("sc://host", "warm"), print).stop_earlier(spec, None)
     assert stopped == [(SESSION, "u", ("fds-dead",))]
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from airflow_provider_fds.batch.spec import JobSpec, SpecChangedError, job_name
 from airflow_provider_fds.spark import job
+from airflow_provider_fds.spark.batch_attempt import BatchAttempt
 from airflow_provider_fds.spark.connect import ConnectServer
 from airflow_provider_fds.spark.connect_job import ConnectJob
 from airflow_provider_fds.spark.session_job import SessionJob
@@ -67,5 +68,5 @@ def test_a_session_of_the_task_runs_no_spec_that_was_exchanged(changed, monkeypa
     ],
 )
 def test_a_failure_names_the_sink_whatever_its_kind(sink, words):
-    failed = job._BatchWork(None, replace(JOB, sink=sink), JOB.batches[0]).failed(OSError("no space left"))
+    failed = BatchAttempt(None, replace(JOB, sink=sink), JOB.batches[0]).failed(OSError("no space left"))
     assert f"into {words}: " in failed.error_message

@@ -61,10 +61,10 @@ import sys
 sys.path.insert(0, sys.argv[1])
 from airflow_provider_fds.sinks import sink_from_dict
 from airflow_provider_fds.spark.writers import writer_class
-from airflow_provider_fds.spark import job
+from airflow_provider_fds.spark.batch_attempt import describe_sink
 sink = sink_from_dict({"kind": "iceberg_table", "table": "lake.orders"})
 print(sink, writer_class(sink).__name__, writer_class(sink).__module__)
-print(job._describe(sink.to_dict()))
+print(describe_sink(sink.to_dict()))
 """
 
 ON_AIRFLOWS_SIDE = """
