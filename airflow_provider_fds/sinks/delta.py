@@ -49,6 +49,8 @@ class DeltaSink(Sink):
             of about this size. It never splits a file. See docs/sinks.md for measurements.
         cluster_by: Liquid clustering columns for a table that the first batch creates.
         properties: Table properties (``delta.…``) for a table that the first batch creates.
+        like_source: What a table that the first batch creates takes from the source: ``"partition_by"``, its partition
+            columns; ``"properties"``, the table properties that docs/sinks.md lists, except those in ``properties``.
         unsafe_sql: Allow predicates to call ``reflect`` and similar functions and to read other tables in subqueries.
             They run with the rights of the driver: set it only if nobody else can change the predicates.
         on_sink_overwritten: What to do if another writer has removed rows that the stream has loaded (an overwrite, a
@@ -74,6 +76,7 @@ class DeltaSink(Sink):
     target_file_size: int | str | None = None
     cluster_by: tuple[str, ...] = ()
     properties: Mapping[str, str] = field(default_factory=dict, hash=False)
+    like_source: tuple[str, ...] = ()
     unsafe_sql: bool = False
     on_sink_overwritten: str = "warn"
     other_streams: tuple[str, ...] = ()
@@ -100,8 +103,15 @@ class DeltaSink(Sink):
         object.__setattr__(self, "constant_columns", constants)
         object.__setattr__(self, "other_streams", options.uuids(self.other_streams, f"{name}: other_streams"))
         options.warn_or_fail(self.on_sink_overwritten, f"{name}: on_sink_overwritten")
-        if self.partition_by and self.cluster_by:
-            raise ValueError(f"{name}: partition_by and cluster_by cannot be combined")
+        like_source = options.chosen(self.like_source, ("partition_by", "properties"), f"{name}: like_source")
+        object.__setattr__(self, "like_source", like_source)
+        partitioning = [
+            *(["partition_by"] if self.partition_by else []),
+            *(["cluster_by"] if self.cluster_by else []),
+            *(["like_source=['partition_by']"] if "partition_by" in like_source else []),
+        ]
+        if len(partitioning) > 1:
+            raise ValueError(f"{name}: {' and '.join(partitioning)} cannot be combined")
         if self.where is not None:
             options.predicate(self.where, f"{name}: where")
         if self.transform is not None:

@@ -40,6 +40,14 @@ def names(value: Any, what: str) -> tuple[str, ...]:
     return listed
 
 
+def chosen(value: Any, known: tuple[str, ...], what: str) -> tuple[str, ...]:
+    """Return a list of known words as a tuple. Raises ``ValueError`` if it is not a list, or has other words."""
+    listed = (value,) if isinstance(value, (str, bytes, Mapping)) or not hasattr(value, "__iter__") else tuple(value)
+    if listed == (value,) or not set(listed) <= set(known) or len(set(listed)) < len(listed):
+        raise ValueError(f"{what} must be a list of {', '.join(map(repr, known))}; got {value!r}")
+    return listed
+
+
 def warn_or_fail(value: Any, what: str) -> None:
     """Raise ``ValueError`` for anything but ``"warn"`` and ``"fail"``."""
     if value not in ("warn", "fail"):

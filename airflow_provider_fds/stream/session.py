@@ -19,6 +19,7 @@ from airflow_provider_fds.stream.connect import ConnectedStream
 from airflow_provider_fds.stream.evidence import ReportedBatch, SinkLog
 from airflow_provider_fds.stream.fencing import collect_fence, put_fence_job
 from airflow_provider_fds.stream.interval_scope import IntervalScope
+from airflow_provider_fds.stream.like_source import sink_for_job
 from airflow_provider_fds.stream.live_start import with_known_end
 from airflow_provider_fds.stream.offset_scope import OffsetScope, run_result
 from airflow_provider_fds.stream.result import Collected, measured, rows_differ
@@ -190,6 +191,7 @@ class StreamSession:
             return put_fence_job(self.connected, work, sink)
         state = self.connected.state
         sink, batches = self.scope.for_job(sink, self.batch_specs(work))
+        sink = sink_for_job(self.connected, sink, batches)
         spec = JobSpec(
             batches=batches,
             sink=sink.located(lambda uri: spark_uri(self.connected.open_sink(uri).uri)).to_dict(),

@@ -9,7 +9,11 @@ from uuid import uuid4
 
 import pytest
 
+from airflow_provider_fds.delta.local import LocalStorage
+from airflow_provider_fds.delta.log import DeltaLog
 from airflow_provider_fds.sinks import DeltaMergeSink, DeltaTableSink
+from airflow_provider_fds.stream import DeltaStream
+from airflow_provider_fds.stream.like_source import COPIED, like_source
 
 JOBS = """
 from pyspark.sql import DataFrame
@@ -204,3 +208,50 @@ def test_two_streams_merge_into_one_table_by_a_constant_in_the_key(spark, stream
         assert stream.work(spark, stream.job(*batches, sink=sink))[0] == 0
     found = spark.read.format("delta").load(str(stream.sink_path)).groupBy("system").count()
     assert sorted(map(tuple, found.collect())) == [("crm", 20), ("erp", 20)]
+
+
+#: A value for each property that a sink may take from its source, but two that exclude each other in a new table.
+PROPERTIES = {
+    "delta.autoOptimize.autoCompact": "false",
+    "delta.autoOptimize.optimizeWrite": "false",
+    "delta.checkpoint.writeStatsAsJson": "true",
+    "delta.checkpoint.writeStatsAsStruct": "true",
+    "delta.checkpointInterval": "20",
+    "delta.dataSkippingNumIndexedCols": "3",
+    "delta.deletedFileRetentionDuration": "interval 3 days",
+    "delta.enableDeletionVectors": "true",
+    "delta.enableExpiredLogCleanup": "true",
+    "delta.enableTypeWidening": "true",
+    "delta.logRetentionDuration": "interval 9 days",
+    "delta.randomPrefixLength": "3",
+    "delta.randomizeFilePrefixes": "false",
+}
+
+
+def test_all_properties_that_are_copied_are_tested():
+    assert {*PROPERTIES, "delta.columnMapping.mode", "delta.enableChangeDataFeed"} == set(COPIED)
+
+
+@pytest.mark.parametrize(
+    ("kind", "more", "key"),
+    [
+        (DeltaTableSink, {"delta.enableChangeDataFeed": "true"}, "id"),
+        (DeltaMergeSink, {"delta.columnMapping.mode": "name"}, "the id"),
+    ],
+)
+def test_a_table_is_created_with_the_sources_partitions_and_properties(spark, stream, tmp_path, kind, more, key):
+    stream.source, properties = tmp_path / "partitioned", PROPERTIES | more
+    for number in range(2):
+        frame = spark.range(3).selectExpr(f"id + 3 * {number} AS `{key}`", "id % 2 AS p", "id AS q")
+        writer = frame.write.format("delta").mode("append").partitionBy("p", "q")
+        writer.options(**{} if number else properties).save(str(stream.source))
+    metadata = DeltaLog(LocalStorage(str(stream.source))).state_at(0).metadata
+    keys = {"keys": [key]} if kind is DeltaMergeSink else {}
+    sink = kind(str(stream.sink_path), like_source=["partition_by", "properties"], **keys)
+    sink = like_source(sink, metadata, DeltaStream("orders", table=str(stream.source)))
+    code, reports = stream.work(spark, stream.job(*stream.plan(), sink=sink))
+    assert (code, [report.outcome for report in reports]) == (0, ["written", "written"])
+    assert [row[0] for row in rows(spark, stream, f"`{key}`")] == [0, 1, 2, 3, 4, 5]
+    detail = spark.sql(f"DESCRIBE DETAIL delta.`{stream.sink_path}`").collect()[0]
+    assert detail["partitionColumns"] == ["p", "q"]
+    assert {name: detail["properties"].get(name) for name in properties} == properties
