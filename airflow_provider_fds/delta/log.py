@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_fds.delta import tail as tails
 from airflow_provider_fds.delta.commits import STREAMED_ABOVE_BYTES, Commit, commit_of, streamed_commit
+from airflow_provider_fds.delta.known_states import NEAR
 from airflow_provider_fds.delta.listing import hinted_version, list_tail, listed, missing, not_found
 from airflow_provider_fds.delta.local import LocalStorage
 from airflow_provider_fds.delta.names import LOG_FOLDER, commit_key
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from airflow_provider_fds.delta.actions import Metadata, Protocol
+    from airflow_provider_fds.delta.known_states import KnownStates
     from airflow_provider_fds.delta.storage import ObjectMeta, Storage
 
 __all__ = ["Commit", "DeltaLog", "TableState"]
@@ -34,7 +36,7 @@ class TableState:
 
 
 class DeltaLog:
-    """Reads the log of the table at the root of ``storage``. Holds no state between calls.
+    """Reads the log of the table at the root of ``storage``. Holds no state between calls, except what ``known`` has.
 
     Only published commits count: files named ``<20 digits>.json`` directly in ``_delta_log``, with content.
 
@@ -44,10 +46,15 @@ class DeltaLog:
         LogGapError: A version is missing between two existing ones, even when the log is listed once more.
         LogRewoundError: The requested version is later than the newest one.
         TornFileError: A commit file is empty, truncated or damaged.
+
+    Args:
+        storage: Storage of the table.
+        known: Remembers the table's states, for a process that asks for several; ``None``: nothing is remembered.
     """
 
-    def __init__(self, storage: Storage) -> None:
+    def __init__(self, storage: Storage, known: KnownStates | None = None) -> None:
         self.storage = storage
+        self.known = known
         self.table_uri = storage.uri
         # only file systems show incomplete files
         self._check_rows = isinstance(storage, LocalStorage)
@@ -122,22 +129,21 @@ class DeltaLog:
     def state_at(self, version: int) -> TableState:
         """Return protocol and metadata in force at ``version``, from the newest checkpoint and the commits after it.
 
+        A known state takes the place of the checkpoint if it is later, which one HEAD checks.
+
         Raises:
             UnsupportedFeatureError: The table at that version needs a reader feature that FDS does not support.
         """
-        from airflow_provider_fds.delta.checkpoints import checkpoint_state, find_checkpoint
-
-        checkpoint = find_checkpoint(self, version)
-        protocol: Protocol | None = None
-        metadata: Metadata | None = None
-        first = 0
-        if checkpoint is not None:
-            protocol, metadata = checkpoint_state(self, checkpoint)
-            first = checkpoint.version + 1
-        for commit in self._state_commits(first, version):
-            for action in commit.actions:
-                protocol = action.protocol or protocol
-                metadata = action.metaData or metadata
+        first, protocol, metadata = self._state_before(version)
+        last: ObjectMeta | None = None
+        for number, meta, data in self._contents(listed(self.storage, first, version), first, 64):
+            last = meta
+            # a commit that cannot hold one of these actions is not even decoded
+            is_whole = data is not None and data.rstrip().endswith(b"}")
+            if data is None or not is_whole or b'"protocol"' in data or b'"metaData"' in data:
+                for action in self._decoded(number, meta, data).actions:
+                    protocol = action.protocol or protocol
+                    metadata = action.metaData or metadata
         if protocol is None or metadata is None:
             lacking = " and ".join(
                 name for name, value in (("protocol", protocol), ("metaData", metadata)) if value is None
@@ -149,14 +155,25 @@ class DeltaLog:
                 version=version,
             )
         check_readable(protocol, table=self.table_uri, version=version, metadata=metadata)
+        if self.known is not None:
+            is_known = (known := self.known.up_to(version)) is not None and known.version == version
+            last = last or (None if is_known else self.storage.head(commit_key(version)))
+            if last is not None:
+                self.known.see(last, version, protocol, metadata)
         return TableState(version, protocol, metadata)
 
-    def _state_commits(self, first: int, last: int) -> Iterator[Commit]:
-        """Yield the commits that may hold a protocol or metaData action; the others are not even decoded."""
-        for version, meta, data in self._contents(listed(self.storage, first, last), first, 64):
-            is_whole = data is not None and data.rstrip().endswith(b"}")
-            if data is None or not is_whole or b'"protocol"' in data or b'"metaData"' in data:
-                yield self._decoded(version, meta, data)
+    def _state_before(self, version: int) -> tuple[int, Protocol | None, Metadata | None]:
+        """Return the first version to read for the state at ``version``, and what is in force before it."""
+        from airflow_provider_fds.delta.checkpoints import checkpoint_state, find_checkpoint
+
+        known = None if self.known is None else self.known.verified(self.storage, version)
+        is_near = known is not None and version - known.version <= NEAR
+        checkpoint = None if is_near else find_checkpoint(self, version)
+        if known is not None and (checkpoint is None or checkpoint.version <= known.version):
+            return known.version + 1, known.protocol, known.metadata
+        if checkpoint is None:
+            return 0, None, None
+        return checkpoint.version + 1, *checkpoint_state(self, checkpoint)
 
     def _read(self, metas: Iterator[ObjectMeta], first: int, window: int) -> Iterator[Commit]:
         for version, meta, data in self._contents(metas, first, window):

@@ -254,9 +254,14 @@ def _unreadable(text: str, why: str) -> ConfigurationError:
     )
 
 
+def has_commit_times(metadata: Metadata) -> bool:
+    """Whether the commits of the table have in-commit timestamps."""
+    return (metadata.property("delta.enableInCommitTimestamps") or "").lower() == "true"
+
+
 def _enablement(metadata: Metadata) -> tuple[int, int] | None:
     """Return the version and time since which commits record their time, or ``None`` if they do not."""
-    if (metadata.property("delta.enableInCommitTimestamps") or "").lower() != "true":
+    if not has_commit_times(metadata):
         return None
     version = metadata.property("delta.inCommitTimestampEnablementVersion")
     at_ms = metadata.property("delta.inCommitTimestampEnablementTimestamp")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from airflow_provider_fds.delta.damage import DAMAGE, describe
+from airflow_provider_fds.delta.known_states import KnownState  # noqa: TC001  # read when the struct is defined
 from airflow_provider_fds.ledger.entries import digest_of
 from airflow_provider_fds.ledger.position import Checkpoint, describe_checkpoint
 from airflow_provider_fds.ledger.protocol import evolve
@@ -29,16 +30,19 @@ class Fold(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         n: Number of the last entry, -1 for an empty ledger.
         digest: Digest of that entry, empty for an empty ledger.
+        source: The state of the source table at a version that the writer of the fold has read, so that the next run
+            reads only the commits after it. It is a hint, and does not result from the entries.
     """
 
     format: int = FOLD_FORMAT
     n: int
     digest: str
     state: StreamState
+    source: KnownState | None = None
 
     def plus(self, entry: Entry, data: bytes) -> Fold:
         """Return the fold with one more entry, whose bytes are ``data``."""
-        return Fold(n=entry.n, digest=digest_of(data), state=evolve(self.state, entry))
+        return Fold(n=entry.n, digest=digest_of(data), state=evolve(self.state, entry), source=self.source)
 
     def checkpoint(self) -> Checkpoint:
         """Return the checkpoint of a ledger that is not empty."""

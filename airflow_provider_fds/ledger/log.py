@@ -28,6 +28,7 @@ from airflow_provider_fds.ledger.writing import self_test, write
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from airflow_provider_fds.delta.known_states import KnownState
     from airflow_provider_fds.delta.storage import Storage
     from airflow_provider_fds.ledger.access import Steps
     from airflow_provider_fds.ledger.action import BaseAction
@@ -81,6 +82,8 @@ class Ledger:
         self._reader = LedgerReader(self.folder, storage.uri, deployment)
         self._head: Fold | None = None
         self._fold_n = -1
+        #: A known state of the source table, from the fold that was read and for the next one; a hint.
+        self.source: KnownState | None = None
 
     @property
     def state(self) -> StreamState:
@@ -375,7 +378,7 @@ class Ledger:
             return
         reach("fold.before")
         try:
-            yield Put(self.folder.fold(self._head.n), self._head.to_json())
+            yield Put(self.folder.fold(self._head.n), replace(self._head, source=self.source).to_json())
         except StorageError as error:
             _log.info("The fold of %s was not written, so the next reader reads more entries: %s", self.uri, error)
         else:
@@ -384,8 +387,7 @@ class Ledger:
     def _loaded(self, fold: Fold, base: int) -> StreamState:
         if self._deployment is not None:
             check_deployment(fold.state, self._deployment)
-        self._head = fold
-        self._fold_n = base
+        self._head, self._fold_n, self.source = fold, base, fold.source
         return fold.state
 
     def _empty(self) -> Fold:

@@ -6,11 +6,12 @@ never holds more than one batch and, unless it is huge, one commit.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from airflow_provider_fds.delta.damage import DAMAGE, describe
-from airflow_provider_fds.delta.timestamps import CommitTimestamps
+from airflow_provider_fds.delta.timestamps import CommitTimestamps, has_commit_times
 from airflow_provider_fds.errors import (
     ConfigurationError,
     FdsError,
@@ -28,11 +29,12 @@ from airflow_provider_fds.source.drift import files_read
 from airflow_provider_fds.source.filtering import TableFilter
 from airflow_provider_fds.source.offset import BASE_INDEX, Offset
 from airflow_provider_fds.source.planned import PlannedFile, PlanOutcome, SkippedCommit, SourceBatch, range_digest
+from airflow_provider_fds.source.start import newest_state
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from airflow_provider_fds.delta.actions import Action, Add, Metadata
+    from airflow_provider_fds.delta.actions import Action, Add
     from airflow_provider_fds.delta.commits import Commit
     from airflow_provider_fds.delta.log import DeltaLog, TableState
     from airflow_provider_fds.delta.snapshot import FrozenSnapshot
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.source.batch_builder import BatchBuilder
     from airflow_provider_fds.source.drift import Drift
     from airflow_provider_fds.source.options import SourceOptions
-    from airflow_provider_fds.source.planned import FeedKind
+    from airflow_provider_fds.source.planned import FeedKind, PassedSchemaChange
 
 __all__ = ["BatchPlanner", "PlanOutcome", "PlannedFile", "SkippedCommit", "SourceBatch", "range_digest"]
 
@@ -116,6 +118,7 @@ class BatchPlanner:
         self._start = start
         self._state = state
         self._is_state_known = True
+        self._known = log.known
         self._options = options
         self._target = target
         self._snapshot = snapshot
@@ -209,18 +212,13 @@ class BatchPlanner:
                 # Reading from a version needs only its commit. If log cleanup left nothing to rebuild the state from,
                 # the newest state is used until a commit sets another, as in Delta's own source.
                 self._log.verify_position(version + 1)
-                self._state = self._state or self._newest_state()
+                self._state = self._state or newest_state(self._log, self._target)
                 self._is_state_known = False
             self._cutter.builder.state = self._state
+        # a later state stands for one that cannot be read
+        self._known = self._log.known if self._state.version <= start.version else None
         self._barrier.check_schema(self._state, start.version)
         start.ensure_table(self._state.metadata.id, table=self._table)
-
-    def _newest_state(self) -> TableState:
-        """Return the state at the target, or at the newest version if that can no longer be rebuilt either."""
-        try:
-            return self._log.state_at(self._target)
-        except LostPositionError:
-            return self._log.state_at(self._log.latest())
 
     def _snapshot_batches(self) -> Iterator[SourceBatch]:
         start, snapshot, storage = self._start, self._snapshot, self._snapshot_storage
@@ -258,10 +256,9 @@ class BatchPlanner:
         self._cutter.end_version(version)
 
     def _snapshot_commit(self, version: int) -> Commit | None:
-        try:
+        with suppress(LostPositionError):
             return self._log.commit(version)
-        except LostPositionError:
-            return None
+        return None
 
     def _commit_batches(self) -> Iterator[SourceBatch]:
         start, table, options, barrier = self._start, self._table, self._options, self._barrier
@@ -271,8 +268,7 @@ class BatchPlanner:
         for commit in self._log.commits(first, self._target):
             version = self._reading = commit.version
             content = CommitContent.of(version, commit.actions, table=table)
-            state, passed = barrier.state_after(self._state, content, comparable=self._is_state_known)
-            self._is_state_known = self._is_state_known or content.metadata is not None
+            state, passed = self._state_after(commit, content)
             verdict = barrier.judge(content)
             if self._filter is not None:
                 # even if there is nothing to filter: a predicate that does not fit is reported by the first plan
@@ -298,6 +294,13 @@ class BatchPlanner:
                 self._ensure_index(first_index, version, content.adds)
                 self._pass(commit, state)
             self._cutter.end_version(version)
+
+    def _state_after(self, commit: Commit, content: CommitContent) -> tuple[TableState, PassedSchemaChange | None]:
+        state, passed = self._barrier.state_after(self._state, content, comparable=self._is_state_known)
+        self._is_state_known = self._is_state_known or content.metadata is not None
+        if self._known is not None:
+            self._known.see(commit, commit.version, state.protocol, state.metadata)
+        return state, passed
 
     def _admits(self, commit: Commit, content: CommitContent, state: TableState) -> bool:
         if self._drift is None:
@@ -378,7 +381,7 @@ class BatchPlanner:
         """Record a commit, or the rest of one, that delivers nothing."""
         self._cutter.builder.read_commit(commit, state)
         # file times are tracked from the first version with files; a gap would cost a LIST at the next version
-        if self._is_timed and not _has_commit_times(state.metadata):
+        if self._is_timed and not has_commit_times(state.metadata):
             self._timestamps.of(commit, state.metadata)
 
     def _ensure_index(self, first_index: int, version: int, count: int) -> None:
@@ -395,7 +398,3 @@ class BatchPlanner:
 
 def _data_changing(actions: Iterable[Action]) -> Iterator[Add]:
     return (action.add for action in actions if action.add is not None and action.add.dataChange is not False)
-
-
-def _has_commit_times(metadata: Metadata) -> bool:
-    return (metadata.property("delta.enableInCommitTimestamps") or "").lower() == "true"

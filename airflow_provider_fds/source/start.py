@@ -170,6 +170,14 @@ def starting_state(log: DeltaLog, start: Offset) -> TableState | None:
         return None
 
 
+def newest_state(log: DeltaLog, target: int) -> TableState:
+    """Return the state at ``target``, or at the newest version if that can no longer be rebuilt either."""
+    try:
+        return log.state_at(target)
+    except LostPositionError:
+        return log.state_at(log.latest())
+
+
 def _existing(log: DeltaLog, version: int, newest: int) -> int:
     if version > newest:
         raise ConfigurationError(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from airflow_provider_fds.batch.location import check_table_uri, spark_uri
+from airflow_provider_fds.delta.known_states import KnownStates
 from airflow_provider_fds.delta.log import DeltaLog
 from airflow_provider_fds.delta.open import canonical_uri, open_storage
 from airflow_provider_fds.delta.paths import PATH_SAFE
@@ -16,6 +17,7 @@ from airflow_provider_fds.fault_points import reach
 from airflow_provider_fds.ledger.layout import StreamFolder
 from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.reasons import Reason
+from airflow_provider_fds.source.offset import Offset
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -86,7 +88,8 @@ class ConnectedStream:
         self.table: Storage = open_storage(stream.table, context.table_options)
         self.staging: Storage = open_storage(context.staging_uri, context.staging_options)
         _refuse_nested(self.table.uri, self.staging.uri)
-        self.log = DeltaLog(self.table)
+        self._known = KnownStates()
+        self.log = DeltaLog(self.table, self._known)
         self.ledger = Ledger(self.staging, stream.name, deployment=context.deployment)
         self.folder = StreamFolder(stream.name)
         #: Tables already searched for traces of an earlier stream of this name.
@@ -130,6 +133,8 @@ class ConnectedStream:
                     "position from the ledger and writes the checkpoint again",
                     can_be_discarded=True,
                 ) from None
+        if self.ledger.source is not None:
+            self._known.add(self.ledger.source)
         reach("ledger.read")
         if state.phase != "empty" and state.table != self.table.uri:
             raise LedgerError(
@@ -150,12 +155,24 @@ class ConnectedStream:
 
     def execute(self, action: BaseAction) -> StreamState:
         """Propose one action to the ledger, then show the new position in the checkpoint."""
+        self._remember_source()
         entry = self.ledger.execute(action, self.context.actor)
         if entry is not None and action.kind == "quarantined":
             self.quarantined_at = entry.n
         self.show_checkpoint()
         reach("checkpoint.after", action.kind)
         return self.state
+
+    def save_fold(self) -> None:
+        """Write the fold of the ledger, which lets the next run start with few requests to staging and table."""
+        self._remember_source()
+        self.ledger.save_fold()
+
+    def _remember_source(self) -> None:
+        """Let the next fold have the table's state at the position, from which the next run plans."""
+        position = None if self.state.position is None else Offset.from_json(self.state.position).version
+        if position is not None and (known := self._known.up_to(position - 1) or self._known.up_to(position)):
+            self.ledger.source = known
 
     def show_checkpoint(self) -> None:
         """Write the checkpoint of the ledger as last read; does nothing if no store is configured."""

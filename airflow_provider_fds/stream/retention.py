@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+from airflow_provider_fds.delta.damage import MAX_INT64
 from airflow_provider_fds.delta.retention import FILE_RETENTION
 from airflow_provider_fds.delta.retention import retention as file_retention
 from airflow_provider_fds.errors import (
@@ -40,8 +41,11 @@ def purge_stream(connected: ConnectedStream, retention: Retention) -> None:
 
 def _file_retention(connected: ConnectedStream) -> timedelta:
     log = connected.log
+    # what this run has planned from, or the last one that did, is new enough for a property
+    known = None if log.known is None else log.known.up_to(MAX_INT64)
     try:
-        return file_retention(log.state_at(log.latest()).metadata, FILE_RETENTION)
+        metadata = known.metadata if known is not None else log.state_at(log.latest()).metadata
+        return file_retention(metadata, FILE_RETENTION)
     except (LostPositionError, TableNotFoundError, UnsupportedFeatureError):
         # a source that can no longer be read does not shorten the retention
         return timedelta.max

@@ -231,8 +231,7 @@ class StreamSession:
             return self._collect(work, is_running=is_running)
         finally:
             if not is_running:
-                # lets the next run start with few requests
-                self.connected.ledger.save_fold()
+                self.connected.save_fold()
 
     def purge_expired(self, retention: Retention) -> None:
         """Remove manifests and reports of old committed batches; see :func:`~.retention.purge_stream`."""

@@ -7,6 +7,8 @@ from collections import Counter
 import pytest
 
 from airflow_provider_fds.checkpoint.file import FileCheckpointStore
+from airflow_provider_fds.errors import SchemaChangedError
+from airflow_provider_fds.ledger.housekeeping import Retention
 from airflow_provider_fds.sinks import DeltaTableSink
 from airflow_provider_fds.stream import connect
 from tests.counting_storage import CountingStorage
@@ -144,3 +146,48 @@ def test_the_first_run_of_all_pays_once_for_what_it_sets_up(costs):
     once = asked - usual
     assert once.total() <= 20
     assert {place for place, _ in once} == {"staging", "sink"}
+
+
+def of_table(costs):
+    return Counter(request.kind for request in costs.requests if request.root.endswith("/table"))
+
+
+@pytest.mark.parametrize("commits", [1, 40])
+def test_planning_reads_only_the_commits_after_the_position(costs, commits):
+    appended(costs, commits)
+    costs.run("run-1")
+    appended(costs, 1)
+    session = costs.bench.session("run-2", stream=costs.bench.stream(max_files_per_batch=2), checkpoints=costs.home)
+    costs.requests.clear()
+    assert len(session.begin(costs.sink).batches) == 1
+    asked = of_table(costs)
+    assert asked["get"] <= 3  # the commit before the position; the new one, for its age and to plan it
+    assert asked["head"] <= 5
+
+
+def test_a_status_reads_only_the_commits_after_the_position(costs):
+    appended(costs, 40)
+    costs.run("run-1")
+    appended(costs, 1)
+    session = costs.bench.session("status", stream=costs.bench.stream(max_files_per_batch=2), checkpoints=costs.home)
+    costs.requests.clear()
+    assert session.status().lag_versions == 1
+    assert of_table(costs)["get"] <= 4
+
+
+def test_retention_does_not_read_the_log_back(costs):
+    appended(costs, 40)
+    costs.run("run-1")
+    session = costs.bench.session("run-2", stream=costs.bench.stream(max_files_per_batch=2), checkpoints=costs.home)
+    assert session.begin(costs.sink).status == "up_to_date"
+    costs.requests.clear()
+    session.purge_expired(Retention())
+    assert not of_table(costs)
+
+
+def test_a_schema_change_is_noticed_after_a_known_state(costs):
+    costs.run("run-1")
+    costs.log.commit(costs.log.metadata([costs.log.field("id", "string")]))
+    session = costs.bench.session("run-2", stream=costs.bench.stream(max_files_per_batch=2), checkpoints=costs.home)
+    with pytest.raises(SchemaChangedError, match="string"):
+        session.begin(costs.sink)
