@@ -7,16 +7,12 @@ strictly increasing: a time that is not later than that of the previous version 
 
 from __future__ import annotations
 
-import re
-from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from typing import TYPE_CHECKING, Final
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from airflow_provider_fds.delta.damage import describe
 from airflow_provider_fds.delta.listing import name_before
 from airflow_provider_fds.delta.names import LOG_FOLDER, parse_commit_name
-from airflow_provider_fds.errors import ConfigurationError, StoppedError, TornFileError
-from airflow_provider_fds.reasons import Reason
+from airflow_provider_fds.errors import StoppedError, TornFileError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,20 +26,9 @@ if TYPE_CHECKING:
 #: on.
 _LOOK_BACK_VERSIONS: Final = 1000
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MILLISECOND: Final = timedelta(milliseconds=1)
 #: The range of Spark's timestamps with a four-digit year.
 _EARLIEST_MS: Final = -30_610_224_000_000
 _LATEST_MS: Final = 253_402_300_799_999
-_TIMESTAMP: Final = re.compile(
-    r"(?P<year>[0-9]{4})(?:-(?P<month>[0-9]{1,2})(?:-(?P<day>[0-9]{1,2})"
-    r"(?:[ T](?:(?P<hour>[0-9]{1,2}):(?P<minute>[0-9]{1,2})(?::(?P<second>[0-9]{1,2})(?:\.(?P<fraction>[0-9]{0,9}))?)?"
-    r"\s*(?P<zone>[A-Za-z+-].*)?)?)?)?)?"
-)
-_OFFSET: Final = re.compile(
-    r"(?:UTC|GMT|UT)?(?P<sign>[+-])(?P<h>[0-9]{1,2})(?::?(?P<m>[0-9]{2})(?::?(?P<s>[0-9]{2}))?)?"
-)
-_MAX_OFFSET: Final = timedelta(hours=18)
 
 
 class CommitTimestamps:
@@ -184,74 +169,6 @@ class CommitTimestamps:
                 table=self._log.table_uri,
                 version=version,
             )
-
-
-def parse_timestamp(text: str) -> int:
-    """Return a time in milliseconds since the epoch, UTC; fractions of a millisecond are truncated.
-
-    The formats are those of :func:`parse_moment`.
-
-    Raises:
-        ConfigurationError: ``text`` matches no known format, or is not a valid day or time.
-
-    >>> parse_timestamp("2024-01-01")
-    1704067200000
-    >>> parse_timestamp("2024-01-01 01:00:00+01:00")
-    1704067200000
-    """
-    return (parse_moment(text) - _EPOCH) // _MILLISECOND
-
-
-def parse_moment(text: str) -> datetime:
-    """Return a time with its zone; fractions of a microsecond are truncated.
-
-    The formats are those of Spark's cast to timestamp: ``yyyy``, ``yyyy-MM``, ``yyyy-MM-dd`` and ``yyyy-MM-dd[
-    |T]HH:mm[:ss[.ffffff]][zone]``, where a zone is ``Z``, an offset or a name such as ``Europe/Berlin``. Without a zone
-    the time is UTC.
-
-    Raises:
-        ConfigurationError: ``text`` matches no known format, or is not a valid day or time.
-    """
-    match = _TIMESTAMP.fullmatch(text.strip())
-    if match is None:
-        raise _unreadable(text, "it matches none of the known formats")
-    try:
-        return datetime(
-            int(match["year"]),
-            int(match["month"] or 1),
-            int(match["day"] or 1),
-            int(match["hour"] or 0),
-            int(match["minute"] or 0),
-            int(match["second"] or 0),
-            int((match["fraction"] or "").ljust(6, "0")[:6]),
-            tzinfo=_zone(match["zone"]),
-        )
-    except (ValueError, ZoneInfoNotFoundError) as error:
-        raise _unreadable(text, str(error).strip("'\"")) from error
-
-
-def _zone(text: str | None) -> tzinfo:
-    if text is None or text in ("Z", "z", "UTC", "GMT", "UT"):
-        return UTC
-    match = _OFFSET.fullmatch(text.strip())
-    if match is None:
-        try:
-            return ZoneInfo(text.strip())
-        except OSError:
-            # the name of a folder of zones, or an invalid file name
-            raise ValueError(f"unknown time zone {text.strip()[:100]!r}") from None
-    offset = timedelta(hours=int(match["h"]), minutes=int(match["m"] or 0), seconds=int(match["s"] or 0))
-    if offset > _MAX_OFFSET:
-        raise ValueError(f"the offset {text!r} is above 18 hours")
-    return timezone(-offset if match["sign"] == "-" else offset)
-
-
-def _unreadable(text: str, why: str) -> ConfigurationError:
-    return ConfigurationError(
-        f"timestamp {text!r} cannot be read ({why}): expected yyyy, yyyy-MM, yyyy-MM-dd or yyyy-MM-dd "
-        "HH:mm:ss[.ffffff] with an optional zone, such as '2026-01-31 08:00:00+01:00'; without a zone it is UTC",
-        reason=Reason.INVALID_OPTION,
-    )
 
 
 def has_commit_times(metadata: Metadata) -> bool:

@@ -7,15 +7,16 @@ import re
 from datetime import timedelta
 from pathlib import Path
 from string import Formatter
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, urlsplit
 
 from airflow_provider_fds.credentials import redacted_uri
-from airflow_provider_fds.delta.open import canonical_uri
 from airflow_provider_fds.errors import ConfigurationError
-from airflow_provider_fds.ledger.housekeeping import Retention
 from airflow_provider_fds.reasons import Reason
-from airflow_provider_fds.source.schema_policy import OPTION, Rules, installation_rules
+
+if TYPE_CHECKING:
+    from airflow_provider_fds.ledger.housekeeping import Retention
+    from airflow_provider_fds.source.schema_policy import Rules
 
 _SECTION: Final = "fds"
 
@@ -47,6 +48,8 @@ def retention() -> Retention:
     """Return ``[fds] retention``: how long to keep the plans and manifests of committed batches."""
     from airflow.providers.common.compat.sdk import conf
 
+    from airflow_provider_fds.ledger.housekeeping import Retention
+
     days = conf.getint(_SECTION, "retention", fallback=14)
     if days is None or days < 0:
         raise ConfigurationError(f"[fds] retention is {days!r}; it must be a number of days, such as 14.")
@@ -56,6 +59,8 @@ def retention() -> Retention:
 def schema_changes() -> Rules:
     """Return ``[fds] allow_schema_changes``: the rules for changes of a schema that a stream has no rule for."""
     from airflow.providers.common.compat.sdk import conf
+
+    from airflow_provider_fds.source.schema_policy import OPTION, installation_rules
 
     try:
         return installation_rules(conf.get(_SECTION, OPTION, fallback=""))
@@ -120,6 +125,8 @@ def ui_staging_uris() -> list[str]:
     """
     from airflow.providers.common.compat.sdk import conf
 
+    from airflow_provider_fds.delta.open import canonical_uri
+
     named = [uri.strip() for uri in conf.get(_SECTION, "ui_staging", fallback="").split(",") if uri.strip()]
     if named:
         return list(dict.fromkeys(canonical_uri(uri) for uri in named))
@@ -155,6 +162,8 @@ def staging_uri(stream_staging: str | None, stream_name: str) -> str:
         ConfigurationError: Nothing is configured, and tasks may run on machines that do not share a disk.
     """
     from airflow.providers.common.compat.sdk import conf
+
+    from airflow_provider_fds.delta.open import canonical_uri
 
     named = stream_staging or conf.get(_SECTION, "staging", fallback="").strip()
     if named:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import copy
 import logging
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from airflow.providers.common.compat.sdk import Asset, AssetAlias
+from airflow.providers.common.compat.sdk import Asset
 
-from airflow_provider_fds.errors import ConfigurationError, StorageError
+from airflow_provider_fds.errors import StorageError
+from airflow_provider_fds.operators.outlets import is_alert_outlet
 from airflow_provider_fds.stream.alerts import Found, StreamAlerts, find_alerts
 from airflow_provider_fds.stream.incidents import MOST_ATTEMPTS, IncidentLog
 
@@ -22,46 +23,17 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: How the names of alert outlets begin and end, which events about a sink do not use.
-_BEGINNING: Final = "fds:"
-_ENDING: Final = ":alerts"
-
 
 def state_asset(stream: str) -> Asset:
     """Return the asset whose events are the incidents of a stream."""
     return Asset(f"fds://{stream}/state")
 
 
-def alert_outlet(dag_id: str, task_id: str) -> AssetAlias:
-    """Return the outlet through which a task emits the incidents of any stream."""
-    return AssetAlias(name=f"{_BEGINNING}{dag_id}.{task_id}{_ENDING}")
-
-
-def is_alert_outlet(outlet: object) -> bool:
-    """Whether an outlet is one of :func:`alert_outlet`."""
-    return isinstance(outlet, AssetAlias) and outlet.name.startswith(_BEGINNING) and outlet.name.endswith(_ENDING)
-
-
-def add_alert_outlet(operator: Any, alerts: object) -> None:
-    """Give an operator with alerts the outlet for them.
-
-    Raises:
-        ConfigurationError: ``alerts`` is neither ``None`` nor ``StreamAlerts``.
-    """
-    if isinstance(alerts, StreamAlerts):
-        operator.outlets = [*operator.outlets, alert_outlet(operator.dag_id, operator.task_id)]
-    elif alerts is not None:
-        raise ConfigurationError(
-            f"alerts must be StreamAlerts(…), such as StreamAlerts(notifiers=[…]), got {alerts!r}.",
-            subject=f"task {operator.task_id!r}",
-        )
-
-
 class Alerting:
     """Reports the incidents of streams from one task.
 
     Args:
-        operator: The operator, with an outlet of :func:`alert_outlet`.
+        operator: The operator, with an outlet of :func:`~.outlets.alert_outlet`.
         context: The task's context.
         alerts: When to alert, and which notifiers to call; ``None``: no alerts.
     """
@@ -182,4 +154,4 @@ def _names(notifiers: Sequence[Callable[[Any], Any]]) -> list[str]:
     return [name for name, _ in _named(notifiers)]
 
 
-__all__ = ["Alerting", "alert_outlet", "is_alert_outlet", "state_asset"]
+__all__ = ["Alerting", "state_asset"]

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 from airflow.providers.common.compat.sdk import Asset, AssetAlias
 
 from airflow_provider_fds.delta.open import canonical_uri
-from airflow_provider_fds.operators.alerting import is_alert_outlet
 from airflow_provider_fds.operators.asset_partitions import add_partitions
+from airflow_provider_fds.operators.outlets import is_alert_outlet
 from airflow_provider_fds.schemes import with_plain_scheme
 
 if TYPE_CHECKING:
@@ -31,11 +31,6 @@ def asset_uri(sink_uri: str) -> str:
     Airflow compares URIs as strings, so one table with two spellings would be two assets.
     """
     return with_plain_scheme(canonical_uri(sink_uri))
-
-
-def default_outlet(dag_id: str, task_id: str) -> AssetAlias:
-    """Return the default outlet of an operator: an alias, whose events may name any asset, or none."""
-    return AssetAlias(name=f"fds:{dag_id}.{task_id}")
 
 
 def emit(

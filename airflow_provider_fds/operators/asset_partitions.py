@@ -6,12 +6,9 @@ import logging
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from airflow.providers.common.compat.sdk import Asset
-
 from airflow_provider_fds.batch.version_ranges import describe_range
-from airflow_provider_fds.errors import ConfigurationError, LostPositionError
+from airflow_provider_fds.errors import LostPositionError
 from airflow_provider_fds.hooks.partition import formatted_key
-from airflow_provider_fds.operators.ingest_arguments import reads_by_interval
 from airflow_provider_fds.sizes import format_count
 
 if TYPE_CHECKING:
@@ -25,35 +22,6 @@ log = logging.getLogger(__name__)
 _LONGEST_KEY: Final = 250
 #: At most so many refused keys are named, each by so many characters.
 _SHOWN: Final = 20
-
-
-def check_asset_partitions(asset_partitions: object, stream: object, outlets: object) -> None:
-    """Refuse an invalid ``asset_partitions``, and arguments with which it has no effect.
-
-    Raises:
-        ConfigurationError: Reports all problems at once.
-    """
-    if asset_partitions is None:
-        return
-    problems = []
-    if not isinstance(asset_partitions, str) or not asset_partitions.strip():
-        problems.append(
-            "asset_partitions must be a date format such as '%Y-%m-%d', or a partition column of the source, got "
-            f"{asset_partitions!r}."
-        )
-    elif "%" in asset_partitions and not reads_by_interval(stream):
-        problems.append(
-            f"asset_partitions={asset_partitions!r} formats the start of a data interval, so it requires a stream with "
-            "read='data_interval'. For this stream, name a partition column of the source."
-        )
-    given = outlets if isinstance(outlets, (list, tuple)) else [outlets]
-    if not any(isinstance(outlet, Asset) for outlet in given):
-        problems.append(
-            "asset_partitions requires outlets=[Asset(…)]: Airflow does not accept partition keys for an asset alias, "
-            "which is the default outlet."
-        )
-    if problems:
-        raise ConfigurationError(*problems, subject="DeltaIngestOperator")
 
 
 def check_source(asset_partitions: str | None, session: StreamSession) -> None:
@@ -144,4 +112,4 @@ def add_partitions(event: Any, keys: Sequence[str]) -> None:
         event.add_partitions(accepted)
 
 
-__all__ = ["add_partitions", "check_asset_partitions", "check_source", "partition_keys"]
+__all__ = ["add_partitions", "check_source", "partition_keys"]

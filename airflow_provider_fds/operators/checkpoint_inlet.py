@@ -6,7 +6,6 @@ from typing import Any
 
 from airflow.providers.common.compat.sdk import Asset
 
-from airflow_provider_fds.checkpoint.asset import check_asset_state_store, table_asset_uri
 from airflow_provider_fds.stream.value import DeltaStream
 
 
@@ -20,6 +19,8 @@ def add_checkpoint_inlet(operator: Any, stream: object) -> None:
     """
     if not isinstance(stream, DeltaStream) or stream.checkpoint != "asset":
         return
+    from airflow_provider_fds.checkpoint.asset import check_asset_state_store, table_asset_uri
+
     check_asset_state_store()
     if "{{" not in stream.table:
         asset = Asset(table_asset_uri(stream.table))

@@ -11,12 +11,9 @@ from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.hooks.failures import task_failures
 from airflow_provider_fds.hooks.rendering import ValueTemplates
 from airflow_provider_fds.hooks.settings import retention
-from airflow_provider_fds.hooks.stats import sending_status
-from airflow_provider_fds.operators import asset_event
-from airflow_provider_fds.operators.batch_message import stream_of
-from airflow_provider_fds.operators.lineage import EmitsLineage, gathering
+from airflow_provider_fds.operators.lineage import EmitsLineage
 from airflow_provider_fds.operators.links import ShowsLinks, showing_links
-from airflow_provider_fds.operators.sessions import open_session
+from airflow_provider_fds.operators.outlets import default_outlet
 from airflow_provider_fds.operators.wiring import check_wiring
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.sinks import DeltaSink
@@ -74,10 +71,15 @@ class DeltaCommitOperator(ValueTemplates, ShowsLinks, EmitsLineage, BaseOperator
         self.stream = stream
         self.verify = verify
         if not self.outlets and verify is not None:
-            self.outlets = [asset_event.default_outlet(self.dag_id, self.task_id)]
+            self.outlets = [default_outlet(self.dag_id, self.task_id)]
 
     def execute(self, context: Any) -> dict[str, Any]:
         """Commit the batch and return what this run has committed."""
+        from airflow_provider_fds.hooks.stats import sending_status
+        from airflow_provider_fds.operators import asset_event
+        from airflow_provider_fds.operators.gathered_lineage import gathering
+        from airflow_provider_fds.operators.sessions import open_session
+
         self.show_links({})
         with task_failures(context, self.stream):
             stream = self._stream()
@@ -112,6 +114,8 @@ class DeltaCommitOperator(ValueTemplates, ShowsLinks, EmitsLineage, BaseOperator
         return self._stream(), None if self.verify is None else coerce_sink(self.verify)
 
     def _stream(self) -> DeltaStream:
+        from airflow_provider_fds.operators.batch_message import stream_of
+
         stream = stream_of(self.batch)
         if self.stream is not None and (given := DeltaStream.coerce(self.stream)) != stream:
             raise ConfigurationError(

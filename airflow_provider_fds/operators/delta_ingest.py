@@ -17,19 +17,22 @@ from airflow_provider_fds.hooks.rendering import ValueTemplates
 from airflow_provider_fds.hooks.settings import retention
 from airflow_provider_fds.hooks.stats import send_status, sending_status
 from airflow_provider_fds.operators import asset_event
-from airflow_provider_fds.operators.alerting import Alerting, add_alert_outlet
-from airflow_provider_fds.operators.asset_partitions import check_asset_partitions, check_source, partition_keys
+from airflow_provider_fds.operators.alerting import Alerting
+from airflow_provider_fds.operators.asset_partitions import check_source, partition_keys
 from airflow_provider_fds.operators.checkpoint_inlet import add_checkpoint_inlet
+from airflow_provider_fds.operators.gathered_lineage import gathering
 from airflow_provider_fds.operators.ingest_arguments import (
     check_arguments,
+    check_asset_partitions,
     check_conf_by_size,
     check_reading,
     reads_by_interval,
 )
-from airflow_provider_fds.operators.lineage import EmitsLineage, gathering
+from airflow_provider_fds.operators.lineage import EmitsLineage
 from airflow_provider_fds.operators.links import ShowsLinks, showing_links
 from airflow_provider_fds.operators.on_busy import BusyPolicy, give_way
 from airflow_provider_fds.operators.one_sink import check_one_sink
+from airflow_provider_fds.operators.outlets import add_alert_outlet, default_outlet
 from airflow_provider_fds.operators.sdk_exceptions import sdk_exception
 from airflow_provider_fds.operators.sessions import open_session
 from airflow_provider_fds.operators.spark_failure import explained, without_command
@@ -208,7 +211,7 @@ class DeltaIngestOperator(ValueTemplates, ShowsLinks, EmitsLineage, SparkTask):
         self._stopped: FdsError | None = None
         self._phases = PhaseSeconds()
         if not self.outlets:
-            self.outlets = [asset_event.default_outlet(self.dag_id, self.task_id)]
+            self.outlets = [default_outlet(self.dag_id, self.task_id)]
         self.alerts = alerts
         add_alert_outlet(self, alerts)
 

@@ -7,16 +7,12 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.common.compat.sdk import AirflowSkipException, BaseOperator
 
 from airflow_provider_fds.errors import ConfigurationError, StreamBusyError
-from airflow_provider_fds.hooks.data_interval import refuse_backfill, refuse_intervals
 from airflow_provider_fds.hooks.failures import task_failures, with_staging_of
 from airflow_provider_fds.hooks.rendering import ValueTemplates
-from airflow_provider_fds.hooks.stats import sending_status
-from airflow_provider_fds.operators.batch_message import batch_message
 from airflow_provider_fds.operators.checkpoint_inlet import add_checkpoint_inlet
 from airflow_provider_fds.operators.lineage import EmitsLineage
 from airflow_provider_fds.operators.links import ShowsLinks, showing_links
 from airflow_provider_fds.operators.on_busy import BusyPolicy, give_way
-from airflow_provider_fds.operators.sessions import open_session
 from airflow_provider_fds.operators.wiring import begun_before, check_wiring, commits_of
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.stream import DeltaStream
@@ -88,6 +84,11 @@ class DeltaPlanOperator(ValueTemplates, ShowsLinks, EmitsLineage, BaseOperator):
 
     def execute(self, context: Any) -> dict[str, str]:
         """Plan one batch and return it. Raises ``AirflowSkipException`` if there is nothing new."""
+        from airflow_provider_fds.hooks.data_interval import refuse_backfill, refuse_intervals
+        from airflow_provider_fds.hooks.stats import sending_status
+        from airflow_provider_fds.operators.batch_message import batch_message
+        from airflow_provider_fds.operators.sessions import open_session
+
         ti = context["ti"]
         self.show_links({})
         with task_failures(context, self.stream):

@@ -8,15 +8,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.providers.common.compat.sdk import BaseOperator
 
-from airflow_provider_fds.delta.open import open_storage
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.hooks.failures import task_failures
 from airflow_provider_fds.hooks.settings import poll_interval_seconds, staging_uri
-from airflow_provider_fds.hooks.stats import are_on
-from airflow_provider_fds.hooks.storage import storage_options
-from airflow_provider_fds.operators.alerting import Alerting, add_alert_outlet
-from airflow_provider_fds.stream.alerts import Found
-from airflow_provider_fds.triggers.delta_stream_monitor import DeltaStreamMonitorTrigger
+from airflow_provider_fds.operators.outlets import add_alert_outlet
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -91,6 +86,10 @@ class DeltaStreamMonitorOperator(BaseOperator):
 
     def execute(self, context: Any) -> NoReturn:
         """Defer to the trigger."""
+        from airflow_provider_fds.hooks.stats import are_on
+        from airflow_provider_fds.hooks.storage import storage_options
+        from airflow_provider_fds.triggers.delta_stream_monitor import DeltaStreamMonitorTrigger
+
         with task_failures(context):
             seconds = poll_interval_seconds() if self.interval is None else self.interval.total_seconds()
             staging = staging_uri(self.staging, "fds_monitor")
@@ -111,6 +110,11 @@ class DeltaStreamMonitorOperator(BaseOperator):
     def execute_complete(self, context: Any, event: Mapping[str, Any]) -> int:
         """Report the incidents that the trigger has found, and return the number of rounds."""
         if event["status"] == "alerts":
+            from airflow_provider_fds.delta.open import open_storage
+            from airflow_provider_fds.hooks.storage import storage_options
+            from airflow_provider_fds.operators.alerting import Alerting
+            from airflow_provider_fds.stream.alerts import Found
+
             with task_failures(context):
                 uri = staging_uri(self.staging, "fds_monitor")
                 staging = open_storage(uri, storage_options(self.storage_conn_id, uri))

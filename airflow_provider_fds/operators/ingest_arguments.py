@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from airflow_provider_fds.backends.conf_by_size import ConfBySize, overriding
+from airflow.providers.common.compat.sdk import Asset
+
 from airflow_provider_fds.durations import parse_duration
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.sinks import Sink
 from airflow_provider_fds.stream import DeltaStream
-from airflow_provider_fds.stream.chosen_columns import missing_columns_problem
-from airflow_provider_fds.stream.whole_commits import whole_commits_problem
+from airflow_provider_fds.stream.sink_needs import missing_columns_problem, whole_commits_problem
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -75,7 +75,38 @@ def check_conf_by_size(conf_by_size: object, kwargs: Mapping[str, Any]) -> None:
         )
     if conf_by_size is None:
         return
+    from airflow_provider_fds.backends.conf_by_size import ConfBySize, overriding
+
     if problems := overriding(ConfBySize.parse(conf_by_size).settings, kwargs):
+        raise ConfigurationError(*problems, subject="DeltaIngestOperator")
+
+
+def check_asset_partitions(asset_partitions: object, stream: object, outlets: object) -> None:
+    """Refuse an invalid ``asset_partitions``, and arguments with which it has no effect.
+
+    Raises:
+        ConfigurationError: Reports all problems at once.
+    """
+    if asset_partitions is None:
+        return
+    problems = []
+    if not isinstance(asset_partitions, str) or not asset_partitions.strip():
+        problems.append(
+            "asset_partitions must be a date format such as '%Y-%m-%d', or a partition column of the source, got "
+            f"{asset_partitions!r}."
+        )
+    elif "%" in asset_partitions and not reads_by_interval(stream):
+        problems.append(
+            f"asset_partitions={asset_partitions!r} formats the start of a data interval, so it requires a stream with "
+            "read='data_interval'. For this stream, name a partition column of the source."
+        )
+    given = outlets if isinstance(outlets, (list, tuple)) else [outlets]
+    if not any(isinstance(outlet, Asset) for outlet in given):
+        problems.append(
+            "asset_partitions requires outlets=[Asset(…)]: Airflow does not accept partition keys for an asset alias, "
+            "which is the default outlet."
+        )
+    if problems:
         raise ConfigurationError(*problems, subject="DeltaIngestOperator")
 
 

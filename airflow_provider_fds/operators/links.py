@@ -14,7 +14,6 @@ from urllib.parse import quote
 from airflow.providers.common.compat.sdk import BaseOperatorLink
 
 from airflow_provider_fds.hooks.settings import base_path, catalog_url, is_page
-from airflow_provider_fds.operators.asset_event import asset_uri
 from airflow_provider_fds.stream.stream_id import StreamId
 
 if TYPE_CHECKING:
@@ -114,6 +113,8 @@ def _version_links(session: StreamSession, sink: Sink | None) -> dict[str, str]:
     result = session.result()
     if result is None:
         return {}
+    from airflow_provider_fds.operators.asset_event import asset_uri
+
     sink_uri = None if sink is None else sink.table_uri
     tables = (
         (SourceVersionLink.label, session.connected.table.uri, result.last_version),

@@ -7,17 +7,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 
-from airflow_provider_fds.backends.base import UserArguments
-from airflow_provider_fds.backends.registry import find_backend
 from airflow_provider_fds.credentials import redacted
-from airflow_provider_fds.operators.spark_lineage import agent_settings
-from airflow_provider_fds.operators.submit_hook import SubmitHook
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from airflow_provider_fds.backends.base import Application, Outcome, SparkBackend
     from airflow_provider_fds.backends.conf_by_size import ConfBySizeArgument
+    from airflow_provider_fds.operators.submit_hook import SubmitHook
     from airflow_provider_fds.sinks import Sink
     from airflow_provider_fds.spark.submit import SubmitArguments
 
@@ -83,10 +80,15 @@ class SparkTask(SparkSubmitOperator):
 
     def _find_spark(self, conn_id: str) -> SparkBackend:
         """Return the backend of a connection, with the user's arguments as rendered."""
+        from airflow_provider_fds.backends.base import UserArguments
+        from airflow_provider_fds.backends.registry import find_backend
+
         return find_backend(conn_id, UserArguments.of(self), self)
 
     def _set_agent_settings(self, context: Any, sink: Sink) -> None:
         """Remember the settings for OpenLineage's Spark agent while ``conf`` is the user's, see there."""
+        from airflow_provider_fds.operators.spark_lineage import agent_settings
+
         self._agent_settings = agent_settings(
             self.conf or {},
             context,
@@ -105,6 +107,8 @@ class SparkTask(SparkSubmitOperator):
         return outcome
 
     def _get_hook(self) -> SubmitHook:
+        from airflow_provider_fds.operators.submit_hook import SubmitHook
+
         return SubmitHook.like(super()._get_hook(), loads_defaults=self._loads_defaults)
 
     def _set_submission(self, made: SubmitArguments) -> None:

@@ -11,12 +11,7 @@ from airflow.providers.common.compat.sdk import AirflowSensorTimeout, conf
 
 from airflow_provider_fds.durations import format_duration, parse_duration
 from airflow_provider_fds.hooks.settings import poll_interval_seconds
-from airflow_provider_fds.triggers.deferral import (
-    grace_problems,
-    poll_data_interval,
-    poll_option_problems,
-    waiting_trigger,
-)
+from airflow_provider_fds.triggers.poll_arguments import grace_problems, poll_option_problems
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -79,6 +74,8 @@ class Waiting:
         """
         if (remaining := deadline - time.time()) <= 0:
             return False
+        from airflow_provider_fds.triggers.deferral import waiting_trigger
+
         operator.defer(
             trigger=waiting_trigger(
                 context,
@@ -102,6 +99,8 @@ class Waiting:
             AirflowSensorTimeout: The deadline has passed. A stream with an offset leaves the rest to its next run, but
                 no other run loads this interval.
         """
+        from airflow_provider_fds.triggers.deferral import poll_data_interval
+
         stream = session.stream
         if poll_data_interval(context, stream, self.grace) is not None or session.is_end_fixed():
             return

@@ -15,29 +15,15 @@ from airflow.providers.common.compat.sdk import (
     conf,
 )
 
-from airflow_provider_fds.delta.open import open_storage
+from airflow_provider_fds.delta.moments import moment_text
 from airflow_provider_fds.durations import format_duration, parse_duration
 from airflow_provider_fds.errors import ConfigurationError
-from airflow_provider_fds.hooks.data_interval import refuse_backfill, run_interval
 from airflow_provider_fds.hooks.failures import task_failures
-from airflow_provider_fds.hooks.position import read_standing, table_poller
 from airflow_provider_fds.hooks.rendering import ValueTemplates
 from airflow_provider_fds.hooks.settings import poll_interval_seconds
-from airflow_provider_fds.hooks.storage import storage_options
-from airflow_provider_fds.hooks.stream_context import reading_context
 from airflow_provider_fds.sensors.table_condition import SEEN_KEY, TableArguments, seen_by
 from airflow_provider_fds.stream import DeltaStream
-from airflow_provider_fds.stream.table_condition import ConditionPoller
-from airflow_provider_fds.stream.watermark import moment_text, watermark_problem
-from airflow_provider_fds.triggers.deferral import (
-    check_event,
-    grace_problems,
-    poll_data_interval,
-    poll_option_problems,
-    poll_watermark,
-    waiting_trigger,
-)
-from airflow_provider_fds.triggers.delta_table_condition import DeltaTableConditionTrigger
+from airflow_provider_fds.triggers.poll_arguments import grace_problems, poll_option_problems
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -206,6 +192,8 @@ class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
             deadline: When the sensor times out, in seconds since the epoch; the same across all deferrals. ``None``
                 under ``dag.test()``, which resumes a task with the event alone.
         """
+        from airflow_provider_fds.triggers.deferral import check_event
+
         check_event(context, event)
         self.log.info("The trigger saw version %s (%s).", event.get("version"), event.get("reason"))
         return self._poll_or_defer(context, deadline=deadline or time.time() + self.timeout)
@@ -243,6 +231,9 @@ class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
         return f"{what} table {self._stream.table}"
 
     def _trigger(self, context: Any) -> DeltaTableVersionTrigger:
+        from airflow_provider_fds.triggers.deferral import waiting_trigger
+        from airflow_provider_fds.triggers.delta_table_condition import DeltaTableConditionTrigger
+
         polls = {
             "poll_interval": self.poke_interval,
             "recheck_every": self.recheck_every,
@@ -262,6 +253,10 @@ class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
         return DeltaStream.coerce(self.stream)
 
     def _poll(self, context: Any) -> PollResult | None:
+        from airflow_provider_fds.hooks.data_interval import refuse_backfill
+        from airflow_provider_fds.hooks.position import read_standing, table_poller
+        from airflow_provider_fds.hooks.stream_context import reading_context
+
         if self.stream is None:
             with task_failures(context):
                 return self._poll_table(context)
@@ -294,6 +289,10 @@ class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
         return TableArguments(self.table, self.storage_conn_id, self.version, self.changed_since, self.committed_after)
 
     def _poll_table(self, context: Any) -> PollResult | None:
+        from airflow_provider_fds.delta.open import open_storage
+        from airflow_provider_fds.hooks.storage import storage_options
+        from airflow_provider_fds.stream.table_condition import ConditionPoller
+
         arguments = self._without_stream
         _check_arguments(None, self.wait_for, self.grace, self.at, arguments)
         table = str(self.table)
@@ -314,6 +313,8 @@ class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
         return found
 
     def _poll_watermark(self, stream: DeltaStream, at: str) -> PollResult | None:
+        from airflow_provider_fds.triggers.deferral import poll_watermark
+
         found, watermark = poll_watermark(stream, at)
         if found is None:
             self.log.info("The watermark of stream %s is %s; waiting for %s.", stream.name, watermark or "unknown", at)
@@ -322,6 +323,9 @@ class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
         return found
 
     def _poll_data_interval(self, context: Any, stream: DeltaStream) -> PollResult | None:
+        from airflow_provider_fds.hooks.data_interval import run_interval
+        from airflow_provider_fds.triggers.deferral import poll_data_interval
+
         interval = run_interval(context, stream)
         found = poll_data_interval(context, stream, self.grace)
         if found is None:
@@ -355,7 +359,7 @@ def _check_arguments(stream: object, wait_for: str, grace: object, at: object, w
     if wait_for == "watermark":
         if isinstance(stream, DeltaStream):
             options = stream.options
-            problem = watermark_problem(
+            problem = _watermark_problem(
                 has_column=options.event_time_column is not None, by_interval=stream.reads_by_interval
             )
             problems += [] if problem is None else [f"stream {stream.name!r} {problem}."]
@@ -366,3 +370,10 @@ def _check_arguments(stream: object, wait_for: str, grace: object, at: object, w
         )
     if problems:
         raise ConfigurationError(*problems, subject="DeltaTableVersionSensor")
+
+
+def _watermark_problem(*, has_column: bool, by_interval: bool) -> str | None:
+    """Return why a stream never has a watermark, or ``None`` if it may have one."""
+    if by_interval:
+        return "has read='data_interval' and no watermark: its intervals are loaded in any order"
+    return None if has_column else "has no event_time_column, so it has no watermark"

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from airflow_provider_fds.delta.names import commit_key
+from airflow_provider_fds.delta.moments import moment_text
 from airflow_provider_fds.errors import ConfigurationError, StorageError
 from airflow_provider_fds.reasons import Reason
-from airflow_provider_fds.stream.table_condition import TableCondition
-from airflow_provider_fds.stream.watermark import moment_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
     from airflow_provider_fds.delta.storage import Storage
+    from airflow_provider_fds.stream.table_condition import TableCondition
 
 #: XCom of the sensor in which the next run finds what this run saw.
 SEEN_KEY: Final = "fds_seen"
@@ -74,6 +73,8 @@ class TableArguments(NamedTuple):
             ConfigurationError: A rendered value is no version or no time, or the run has no logical date.
             StorageError: Airflow or storage did not answer.
         """
+        from airflow_provider_fds.stream.table_condition import TableCondition
+
         if self.version is not None:
             version = _version(self.version)
             if version is None:
@@ -90,11 +91,15 @@ class TableArguments(NamedTuple):
 
 def seen_by(storage: Storage, version: int) -> dict[str, Any] | None:
     """Return the XCom for :data:`SEEN_KEY`: the newest version, and when its commit file was written."""
+    from airflow_provider_fds.delta.names import commit_key
+
     meta = storage.head(commit_key(version))
     return None if meta is None else {"table": storage.uri, "version": version, "modified_ms": meta.modified_ms}
 
 
 def _since_last_run(context: Any, storage: Storage) -> TableCondition:
+    from airflow_provider_fds.stream.table_condition import TableCondition
+
     ti, dag_run = context["ti"], context["dag_run"]
     if dag_run.logical_date is None:
         raise ConfigurationError(

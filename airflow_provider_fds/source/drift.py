@@ -7,10 +7,11 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from airflow_provider_fds.delta.actions import Cdc
+from airflow_provider_fds.delta.moments import time_text
 from airflow_provider_fds.durations import format_duration
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.source.change_feed import files_of_changes
-from airflow_provider_fds.source.event_time import TimeColumn, time_text
+from airflow_provider_fds.source.event_time import TimeColumn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -58,7 +58,8 @@ def known_end(log: DeltaLog, options: SourceOptions, position: Offset | None) ->
     if options.ending_version is not None:
         return StreamEnd(options.ending_version, f"ending_version={options.ending_version}")
     if options.ending_timestamp is not None:
-        from airflow_provider_fds.delta.timestamps import CommitTimestamps, parse_timestamp
+        from airflow_provider_fds.delta.moments import parse_timestamp
+        from airflow_provider_fds.delta.timestamps import CommitTimestamps
 
         newest = log.latest()
         found = CommitTimestamps(log).at_or_before(parse_timestamp(options.ending_timestamp))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from airflow_provider_fds.delta.damage import DAMAGE
-from airflow_provider_fds.delta.timestamps import parse_moment
+from airflow_provider_fds.delta.moments import parse_moment
 from airflow_provider_fds.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -174,16 +174,6 @@ def times_of(files: Iterable[PlannedFile], column: TimeColumn) -> FoundTimes:
     return FoundTimes(None if unknown else found, unknown, number)
 
 
-def time_text(microseconds: int) -> str:
-    """Return a time as ISO 8601 in UTC, with six digits, so that texts compare as times do.
-
-    >>> time_text(0)
-    '1970-01-01T00:00:00.000000Z'
-    """
-    moment = _EPOCH + microseconds * _MICROSECOND
-    return moment.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
-
-
 def microseconds_of(text: str) -> int:
     """Return a time, such as :func:`time_text` writes, in microseconds since the epoch."""
     return (parse_moment(text) - _EPOCH) // _MICROSECOND
@@ -194,4 +184,4 @@ def _begins(path: str, name: str) -> bool:
     return path == name or path.startswith(name + ".")
 
 
-__all__ = ["TYPES", "FoundTimes", "TimeColumn", "TimeRange", "microseconds_of", "time_text", "times_of"]
+__all__ = ["TYPES", "FoundTimes", "TimeColumn", "TimeRange", "microseconds_of", "times_of"]

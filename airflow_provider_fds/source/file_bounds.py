@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from airflow_provider_fds.delta.damage import DAMAGE
-from airflow_provider_fds.delta.timestamps import parse_moment
+from airflow_provider_fds.delta.moments import parse_moment
 from airflow_provider_fds.errors import ConfigurationError
 
 if TYPE_CHECKING:

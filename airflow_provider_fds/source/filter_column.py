@@ -233,7 +233,7 @@ def _day(text: str) -> date:
 
 
 def _moment(text: str) -> datetime:
-    from airflow_provider_fds.delta.timestamps import parse_moment
+    from airflow_provider_fds.delta.moments import parse_moment
 
     try:
         return parse_moment(text)

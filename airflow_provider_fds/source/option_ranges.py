@@ -174,7 +174,7 @@ def _version(value: int | str) -> int | None:
 
 
 def _time(value: str) -> int:
-    from airflow_provider_fds.delta.timestamps import parse_timestamp
+    from airflow_provider_fds.delta.moments import parse_timestamp
 
     return parse_timestamp(value)
 

@@ -132,7 +132,7 @@ def version(value: object) -> int:
 
 def timestamp(value: object) -> str:
     """Parse a point in time: a string for ``parse_timestamp``, a ``datetime`` or a ``date``; UTC without zone."""
-    from airflow_provider_fds.delta.timestamps import parse_timestamp
+    from airflow_provider_fds.delta.moments import parse_timestamp
 
     text = value.isoformat() if isinstance(value, (date, datetime)) else value
     if not isinstance(text, str) or not text.strip():

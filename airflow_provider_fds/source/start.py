@@ -71,7 +71,8 @@ def _start(log: DeltaLog, options: SourceOptions, newest: int) -> Offset | Snaps
     if version is not None:
         return Offset(table_id, _existing(log, int(version), newest))
     if options.starting_timestamp is not None:
-        from airflow_provider_fds.delta.timestamps import CommitTimestamps, parse_timestamp
+        from airflow_provider_fds.delta.moments import parse_timestamp
+        from airflow_provider_fds.delta.timestamps import CommitTimestamps
 
         found = CommitTimestamps(log).at_or_after(parse_timestamp(options.starting_timestamp))
         return None if found is None else Offset(table_id, found)
@@ -82,7 +83,8 @@ def _snapshot_as_of(log: DeltaLog, options: SourceOptions, newest: int) -> Snaps
     """Resolve a bounded read as Delta's time travel does: refuse what is later than the newest commit."""
     version, given = options.version_as_of, f"version_as_of={options.version_as_of}"
     if options.timestamp_as_of is not None:
-        from airflow_provider_fds.delta.timestamps import CommitTimestamps, parse_timestamp
+        from airflow_provider_fds.delta.moments import parse_timestamp
+        from airflow_provider_fds.delta.timestamps import CommitTimestamps
 
         given = f"timestamp_as_of={options.timestamp_as_of!r}"
         timestamp_ms = parse_timestamp(options.timestamp_as_of)

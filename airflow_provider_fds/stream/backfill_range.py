@@ -166,7 +166,7 @@ def _place(name: str, value: Any) -> tuple[str, Any]:
     Raises:
         ValueError: The value is not one of them.
     """
-    from airflow_provider_fds.delta.timestamps import parse_timestamp
+    from airflow_provider_fds.delta.moments import parse_timestamp
 
     word = "earliest" if name == "start" else LIVE_START
     if hasattr(value, "iter_references"):

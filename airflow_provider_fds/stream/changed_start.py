@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
-from airflow_provider_fds.delta.timestamps import parse_timestamp
+from airflow_provider_fds.delta.moments import parse_timestamp
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.ledger.epoch_entries import StartKept
 from airflow_provider_fds.reasons import Reason

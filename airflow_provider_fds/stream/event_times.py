@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from airflow_provider_fds.delta.moments import time_text
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.ledger.values import EventTime
-from airflow_provider_fds.source.event_time import TimeColumn, time_text, times_of
+from airflow_provider_fds.source.event_time import TimeColumn, times_of
 
 if TYPE_CHECKING:
     from airflow_provider_fds.source.planned import SourceBatch

@@ -16,12 +16,12 @@ from airflow_provider_fds.errors import (
 from airflow_provider_fds.ledger.interval_entries import Boundary, IntervalOpened
 from airflow_provider_fds.stream import opening
 from airflow_provider_fds.stream.changed_options import warn_about_changed_options
-from airflow_provider_fds.stream.chosen_columns import missing_columns_problem
 from airflow_provider_fds.stream.data_interval import instant_text, version_at
 from airflow_provider_fds.stream.overlap import refuse_overlap_of_interval
 from airflow_provider_fds.stream.planning import plan_interval
 from airflow_provider_fds.stream.result import IntervalResult, RunWork, totals_of
 from airflow_provider_fds.stream.scope import Scope, Transaction
+from airflow_provider_fds.stream.sink_needs import missing_columns_problem
 
 if TYPE_CHECKING:
     from airflow_provider_fds.batch.report import AttemptReport

@@ -19,7 +19,6 @@ from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream import opening
 from airflow_provider_fds.stream.batch_versions import describe_versions
 from airflow_provider_fds.stream.changed_options import warn_about_changed_options
-from airflow_provider_fds.stream.chosen_columns import missing_columns_problem
 from airflow_provider_fds.stream.fencing import fence_work
 from airflow_provider_fds.stream.fork import refuse_sink_of_origin
 from airflow_provider_fds.stream.lost_position import nearly_lost, newest_from_position, oldest_commit
@@ -30,12 +29,12 @@ from airflow_provider_fds.stream.quarantine import paused_work, quarantine
 from airflow_provider_fds.stream.result import RunResult, RunWork, totals_of
 from airflow_provider_fds.stream.schema_changes import followed_renames_problem
 from airflow_provider_fds.stream.scope import Scope
+from airflow_provider_fds.stream.sink_needs import missing_columns_problem, whole_commits_problem
 from airflow_provider_fds.stream.stream_end import settle_end
 from airflow_provider_fds.stream.verifying import check_planned
 from airflow_provider_fds.stream.whole_commits import (
     keeps_replaced_rows,
     refuse_divided_commits,
-    whole_commits_problem,
     with_divisions,
 )
 

@@ -10,8 +10,9 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from airflow_provider_fds.delta.log import DeltaLog
+from airflow_provider_fds.delta.moments import parse_timestamp
 from airflow_provider_fds.delta.retention import LOG_RETENTION, retention
-from airflow_provider_fds.delta.timestamps import CommitTimestamps, parse_timestamp
+from airflow_provider_fds.delta.timestamps import CommitTimestamps
 from airflow_provider_fds.durations import format_duration
 from airflow_provider_fds.errors import (
     ConfigurationError,

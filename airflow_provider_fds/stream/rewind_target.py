@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from airflow_provider_fds.delta.timestamps import CommitTimestamps, parse_timestamp
+from airflow_provider_fds.delta.moments import parse_timestamp
+from airflow_provider_fds.delta.timestamps import CommitTimestamps
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.ledger.plan_entries import Planned
 from airflow_provider_fds.reasons import Reason

@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from airflow_provider_fds.delta.timestamps import parse_timestamp
+from airflow_provider_fds.delta.moments import parse_timestamp
 from airflow_provider_fds.ledger.entries import iso_time
 from airflow_provider_fds.ledger.epoch_entries import Ended
 from airflow_provider_fds.source.end import StreamEnd, ending_at, known_end

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_fds.batch.version_ranges import describe_range
 from airflow_provider_fds.delta.log import DeltaLog
+from airflow_provider_fds.delta.moments import parse_moment
 from airflow_provider_fds.delta.names import commit_key
-from airflow_provider_fds.delta.timestamps import CommitTimestamps, parse_moment
+from airflow_provider_fds.delta.timestamps import CommitTimestamps
 from airflow_provider_fds.errors import TableNotFoundError
 from airflow_provider_fds.stream.data_interval import instant_ms
 from airflow_provider_fds.stream.poll import PollResult

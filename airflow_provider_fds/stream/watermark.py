@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from airflow_provider_fds.delta.timestamps import parse_moment
 from airflow_provider_fds.ledger.position import watermark_at
-from airflow_provider_fds.source.event_time import time_text
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.poll import PollResult
 from airflow_provider_fds.stream.stream_end import finished_reason
@@ -16,38 +13,13 @@ from airflow_provider_fds.stream.stream_end import finished_reason
 if TYPE_CHECKING:
     from airflow_provider_fds.stream.connect import ConnectedStream
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND: Final = timedelta(microseconds=1)
-
-
-def moment_text(moment: datetime | str) -> str:
-    """Return a point in time as watermarks are written; without a zone it is UTC.
-
-    Raises:
-        ConfigurationError: It is no time.
-
-    >>> moment_text("2026-01-02 00:00:00+01:00")
-    '2026-01-01T23:00:00.000000Z'
-    """
-    found = moment if isinstance(moment, datetime) else parse_moment(moment)
-    if found.tzinfo is None:
-        found = found.replace(tzinfo=UTC)
-    return time_text((found - _EPOCH) // _MICROSECOND)
-
-
-def watermark_problem(*, has_column: bool, by_interval: bool) -> str | None:
-    """Return why a stream never has a watermark, or ``None`` if it may have one."""
-    if by_interval:
-        return "has read='data_interval' and no watermark: its intervals are loaded in any order"
-    return None if has_column else "has no event_time_column, so it has no watermark"
-
 
 class WatermarkPoller:
     """Polls the ledger of a stream until its watermark reaches a time. A poll reads staging, never the table.
 
     Args:
         connected: The stream.
-        at: The time, as :func:`moment_text` returns it.
+        at: The time, as :func:`~airflow_provider_fds.delta.moments.moment_text` returns it.
     """
 
     def __init__(self, connected: ConnectedStream, at: str) -> None:
@@ -81,4 +53,4 @@ class WatermarkPoller:
         return await asyncio.to_thread(self.check)
 
 
-__all__ = ["WatermarkPoller", "moment_text", "watermark_problem"]
+__all__ = ["WatermarkPoller"]

@@ -28,20 +28,6 @@ if TYPE_CHECKING:
     from airflow_provider_fds.stream.value import DeltaStream
 
 
-def whole_commits_problem(stream: DeltaStream, sink: Sink) -> str | None:
-    """Return why the stream's ``whole_commits`` does not fit this sink, or ``None`` if it fits."""
-    options = stream.options
-    # sinks of FDS are known to need whole commits; a user's function may not need them
-    is_known = sink.needs_whole_commits and sink.target != "function"
-    if not is_known or not options.read_change_feed or options.whole_commits is not False:
-        return None
-    return (
-        f"stream {stream.name!r} has read_change_feed and whole_commits=False, but {type(sink).__name__} decides "
-        "per key: half of a commit that replaces rows can make it delete keys that still exist. Omit "
-        "whole_commits."
-    )
-
-
 def keeps_replaced_rows(
     stream: DeltaStream, sink: Sink | None, bound: SinkBinding | None, *, user_job: bool = False
 ) -> bool:
@@ -155,6 +141,5 @@ __all__ = [
     "is_inside_commit",
     "keeps_replaced_rows",
     "refuse_divided_commits",
-    "whole_commits_problem",
     "with_divisions",
 ]

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_fds.delta.open import open_storage
-from airflow_provider_fds.durations import parse_duration
 from airflow_provider_fds.hooks.data_interval import run_interval
 from airflow_provider_fds.hooks.exceptions import TaskFailedError, TaskInterruptedError
 from airflow_provider_fds.hooks.failures import push_error
@@ -21,18 +19,10 @@ from airflow_provider_fds.triggers.delta_watermark import DeltaWatermarkTrigger
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from datetime import timedelta
 
     from airflow_provider_fds.stream import DeltaStream
     from airflow_provider_fds.stream.poll import PollResult
-
-
-def poll_option_problems(recheck_every: object, max_refusals: object) -> list[str]:
-    """Return what is wrong with the poll counts given to a trigger, one sentence each."""
-    return [
-        f"{name} must be an integer of at least 1, got {value!r}; to wait through any outage, use a large number"
-        for name, value in (("recheck_every", recheck_every), ("max_refusals", max_refusals))
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1
-    ]
 
 
 def waiting_trigger(
@@ -103,11 +93,3 @@ def poll_watermark(stream: DeltaStream, at: str) -> tuple[PollResult | None, str
     """
     poller = WatermarkPoller(ConnectedStream(stream, reading_context(stream)), at)
     return poller.check(), poller.watermark
-
-
-def grace_problems(grace: object) -> list[str]:
-    """Return what is wrong with ``grace``, the time to wait after the end of an interval."""
-    given = None if isinstance(grace, str) else parse_duration(grace)
-    if grace is None or (given is not None and given >= timedelta(0)):
-        return []
-    return [f"grace must be None, a timedelta or seconds, and not negative, got {grace!r}."]

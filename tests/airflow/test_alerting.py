@@ -13,7 +13,8 @@ from airflow_provider_fds.delta.local import LocalStorage
 from airflow_provider_fds.errors import AccessDeniedError, FdsError
 from airflow_provider_fds.hooks.stats import sending_status
 from airflow_provider_fds.operators import delta_stream_monitor
-from airflow_provider_fds.operators.alerting import Alerting, alert_outlet, is_alert_outlet
+from airflow_provider_fds.operators.alerting import Alerting
+from airflow_provider_fds.operators.outlets import alert_outlet, is_alert_outlet
 from airflow_provider_fds.stream.alerts import Alert, Found
 from airflow_provider_fds.stream.incidents import IncidentLog
 from tests.unit.stream.conftest import bench

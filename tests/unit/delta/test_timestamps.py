@@ -6,7 +6,8 @@ import pytest
 
 from airflow_provider_fds.delta.local import LocalStorage
 from airflow_provider_fds.delta.log import DeltaLog
-from airflow_provider_fds.delta.timestamps import CommitTimestamps, parse_timestamp
+from airflow_provider_fds.delta.moments import parse_timestamp
+from airflow_provider_fds.delta.timestamps import CommitTimestamps
 from airflow_provider_fds.errors import ConfigurationError, TornFileError
 
 T0 = 1_704_067_200_000

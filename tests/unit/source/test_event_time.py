@@ -9,8 +9,9 @@ import msgspec
 import pytest
 
 from airflow_provider_fds.delta.actions import Add, DeletionVector, Metadata
+from airflow_provider_fds.delta.moments import time_text
 from airflow_provider_fds.errors import ConfigurationError
-from airflow_provider_fds.source.event_time import TimeColumn, TimeRange, time_text
+from airflow_provider_fds.source.event_time import TimeColumn, TimeRange
 
 TABLE = "file:///lake/orders"
 

@@ -13,7 +13,7 @@ from airflow_provider_fds.delta.open import open_storage
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.sinks import DeltaMergeSink, DeltaReplaceSink, DeltaTableSink, ForeachBatchSink
 from airflow_provider_fds.stream import DataInterval, DeltaStream, StreamSession
-from airflow_provider_fds.stream.chosen_columns import missing_columns_problem
+from airflow_provider_fds.stream.sink_needs import missing_columns_problem
 
 if TYPE_CHECKING:
     from tests.unit.stream.conftest import Bench

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_fds.delta.moments import moment_text
 from airflow_provider_fds.errors import ConfigurationError
-from airflow_provider_fds.stream.watermark import WatermarkPoller, moment_text
+from airflow_provider_fds.stream.watermark import WatermarkPoller
 
 
 def stats(at: str) -> str:

@@ -1,0 +1,49 @@
+"""The outlets that operators declare while a DAG file is parsed: of a sink, and of alerts."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from airflow.providers.common.compat.sdk import AssetAlias
+
+from airflow_provider_fds.errors import ConfigurationError
+
+#: How the names of alert outlets begin and end, which events about a sink do not use.
+_BEGINNING: Final = "fds:"
+_ENDING: Final = ":alerts"
+
+
+def default_outlet(dag_id: str, task_id: str) -> AssetAlias:
+    """Return the default outlet of an operator: an alias, whose events may name any asset, or none."""
+    return AssetAlias(name=f"{_BEGINNING}{dag_id}.{task_id}")
+
+
+def alert_outlet(dag_id: str, task_id: str) -> AssetAlias:
+    """Return the outlet through which a task emits the incidents of any stream."""
+    return AssetAlias(name=f"{_BEGINNING}{dag_id}.{task_id}{_ENDING}")
+
+
+def is_alert_outlet(outlet: object) -> bool:
+    """Whether an outlet is one of :func:`alert_outlet`."""
+    return isinstance(outlet, AssetAlias) and outlet.name.startswith(_BEGINNING) and outlet.name.endswith(_ENDING)
+
+
+def add_alert_outlet(operator: Any, alerts: object) -> None:
+    """Give an operator with alerts the outlet for them.
+
+    Raises:
+        ConfigurationError: ``alerts`` is neither ``None`` nor ``StreamAlerts``.
+    """
+    if alerts is None:
+        return
+    from airflow_provider_fds.stream.alerts import StreamAlerts
+
+    if not isinstance(alerts, StreamAlerts):
+        raise ConfigurationError(
+            f"alerts must be StreamAlerts(…), such as StreamAlerts(notifiers=[…]), got {alerts!r}.",
+            subject=f"task {operator.task_id!r}",
+        )
+    operator.outlets = [*operator.outlets, alert_outlet(operator.dag_id, operator.task_id)]
+
+
+__all__ = ["add_alert_outlet", "alert_outlet", "default_outlet", "is_alert_outlet"]
