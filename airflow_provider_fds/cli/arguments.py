@@ -105,6 +105,13 @@ def duration(text: str) -> timedelta:
     return found
 
 
+def positive_int(text: str) -> int:
+    """Return a whole number from 1."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number from 1, got {text!r}")
+    return int(text)
+
+
 def add_interval(parser: argparse.ArgumentParser, *, default: timedelta, examples: str) -> None:
     """Add the time between two rounds of a command that goes on until it is interrupted; see :func:`interval_seconds`.
 

@@ -15,6 +15,13 @@ if TYPE_CHECKING:
     import argparse
 
     from airflow_provider_fds.ledger.entries import Entry
+    from airflow_provider_fds.ledger.log import Ledger
+
+#: Entries that are shown unless the user asks for more.
+PAGE: Final = 100
+
+#: Entries before a page that are searched for the plan of a batch that the page commits.
+_LOOK_BACK: Final = 20
 
 #: Width of number, time and kind of an entry.
 _INDENT: Final = 44
@@ -36,6 +43,18 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = commands.add_parser("history", help=text, description=text[0].upper() + text[1:] + ".")
     parser.add_argument("stream", metavar="STREAM", help="name of the stream")
     common.add_storage(parser, staging_required=True)
+    page = parser.add_mutually_exclusive_group()
+    page.add_argument(
+        "--limit",
+        metavar="N",
+        type=common.positive_int,
+        default=PAGE,
+        help="how many entries to show, the newest ones (default: %(default)s)",
+    )
+    page.add_argument("--all", action="store_true", help="show all entries, from the first one")
+    parser.add_argument(
+        "--before", metavar="ENTRY", type=common.positive_int, help="show only entries before the one with this number"
+    )
     parser.add_argument("--output", choices=("text", "json"), default="text", help="default: %(default)s")
     parser.set_defaults(command=history)
 
@@ -45,9 +64,12 @@ def history(arguments: argparse.Namespace) -> int:
     from airflow_provider_fds.errors import UnreadableEntryError
 
     ledger, _ = common.ledger_of(arguments)
-    expected = 0
+    end = ledger.n + 1 if arguments.before is None else min(arguments.before, ledger.n + 1)
+    expected = first = 0 if arguments.all else max(0, end - arguments.limit)
     words = EntryWords()
-    for entry in ledger.readable():
+    if first:
+        words.see_before(first, ledger)
+    for entry in ledger.read(range(first, end)):
         if entry.n > expected:
             which = f"entry {expected} is" if entry.n == expected + 1 else f"entries {expected} to {entry.n - 1} are"
             print(
@@ -62,6 +84,9 @@ def history(arguments: argparse.Namespace) -> int:
             print(entry.to_json().decode().strip())
         else:
             print(words.describe(entry))
+    if first:
+        older = "entry 0" if first == 1 else f"entries 0 to {first - 1}"
+        print(f"There are older entries ({older}): add --before {first} or --all", file=sys.stderr)
     return EXIT_OK
 
 
@@ -74,6 +99,20 @@ class EntryWords:
     def __init__(self) -> None:
         self._versions: dict[tuple[int, str | None, int], str] = {}
         self._snapshot: dict[str, Any] | None = None
+
+    def see_before(self, first: int, ledger: Ledger) -> None:
+        """Remember the plan that may be committed from entry ``first`` on, and the snapshot of the open epoch."""
+        import msgspec
+
+        from airflow_provider_fds.ledger.entries import Entry
+
+        if ledger.state.snapshot is not None:
+            self._snapshot = msgspec.to_builtins(ledger.state.snapshot)
+        for n in range(first - 1, max(-1, first - 1 - _LOOK_BACK), -1):
+            for entry in ledger.read((n,)):
+                if isinstance(entry, Entry) and entry.action.kind == "planned":
+                    self._subject(msgspec.to_builtins(entry.action))
+                    return
 
     def describe(self, entry: Entry) -> str:
         """Return the lines of an entry: number, time, kind, what it says, who wrote it; then what it passes over."""

@@ -155,7 +155,7 @@ class Ledger:
             UnreadableEntryError: An entry cannot be read, and the head was not read or a newer FDS wrote the entry.
         """
         begun_again = -1
-        for found in self.readable(first) if self.n < 0 else self._readable(range(first, self.n + 1)):
+        for found in self.readable(first) if self.n < 0 else self.read(range(first, self.n + 1)):
             if isinstance(found, Entry):
                 yield found
                 continue
@@ -175,9 +175,10 @@ class Ledger:
         """
         after = None if first <= 0 else self.folder.entry(first - 1).rsplit("/", 1)[-1]
         names = perform(retried(ListNames(self.folder.entries, after)), self.storage)
-        return self._readable(n for n in map(parse_numbered_name, names) if n is not None)
+        return self.read(n for n in map(parse_numbered_name, names) if n is not None)
 
-    def _readable(self, numbers: Iterable[int]) -> Iterator[Entry | UnreadableEntryError]:
+    def read(self, numbers: Iterable[int]) -> Iterator[Entry | UnreadableEntryError]:
+        """Yield the entries of these numbers, as :meth:`readable` does; a missing one is left out. One GET each."""
         for n in numbers:
             try:
                 found = perform(self._reader.entry(n), self.storage)

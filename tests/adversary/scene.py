@@ -293,7 +293,7 @@ class Stream:
 
     def history(self) -> list[dict[str, Any]]:
         """Return the entries as ``fds history --output json`` prints them."""
-        said = self.scene.fds("history", self.name, "--staging", str(self.staging), "--output", "json")
+        said = self.scene.fds("history", self.name, "--staging", str(self.staging), "--all", "--output", "json")
         return [json.loads(line) for line in said.out.splitlines() if line.startswith("{")]
 
 

@@ -283,7 +283,7 @@ class Stream:
                 ["plan", table, "--dry-run", "--option", rng.choice(options), "--max-batches", number],
                 ["plan", table, "--dry-run", "--from", mutations.of_argument(self.state.position or "", rng)],
                 ["status", name, *staging],
-                ["history", name, *staging, "--output", "json"],
+                ["history", name, *staging, "--all", "--output", "json"],
                 ["show", name, *staging],
                 ["latest", table, "--storage-option", rng.choice(damaged)],
                 [mutations.of_argument("status", rng), "x", *staging],

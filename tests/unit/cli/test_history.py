@@ -12,7 +12,12 @@ from airflow_provider_fds.cli import terminal
 from airflow_provider_fds.cli.history import EntryWords
 from airflow_provider_fds.cli.main import main
 from airflow_provider_fds.cli.status_text import describe_status
+from airflow_provider_fds.delta.local import LocalStorage
 from airflow_provider_fds.ledger.entries import Entry
+from airflow_provider_fds.ledger.epoch_entries import Created
+from airflow_provider_fds.ledger.log import Ledger
+from airflow_provider_fds.ledger.operator_entries import Held, Resumed
+from airflow_provider_fds.ledger.owner import Actor
 from airflow_provider_fds.stream.status import StreamStatus
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "ledger"
@@ -71,6 +76,55 @@ def test_an_entry_with_a_damaged_offset_does_not_hide_the_rest_of_the_ledger(
 def test_what_a_fence_removed_is_in_words() -> None:
     (opened,) = words("opened")
     assert "from the beginning of version 0; removes rows of version 1 and later from the sink: 20 rows" in opened
+
+
+@pytest.fixture
+def long(tmp_path: Path) -> Path:
+    """A staging folder with the ledger of a stream of 29 entries: two about its begin, the others say why."""
+    ledger = Ledger(LocalStorage(str(tmp_path)), "long")
+    person = Actor(deployment="cli", user="ann", host="desk")
+    ledger.execute(Created(uuid="u", name="long", table="file:///t", deployment="cli"), person)
+    for number in range(28):
+        ledger.execute(Held(why=f"reason {number}") if number % 2 == 0 else Resumed(why="go"), person)
+    return tmp_path
+
+
+def shown(capsys: Any, staging: Path, *arguments: str) -> tuple[list[int], str]:
+    assert main(["history", "long", "--staging", str(staging), *arguments, "--output", "json"]) == 0
+    captured = capsys.readouterr()
+    return [json.loads(line)["n"] for line in captured.out.splitlines()], captured.err
+
+
+def test_a_history_is_shown_by_pages(long: Path, capsys: Any) -> None:
+    assert shown(capsys, long) == (list(range(29)), "")
+    newest, told = shown(capsys, long, "--limit", "10")
+    assert newest == list(range(19, 29))
+    assert told == "There are older entries (entries 0 to 18): add --before 19 or --all\n"
+    assert shown(capsys, long, "--limit", "10", "--before", "19")[0] == list(range(9, 19))
+    assert shown(capsys, long, "--limit", "10", "--before", "9") == (list(range(9)), "")
+    assert shown(capsys, long, "--before", "1000")[0] == list(range(29))
+    assert shown(capsys, long, "--all")[0] == list(range(29))
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--limit", "0"), ("--before", "-1"), ("--limit", "x"), ("--all", "--limit", "3")]
+)
+def test_a_page_that_cannot_be_is_refused(long: Path, capsys: Any, arguments: tuple[str, ...]) -> None:
+    assert main(["history", "long", "--staging", str(long), *arguments]) == 2
+    assert "error" in capsys.readouterr().err
+
+
+def test_a_page_that_begins_with_a_commit_has_its_versions(monkeypatch: Any, capsys: Any, tmp_path: Path) -> None:
+    from tests.bench.history import World
+
+    world = World(40)
+    storage = world.staging
+    monkeypatch.setattr("airflow_provider_fds.delta.open.open_storage", lambda *_: storage)
+    storage.requests.clear()
+    assert main(["history", "bench", "--staging", str(tmp_path), "--limit", "1"]) == 0
+    said = capsys.readouterr().out
+    assert "batch 17: version 17; 10 rows out" in said
+    assert sum(storage.requests.values()) <= 7
 
 
 @pytest.mark.parametrize("command", ["history", "status"])
