@@ -8,6 +8,9 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+#: Characters allowed unencoded in the path of a URI (RFC 3986 ``pchar`` and the slash). ``%`` is not among them.
+PATH_SAFE = "/:@!$&'()*+,;=-._~"
+
 
 class Scheme(NamedTuple):
     """The meaning of a scheme.

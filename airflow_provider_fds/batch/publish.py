@@ -11,9 +11,9 @@ from urllib.parse import quote
 
 from airflow_provider_fds.batch.location import hadoop_path
 from airflow_provider_fds.delta.limits import TRIES, pause_seconds
-from airflow_provider_fds.delta.paths import PATH_SAFE
 from airflow_provider_fds.errors import LedgerError, StorageError
 from airflow_provider_fds.fault_points import reach
+from airflow_provider_fds.schemes import PATH_SAFE
 
 if TYPE_CHECKING:
     from airflow_provider_fds.batch.manifest import Manifest

@@ -52,6 +52,7 @@ def parser(program: str = _PROGRAM) -> argparse.ArgumentParser:
         run,
         status,
         top,
+        validate,
     )
 
     root = argparse.ArgumentParser(
@@ -77,6 +78,7 @@ def parser(program: str = _PROGRAM) -> argparse.ArgumentParser:
         import_checkpoint,
         export_checkpoint,
         prepare,
+        validate,
     )
     for module in modules:
         module.add_commands(commands)

@@ -16,9 +16,9 @@ from typing import IO, TYPE_CHECKING, Any, BinaryIO, Final, TypeVar, cast
 from urllib.parse import quote, unquote
 
 from airflow_provider_fds.delta.forks import ForkGuard
-from airflow_provider_fds.delta.paths import PATH_SAFE
 from airflow_provider_fds.delta.storage import ObjectMeta
 from airflow_provider_fds.errors import AccessDeniedError, ConfigurationError, RequestRefusedError, StorageError
+from airflow_provider_fds.schemes import PATH_SAFE
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, BinaryIO, Final
 from urllib.parse import quote, unquote
 
-from airflow_provider_fds.delta.paths import PATH_SAFE
 from airflow_provider_fds.delta.storage import ObjectMeta
 from airflow_provider_fds.errors import AccessDeniedError, RequestRefusedError, StorageError, TornFileError
+from airflow_provider_fds.schemes import PATH_SAFE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

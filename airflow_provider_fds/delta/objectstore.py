@@ -15,10 +15,9 @@ from obstore.exceptions import AlreadyExistsError, BaseError
 from airflow_provider_fds.delta.client_errors import cause, has_listing_broken_off, storage_error
 from airflow_provider_fds.delta.forks import ForkGuard
 from airflow_provider_fds.delta.limits import TRIES, pause_seconds
-from airflow_provider_fds.delta.paths import PATH_SAFE
 from airflow_provider_fds.delta.storage import ObjectMeta
 from airflow_provider_fds.errors import RequestRefusedError, StorageError
-from airflow_provider_fds.schemes import with_plain_scheme
+from airflow_provider_fds.schemes import PATH_SAFE, with_plain_scheme
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -13,10 +13,9 @@ from urllib.parse import quote, unquote
 from airflow_provider_fds.credentials import redacted, redacted_uri, secret_part
 from airflow_provider_fds.delta.limits import CLIENT, RETRY
 from airflow_provider_fds.delta.local import LocalStorage
-from airflow_provider_fds.delta.paths import PATH_SAFE
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.reasons import Reason
-from airflow_provider_fds.schemes import SCHEMES, of_kind
+from airflow_provider_fds.schemes import PATH_SAFE, SCHEMES, of_kind
 
 if TYPE_CHECKING:
     from airflow_provider_fds.delta.objectstore import Store

@@ -13,9 +13,7 @@ from urllib.parse import quote
 from uuid import UUID
 
 from airflow_provider_fds.delta.actions import DeletionVector
-
-#: Characters allowed unencoded in the path of a URI (RFC 3986 ``pchar`` and the slash). ``%`` is not among them.
-PATH_SAFE: Final = "/:@!$&'()*+,;=-._~"
+from airflow_provider_fds.schemes import PATH_SAFE
 
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 

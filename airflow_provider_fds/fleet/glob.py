@@ -6,8 +6,8 @@ import re
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, unquote
 
-from airflow_provider_fds.delta.paths import PATH_SAFE
 from airflow_provider_fds.errors import ConfigurationError
+from airflow_provider_fds.schemes import PATH_SAFE
 from airflow_provider_fds.stream.backfill_range import is_template
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
-from airflow_provider_fds.delta.paths import PATH_SAFE
 from airflow_provider_fds.errors import ConfigurationError
+from airflow_provider_fds.schemes import PATH_SAFE
 from airflow_provider_fds.sinks import sink_from_dict
 from airflow_provider_fds.stream.backfill_range import is_template
 from airflow_provider_fds.stream.value import NAME_PATTERN

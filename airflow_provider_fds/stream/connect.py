@@ -11,12 +11,12 @@ from airflow_provider_fds.batch.location import check_table_uri, spark_uri
 from airflow_provider_fds.delta.known_states import KnownStates
 from airflow_provider_fds.delta.log import DeltaLog
 from airflow_provider_fds.delta.open import canonical_uri, open_storage
-from airflow_provider_fds.delta.paths import PATH_SAFE
 from airflow_provider_fds.errors import CheckpointError, ConfigurationError, FdsError, LedgerError
 from airflow_provider_fds.fault_points import reach
 from airflow_provider_fds.ledger.layout import StreamFolder
 from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.reasons import Reason
+from airflow_provider_fds.schemes import PATH_SAFE
 from airflow_provider_fds.source.offset import Offset
 
 if TYPE_CHECKING:

@@ -1,0 +1,36 @@
+"""The page about fleets: its files are valid, and it names every key."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_fds.cli.main import main
+from airflow_provider_fds.fleet.fields import ALERT_KEYS, GROUP_KEYS, SINKS, STREAM_KEYS
+from airflow_provider_fds.fleet.file import parse_fleet_file
+
+PAGE = (Path(__file__).parents[3] / "docs" / "fleet.md").read_text(encoding="utf-8")
+FILES = re.findall(r"^```yaml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("text", FILES)
+def test_every_file_of_the_page_is_valid(text):
+    assert parse_fleet_file(text, "streams.yaml", {})[1].messages() == []
+
+
+def test_the_commands_of_the_page_print_what_it_says(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "streams.yaml").write_text(FILES[0])
+    commands = re.findall(r"^\$ fds (validate .*)\n(.*)\n", PAGE, re.MULTILINE)
+    assert commands
+    for command, expected in commands:
+        assert main(shlex.split(command)) == 0
+        assert capsys.readouterr().out == f"{expected}\n"
+
+
+@pytest.mark.parametrize("key", [*STREAM_KEYS, *GROUP_KEYS, *ALERT_KEYS, *SINKS])
+def test_the_page_names_every_key(key):
+    assert f"`{key}`" in PAGE
