@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from airflow_provider_fds.backends.base import Application, Outcome, SparkBackend, UserArguments
+from airflow_provider_fds.backends.base import Application, FleetApplication, Outcome, SparkBackend, UserArguments
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.spark import launch
 from airflow_provider_fds.spark.cache import SparkSetupError
 from airflow_provider_fds.spark.install import brought_delta_problems, java_problem, spark_problem
 from airflow_provider_fds.spark.own_spark import OwnSpark, choose_spark, own_delta_problems
-from airflow_provider_fds.stream.collecting import collecting
+from airflow_provider_fds.spark.settings import FLEET_CONF
+from airflow_provider_fds.stream.collecting import collecting, committing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 
 @dataclass(frozen=True)
@@ -52,21 +53,28 @@ class LocalBackend(SparkBackend):
 
     def run(self, application: Application) -> Outcome:
         """Run spark-submit, and commit batches as they are reported."""
-        storage = application.storage()
         with collecting(application.session, application.work, application.on_commit):
-            try:
-                launch.run_locally(
-                    application.spec_uri,
-                    master=self.master,
-                    conf=self.arguments.conf,
-                    on_line=self.tell,
-                    storage=storage,
-                    num_bytes=application.num_bytes,
-                    own_spark=self._own_spark(),
-                    delta_version=self.arguments.delta_version,
-                )
-            except SparkSetupError as error:
-                raise ConfigurationError(str(error), reason=Reason.SPARK_UNUSABLE) from error
+            return self._run(application, self.arguments.conf)
+
+    def run_fleet(self, application: FleetApplication) -> Outcome:
+        """Run spark-submit for the jobs of many streams, and commit batches as they are reported."""
+        with committing(application.commit):
+            return self._run(application, {**FLEET_CONF, **application.conf, **self.arguments.conf})
+
+    def _run(self, application: Application | FleetApplication, conf: Mapping[str, Any]) -> Outcome:
+        try:
+            launch.run_locally(
+                application.spec_uri,
+                master=self.master,
+                conf=conf,
+                on_line=self.tell,
+                storage=application.storage(),
+                num_bytes=application.num_bytes,
+                own_spark=self._own_spark(),
+                delta_version=self.arguments.delta_version,
+            )
+        except SparkSetupError as error:
+            raise ConfigurationError(str(error), reason=Reason.SPARK_UNUSABLE) from error
         return Outcome()
 
     def cancel(self) -> None:

@@ -6,16 +6,23 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_provider_fds.backends.base import Application, ConnectionBackend, Outcome, UserArguments
+from airflow_provider_fds.backends.base import (
+    Application,
+    ConnectionBackend,
+    FleetApplication,
+    Outcome,
+    UserArguments,
+)
 from airflow_provider_fds.errors import ConfigurationError, ServerLostError
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.spark.cache import SparkSetupError
 from airflow_provider_fds.spark.connect import ConnectServer, ServerUnfitError, ServerUnreachableError
+from airflow_provider_fds.spark.connect_fleet import ConnectFleet
 from airflow_provider_fds.spark.connect_job import ConnectJob
 from airflow_provider_fds.spark.install import client_problem
 from airflow_provider_fds.spark.settings import conf_problems, setting_text
-from airflow_provider_fds.stream.collecting import commit_reported
-from airflow_provider_fds.stream.driver_files import driver_files
+from airflow_provider_fds.stream.collecting import commit_reported, committing
+from airflow_provider_fds.stream.driver_files import DriverFiles, driver_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,7 +51,7 @@ class ConnectBackend(ConnectionBackend):
     server: ConnectServer
     arguments: UserArguments
     tell: Callable[[str], None] = log.info
-    _job: ConnectJob | None = field(default=None, init=False, repr=False)
+    _job: ConnectJob | ConnectFleet | None = field(default=None, init=False, repr=False)
 
     @classmethod
     def from_connection(
@@ -129,13 +136,14 @@ class ConnectBackend(ConnectionBackend):
             ConfigurationError: The server's setup does not allow the job.
         """
         session, work = application.session, application.work
-        self._job = job = ConnectJob(
+        job = ConnectJob(
             self.server,
             application.spec_uri,
             files=driver_files(session.connected, application.sink),
             conf={key: setting_text(value) for key, value in self.arguments.conf.items()},
             tell=self.tell,
         )
+        self._job = job
         tell = application.on_commit or _ignore
         table = session.stream.table
         try:
@@ -146,8 +154,36 @@ class ConnectBackend(ConnectionBackend):
             raise ConfigurationError(str(error), table=table, reason=Reason.SPARK_UNUSABLE) from None
         return Outcome()
 
+    def run_fleet(self, application: FleetApplication) -> Outcome:
+        """Run the jobs of many streams from threads of this process, and commit batches as they are reported.
+
+        Raises:
+            ServerLostError: The server does not answer; retryable.
+            ConfigurationError: The server's setup does not allow the jobs.
+        """
+        # the name of a stream is unique within the fleet
+        files = {
+            part.session.stream.name: driver_files(part.session.connected, part.sink) for part in application.parts
+        }
+        self._job = fleet = ConnectFleet(
+            self.server,
+            application.spec_uri,
+            common=DriverFiles.union(files.values()),
+            files=files,
+            conf={key: setting_text(value) for key, value in self.arguments.conf.items()},
+            tell=self.tell,
+        )
+        try:
+            with committing(application.commit):
+                fleet.work()
+        except ServerUnreachableError as error:
+            raise ServerLostError(str(error), error_class="ServerUnreachable") from None
+        except ServerUnfitError as error:
+            raise ConfigurationError(str(error), reason=Reason.SPARK_UNUSABLE) from None
+        return Outcome()
+
     def cancel(self) -> None:
-        """Interrupt the server's work for the job."""
+        """Interrupt the server's work for the job or the fleet."""
         if self._job is not None:
             self._job.kill()
 

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.providers.apache.spark.hooks.spark_submit import ALLOWED_SPARK_BINARIES
 from airflow.providers.common.compat.sdk import AirflowException
 
-from airflow_provider_fds.backends.base import Application, ConnectionBackend, Outcome, UserArguments
+from airflow_provider_fds.backends.base import (
+    Application,
+    ConnectionBackend,
+    FleetApplication,
+    Outcome,
+    UserArguments,
+)
 from airflow_provider_fds.backends.spark_master import SparkMaster, application_arguments, check_master, submitted
 from airflow_provider_fds.backends.spark_session import SessionBackend
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.fault_points import reach
 from airflow_provider_fds.hooks.settings import cache_dir
 from airflow_provider_fds.reasons import Reason
-from airflow_provider_fds.stream.collecting import collecting
+from airflow_provider_fds.spark.settings import FLEET_CONF
+from airflow_provider_fds.stream.collecting import collecting, committing
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from airflow_provider_fds.backends.base import SubmitTask
 
 
@@ -77,15 +86,20 @@ class SubmitBackend(ConnectionBackend):
 
     def run(self, application: Application) -> Outcome:
         """Call spark-submit, and commit batches as they are reported."""
+        return self._run(application, collecting(application.session, application.work, application.on_commit))
+
+    def run_fleet(self, application: FleetApplication) -> Outcome:
+        """Call spark-submit for the jobs of many streams, and commit batches as they are reported."""
+        shared = replace(application, conf={**FLEET_CONF, **application.conf})
+        return self._run(shared, committing(application.commit))
+
+    def _run(self, application: Application | FleetApplication, meanwhile: AbstractContextManager[None]) -> Outcome:
         assert self.task is not None  # noqa: S101 - a run has a task
         made = application_arguments(self.master, application, self.arguments)
         reach("submit.before")
         error: AirflowException | None = None
         try:
-            with (
-                submitted(self.master, made, cache_dir()) as arguments,
-                collecting(application.session, application.work, application.on_commit),
-            ):
+            with submitted(self.master, made, cache_dir()) as arguments, meanwhile:
                 self.task.submit(arguments, application.context)
             if made.class_archive is not None:
                 made.class_archive.make_in_background()

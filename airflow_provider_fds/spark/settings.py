@@ -57,6 +57,9 @@ LIGHT_JVM = (_QUICK_COMPILER, QUICK_COLLECTOR)
 #: From this many planned bytes on, fully optimised code is worth the wait for it.
 BIG_JOB_BYTES = 256 << 20
 
+#: Of an application that works for several streams: the tasks of a large batch do not keep those of others waiting.
+FLEET_CONF: Dict[str, str] = {"spark.scheduler.mode": "FAIR"}
+
 _HASH_JOIN = "spark.sql.adaptive.maxShuffledHashJoinLocalMapThreshold"
 #: A batch with at most this many bytes of data files is small enough for a hash table that is spread over the tasks.
 _SMALL_BATCH_BYTES = 64 << 20

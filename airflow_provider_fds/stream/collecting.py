@@ -60,27 +60,64 @@ def collecting(
     if len(work.batches) < 2:  # noqa: PLR2004 - with one batch there is nothing to commit before the end
         yield
         return
-    ended = threading.Event()
 
     def say(collected: Collected) -> None:
         done, planned = len(collected.committed), len(work.batches)
         then = "Spark works on the next one" if done < planned else "waiting for Spark to end"
         logger.info("Committed %d of %d batches; %s.", done, planned, then)
 
-    def collect() -> None:
-        count = 0
-        while not ended.wait(poll_seconds):
-            try:
-                collected = commit_reported(session, work)
-            except Exception:
-                logger.warning("Batches are committed only after Spark has ended.", exc_info=True)
-                return
-            if len(collected.committed) > count:
-                count = len(collected.committed)
-                (tell or say)(collected)
+    count = 0
+
+    def collect() -> bool:
+        nonlocal count
+        try:
+            collected = commit_reported(session, work)
+        except Exception:
+            logger.warning("Batches are committed only after Spark has ended.", exc_info=True)
+            return False
+        if len(collected.committed) > count:
+            count = len(collected.committed)
+            (tell or say)(collected)
+        return True
+
+    with _repeating(collect, poll_seconds):
+        yield
+
+
+@contextmanager
+def committing(commit: Callable[[], object], *, poll_seconds: float = POLL_SECONDS) -> Iterator[None]:
+    """Call ``commit`` every ``poll_seconds``, in one separate thread, while the body waits for Spark.
+
+    After an error it is called again: it is about many streams, and what fails for one may work for the others. The
+    body's end waits for a call that is running; there is none afterwards.
+    """
+    has_failed = False
+
+    def call() -> bool:
+        nonlocal has_failed
+        try:
+            commit()
+        except Exception:
+            if not has_failed:
+                logger.warning("Some batches could not be committed while Spark works; FDS tries again.", exc_info=True)
+            has_failed = True
+        return True
+
+    with _repeating(call, poll_seconds):
+        yield
+
+
+@contextmanager
+def _repeating(call: Callable[[], bool], seconds: float) -> Iterator[None]:
+    """Call a function again and again in a separate thread, until it returns ``False`` or the body ends."""
+    ended = threading.Event()
+
+    def repeat() -> None:
+        while not ended.wait(seconds) and call():
+            pass
 
     # a daemon, so that a process that must end does not wait for it
-    thread = threading.Thread(target=collect, name="fds-collect", daemon=True)
+    thread = threading.Thread(target=repeat, name="fds-collect", daemon=True)
     thread.start()
     try:
         yield
@@ -89,4 +126,4 @@ def collecting(
         thread.join()
 
 
-__all__ = ["POLL_SECONDS", "collecting", "commit_reported"]
+__all__ = ["POLL_SECONDS", "collecting", "commit_reported", "committing"]

@@ -9,6 +9,8 @@ from airflow_provider_fds.errors import StorageError
 from airflow_provider_fds.schemes import comparable
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from airflow_provider_fds.delta.storage import Storage
     from airflow_provider_fds.sinks import Sink
     from airflow_provider_fds.stream.connect import ConnectedStream
@@ -27,6 +29,16 @@ class DriverFiles:
 
     def __init__(self, *storages: Storage) -> None:
         self._storages = {comparable(unquote(storage.uri)): storage for storage in storages}
+
+    @classmethod
+    def union(cls, files: Iterable[DriverFiles]) -> DriverFiles:
+        """Return the files of several jobs; of two storages of one place, either is used."""
+        return cls(*(storage for each in files for storage in each.storages))
+
+    @property
+    def storages(self) -> tuple[Storage, ...]:
+        """The storages, each with another root."""
+        return tuple(self._storages.values())
 
     def read_bytes(self, path: str) -> bytes:
         """Return the whole file. Raises ``FileNotFoundError`` if it does not exist."""

@@ -191,6 +191,29 @@ def connect() -> list[Row]:
     return rows
 
 
+def fleet() -> list[Row]:
+    tables, threads = _size("TABLES", 200), _size("THREADS", 8)
+    found = measure.run("fleet:side_by_side", tables=tables, threads=threads, rounds=ROUNDS).value
+    ours, theirs = found["ours"], found["theirs"]
+    cold = measure.run("fleet:from_cold", tables=_size("COLD_TABLES", 40), threads=threads).value
+    own = ours["plan"] + ours["driver_python"] + ours["commit"]
+    return [
+        Row(
+            f"{tables} tables, one new file each, {threads} threads, FDS / AvailableNow (CPU)",
+            found["ratio"],
+            "x",
+            0.75,
+        ),
+        Row("… FDS / AvailableNow (time)", found["ratio_of_wall_time"], "x", None),
+        Row("… FDS, CPU per table, from plan to committed offset", ours["all"], "s", 1.2),
+        Row("… of which Python on the driver", ours["driver_python"], "s", 0.03),
+        Row("… of which Python in all", own, "s", None),
+        Row("… AvailableNow, CPU per table", theirs["all"], "s", None),
+        Row("… from a cold spark-submit, time per table / one spark-submit per table", cold["ratio"], "x", 0.125),
+        Row("… CPU per table / one spark-submit per table", cold["cpu"] / cold["single_cpu"], "x", None),
+    ]
+
+
 def latency() -> list[Row]:
     rounds, warm_up = _size("LATENCY_ROUNDS", 15), _size("LATENCY_WARM_UP", 10)
     found = measure.run("latency:through_airflow", rounds=rounds, warm_up=warm_up).value
@@ -216,7 +239,8 @@ def task() -> list[Row]:
 
 
 BENCHES = {
-    f.__name__: f for f in (polling, planning, snapshot, reading, warm, scan, merge, submit, connect, latency, task)
+    f.__name__: f
+    for f in (polling, planning, snapshot, reading, warm, fleet, scan, merge, submit, connect, latency, task)
 }
 
 

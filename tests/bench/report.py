@@ -13,6 +13,7 @@ TITLES = {
     "snapshot": "Initial snapshot",
     "reading": "Reading a batch in a warm session",
     "warm": "Loading in a warm session",
+    "fleet": "Many tables in one application",
     "scan": "Scanning big files",
     "merge": "Merging into a big table",
     "submit": "One micro-batch by spark-submit",

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from airflow_provider_fds.errors import LedgerError, StorageError
-from airflow_provider_fds.stream.collecting import collecting, logger
+from airflow_provider_fds.stream.collecting import collecting, committing, logger
 
 
 def test_each_batch_is_committed_and_reported_while_the_run_waits_for_spark(bench, two_appends, sink):
@@ -68,3 +68,22 @@ def test_a_single_batch_is_committed_after_spark_ends(bench, two_appends, sink):
     before = threading.active_count()
     with collecting(session, work, pytest.fail, poll_seconds=0.01):
         assert threading.active_count() == before
+
+
+def test_a_fleet_is_committed_again_and_again_by_one_thread_until_spark_ends(caplog):
+    calls, enough = [], threading.Event()
+
+    def commit():
+        calls.append(threading.current_thread().name)
+        if len(calls) == 2:
+            raise StorageError("no answer")
+        if len(calls) == 5:
+            enough.set()
+
+    with committing(commit, poll_seconds=0.001):
+        assert enough.wait(30)
+    count = len(calls)
+    assert set(calls) == {"fds-collect"}
+    time.sleep(0.02)
+    assert len(calls) == count
+    assert caplog.messages == ["Some batches could not be committed while Spark works; FDS tries again."]
