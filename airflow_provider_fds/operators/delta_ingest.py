@@ -10,7 +10,7 @@ from airflow.providers.common.compat.sdk import AirflowSkipException
 
 from airflow_provider_fds.backends.base import Application
 from airflow_provider_fds.durations import format_duration, parse_duration
-from airflow_provider_fds.errors import StoppedError, StreamBusyError
+from airflow_provider_fds.errors import StreamBusyError
 from airflow_provider_fds.hooks.data_interval import refuse_backfill, run_interval
 from airflow_provider_fds.hooks.failures import push_error, task_failures, with_staging_of
 from airflow_provider_fds.hooks.rendering import ValueTemplates
@@ -41,7 +41,8 @@ from airflow_provider_fds.operators.waiting import ARGUMENTS as WAITING_ARGUMENT
 from airflow_provider_fds.operators.waiting import Waiting, waiting_problems
 from airflow_provider_fds.stream import DeltaStream
 from airflow_provider_fds.stream.batch_versions import describe_plan
-from airflow_provider_fds.stream.result import PhaseSeconds, RunResult, describe_reports
+from airflow_provider_fds.stream.drain import Drain
+from airflow_provider_fds.stream.result import PhaseSeconds, RunResult
 from airflow_provider_fds.stream.sink_value import coerce_sink
 from airflow_provider_fds.triggers.deferral import check_event
 
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from airflow_provider_fds.backends.conf_by_size import ConfBySizeArgument
-    from airflow_provider_fds.errors import FdsError
     from airflow_provider_fds.sinks import Sink
     from airflow_provider_fds.stream.alerts import StreamAlerts
     from airflow_provider_fds.stream.result import LoadResult, RunWork
@@ -207,8 +207,7 @@ class DeltaIngestOperator(ValueTemplates, ShowsLinks, EmitsLineage, SparkTask):
         self.asset_partitions = asset_partitions
         self.wait = wait
         self._waiting = Waiting.of(waiting) if wait else None
-        self._idle: RunWork | None = None
-        self._stopped: FdsError | None = None
+        self._drained: Drain | None = None
         self._phases = PhaseSeconds()
         if not self.outlets:
             self.outlets = [default_outlet(self.dag_id, self.task_id)]
@@ -275,12 +274,13 @@ class DeltaIngestOperator(ValueTemplates, ShowsLinks, EmitsLineage, SparkTask):
             elif self._may_come(session) and deadline is not None:
                 self._wait(context, stream, deadline=deadline, was_woken=was_woken)
         if result is None:
-            reason = "" if self._idle is None else self._idle.reason
+            idle = self._idle
+            reason = "" if idle is None else idle.reason
             message = reason or f"Nothing new in table {stream.table} for stream {stream.name!r}."
             if (note := session.option_notes()) is not None:
                 message = f"{message} {note}"
-            if self._idle is not None and self._idle.warning is not None:
-                push_error(context, {"error": type(self._idle.warning).__name__, **self._idle.warning.facts()})
+            if idle is not None and idle.warning is not None:
+                push_error(context, {"error": type(idle.warning).__name__, **idle.warning.facts()})
             if self.on_no_data == "skip":
                 raise AirflowSkipException(with_staging_of(message, stream))
             self.log.info(message)
@@ -299,8 +299,8 @@ class DeltaIngestOperator(ValueTemplates, ShowsLinks, EmitsLineage, SparkTask):
         )
         self.log.info("%s", result.describe())
         told = result.to_dict()
-        if self._stopped is not None:
-            told["stopped"] = self._stopped.facts()
+        if self._drained is not None and self._drained.stopped is not None:
+            told["stopped"] = self._drained.stopped.facts()
         extra = told
         if isinstance(result, RunResult):
             epoch_start = session.connected.state.epoch_start
@@ -312,42 +312,33 @@ class DeltaIngestOperator(ValueTemplates, ShowsLinks, EmitsLineage, SparkTask):
 
     def _drain(self, context: Any, session: StreamSession, sink: Sink) -> LoadResult | None:
         """Run one application after another until the run's target, the time limit or a failure."""
-        is_retry = context["ti"].try_number > 1
         limit = self.run_time_limit
-        deadline_ms = None if limit is None else int((time.time() + limit.total_seconds()) * 1000)
-        has_committed = False
+        self._drained = drain = Drain(
+            session,
+            sink,
+            max_batches=self.batches_per_run,
+            retry=context["ti"].try_number > 1,
+            stop_after_ms=None if limit is None else int((time.time() + limit.total_seconds()) * 1000),
+        )
         while True:
             try:
                 with self._phases.phase("plan"):
-                    work = session.begin(sink, max_batches=self.batches_per_run, retry=is_retry)
+                    work = drain.next_work()
             except StreamBusyError as busy:
                 give_way(self.on_busy, busy)
-            except StoppedError as stopped:
-                if not has_committed:
-                    raise
-                self._warn(stopped)
-                break
-            if work.status == "done":
-                self.log.info("This run has already committed everything up to version %s.", work.target)
-                self._warn(work.warning)
-                return work.result
-            if work.status == "fence":
-                self.log.info("Epoch %d was requested; the earlier epochs are closed in the sink first.", work.epoch)
-                self._work(context, session, sink, work, None)
-                continue
-            if work.status != "work":
-                self._idle = work
-                break
-            is_out_of_time = self._work(context, session, sink, work, deadline_ms)
-            has_committed = True
-            if is_out_of_time and limit is not None:
+            if work is None:
+                return drain.result()
+            self._work(context, drain, work)
+            if drain.is_out_of_time and limit is not None:
                 left = "The time limit of %s is reached; the next run loads the rest."
                 self.log.warning(left, format_duration(limit))
-            self._warn(work.warning)
-            if is_out_of_time or not work.is_more:
-                break
-            send_status(lambda: session.connected)
-        return session.result()
+            elif work.is_more:
+                send_status(lambda: session.connected)
+
+    @property
+    def _idle(self) -> RunWork | None:
+        """The work of this run that found nothing to do, or ``None``."""
+        return None if self._drained is None else self._drained.idle
 
     def _may_come(self, session: StreamSession) -> bool:
         """Whether this run should wait for new data after it has found nothing to do."""
@@ -364,40 +355,22 @@ class DeltaIngestOperator(ValueTemplates, ShowsLinks, EmitsLineage, SparkTask):
             self.log.info("Nothing new in table %s.", stream.table)
         self._waiting.wait(self, context, stream, deadline=deadline, was_in_vain=was_woken)
 
-    def _warn(self, stopped: FdsError | None) -> None:
-        if stopped is not None:
-            self._stopped = stopped
-            self.log.warning("Everything before this version was delivered; the next run fails here: %s", stopped)
-
-    def _work(
-        self,
-        context: Any,
-        session: StreamSession,
-        sink: Sink,
-        work: RunWork,
-        deadline_ms: int | None,
-    ) -> bool:
-        """Run one Spark application and commit what it has done. Returns whether it stopped at the time limit."""
+    def _work(self, context: Any, drain: Drain, work: RunWork) -> None:
+        """Run one Spark application and commit what it has done."""
+        session, sink = drain.session, drain.sink
         if work.batches:
             plan = describe_plan(work.batches, session.connected.state.snapshot)
             self.log.info("Loading %s into %s: %s.", session.connected.table.uri, sink.describe(), plan)
-        spec_uri = session.job(work, sink, stop_after_ms=deadline_ms)
+        spec_uri = drain.job()
         with self._phases.phase("spark"):
             application = Application(
                 session, sink, work, spec_uri, name=str(self.name), context=context, conf=self._agent_settings
             )
             spark_error = self._run_spark(application).error
         with self._phases.phase("commit"):
-            collected = session.collect(work)
-        if any(report.is_done for report in collected.reports):
-            self.log.info("This application: %s.", describe_reports(collected.reports))
-        is_late = deadline_ms is not None and time.time() * 1000 >= deadline_ms
-        if collected.failure is not None:
-            was_started = len(collected.reports) > len(collected.committed)
-            if spark_error is None and is_late and not was_started:
-                return True
+            collected = drain.collect(spark_failed=spark_error is not None)
+        if collected.failure is not None and not drain.is_out_of_time:
             raise explained(collected.failure, spark_error, was_killed=self._was_killed)
         if spark_error is not None:
             ending = without_command(spark_error)
             self.log.warning("Spark ended with an error after all batches were committed: %s", ending)
-        return is_late and work.is_more
