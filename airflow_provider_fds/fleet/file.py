@@ -10,7 +10,7 @@ from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.fleet.document import Document, read_document
 from airflow_provider_fds.fleet.entry import Entry, Given, check_keys, read_entry
 from airflow_provider_fds.fleet.fields import NO_DEFAULT, TOP_KEYS
-from airflow_provider_fds.fleet.file_checks import check_entries
+from airflow_provider_fds.fleet.file_checks import check_entries, check_own_dag
 from airflow_provider_fds.fleet.group import FleetFile, FleetGroup, read_group
 from airflow_provider_fds.fleet.unknown_key import unknown_key
 from airflow_provider_fds.fleet.value import FleetStream, TablePattern
@@ -95,6 +95,8 @@ def _read(document: Document) -> tuple[FleetGroup, ...]:
             document.add((*place, "group"), "the defaults of a group cannot name a group. Omit it.")
     entries = _entries(document, top.get("streams"), defaults, of_groups)
     check_entries(document, entries)
+    for entry in entries:
+        check_own_dag(document, entry, arguments.get(entry.group, {}))
     names = dict.fromkeys([entry.group for entry in entries])
     return tuple(_group(arguments.get(name) or read_group(document, name, {}), entries) for name in names)
 

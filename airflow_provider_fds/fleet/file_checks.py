@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote
 
 from airflow_provider_fds.errors import ConfigurationError
@@ -12,7 +12,7 @@ from airflow_provider_fds.schemes import comparable
 from airflow_provider_fds.sinks.options import is_template
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from airflow_provider_fds.fleet.document import Document, Path
     from airflow_provider_fds.fleet.entry import Entry
@@ -36,6 +36,24 @@ def check_entries(document: Document, entries: list[Entry]) -> None:
     _check_nesting(document, streams)
     for entry in patterns:
         _check_found_sinks(document, entry, streams, patterns)
+
+
+def check_own_dag(document: Document, entry: Entry, group: Mapping[str, Any]) -> None:
+    """Add a problem for an entry that cannot have a DAG of its own, if its group has ``dag_per: stream``."""
+    if group.get("dag_per") != "stream":
+        return
+    value = entry.value
+    if isinstance(value, TablePattern):
+        document.add(
+            _key(document, entry, "tables"),
+            f"the group {entry.group!r} has one DAG for each stream, but the tables {value.tables!r} are found when a "
+            "run begins. List them with table, or set dag_per: group.",
+        )
+    elif value.timeout is not None:
+        document.add(
+            _key(document, entry, "timeout"),
+            "timeout has no effect with dag_per: stream, where no stream waits for another. Omit it.",
+        )
 
 
 def _check_names(document: Document, streams: list[Entry]) -> None:
@@ -163,4 +181,4 @@ def _key(document: Document, entry: Entry, key: str) -> Path:
     return path if path in document.places else entry.path
 
 
-__all__ = ["check_entries"]
+__all__ = ["check_entries", "check_own_dag"]

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from airflow_provider_fds.fleet.document import Document, Path
     from airflow_provider_fds.fleet.value import FleetStream, TablePattern
 
+#: Keys about streams that one task loads together.
+_OF_FLEETS: Final = frozenset({"parallelism", "on_stream_failure", "max_bytes_in_flight"})
 _PRESETS: Final = ("@once", "@continuous", "@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly")
 _CRON: Final = re.compile(r"\S+(?: +\S+){4,5}")
 _NOTIFIER: Final = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
@@ -92,6 +94,9 @@ def read_group(document: Document, name: str, given: Mapping[str, Any]) -> dict[
         document.add((*path, "dag_id"), f"dag_id {found['dag_id']!r} must have letters, digits, '.', '_' and '-'.")
     if found.get("poll_interval") and not found.get("wait"):
         document.add((*path, "poll_interval"), "poll_interval has no effect without wait: true. Omit it.")
+    if found.get("dag_per") == "stream":
+        for key in _OF_FLEETS & found.keys():
+            document.add((*path, key), f"{key} has no effect with dag_per: stream. Omit it.")
     found |= _alerts(document, path, given.get("alerts"))
     found["spark"] = _spark(document, path, given.get("spark"))
     return found

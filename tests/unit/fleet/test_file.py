@@ -179,12 +179,19 @@ def test_a_problem_names_its_place_and_what_to_do(text, problem):
         ("spark: {confs: {}}", "1:22: spark has no key 'confs'. Did you mean 'conf'?"),
         ("spark: {driver_memory: 4}", "1:22: driver_memory must be a text, got 4;"),
         ("spark: {conf: {fs.s3a.secret.key: abc}}", "looks like a credential"),
+        ("dag_per: stream, parallelism: 4", "parallelism has no effect with dag_per: stream. Omit it."),
+        ("dag_per: stream, defaults: {timeout: 1h}", "timeout has no effect with dag_per: stream"),
         ("defaults: {group: b}", "the defaults of a group cannot name a group"),
     ],
 )
 def test_a_problem_of_a_group_names_its_place(group, problem):
     text = f"groups: {{a: {{{group}}}}}\nstreams:\n- {{table: /a, sink: /b, group: a}}\n"
     assert problem in one_problem(text)
+
+
+def test_a_pattern_has_no_dag_per_stream():
+    text = "groups: {a: {dag_per: stream}}\nstreams:\n- {tables: '/a/*', sink: '/b/{table}', group: a}\n"
+    assert "has one DAG for each stream, but the tables '/a/*' are found when a run begins" in one_problem(text)
 
 
 def test_all_problems_are_reported_at_once_and_in_order():

@@ -1,0 +1,220 @@
+"""The tables of a fleet's patterns when a run begins: which are loaded, which are new, and which are gone.
+
+A pattern's first run starts all the tables that it finds. They are recorded in staging, because later runs must know
+which table is new and which one is gone.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
+
+from airflow_provider_fds.errors import ConfigurationError, FdsError, LedgerError
+from airflow_provider_fds.fleet.glob import FolderGlob
+from airflow_provider_fds.schemes import comparable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping
+
+    from airflow_provider_fds.delta.storage import Storage
+    from airflow_provider_fds.fleet.value import Discovery, FleetStream, TablePattern
+
+_FORMAT: Final = 1
+
+
+@dataclass(frozen=True)
+class FoundTables:
+    """The streams of a fleet's run.
+
+    Attributes:
+        streams: The streams to load: those that are declared, then those of the patterns.
+        new: Streams of tables that appeared, which the pattern does not start: someone should know.
+        gone: Tables that were loaded and are no longer there, by the name of their stream: someone should know.
+        problems: A sentence for each table, or pattern, that cannot be loaded.
+    """
+
+    streams: tuple[FleetStream, ...]
+    new: tuple[FleetStream, ...] = ()
+    gone: tuple[tuple[str, str], ...] = ()
+    problems: tuple[str, ...] = ()
+
+    def messages(self) -> list[str]:
+        """Return what someone should know: problems, new tables that are not loaded, and tables that are gone."""
+        new = [
+            f"table {one.stream.table} is new and is not loaded (new_tables='alert'). Declare it as stream "
+            f"{one.name!r}, set new_tables='start', or exclude it."
+            for one in self.new
+        ]
+        gone = [
+            f"table {table} of stream {name!r} is gone: it was loaded, and its folder no longer exists. Restore it, or "
+            "exclude it from the pattern if that was intended."
+            for name, table in self.gone
+        ]
+        return [*self.problems, *gone, *new]
+
+
+def find_tables(
+    patterns: Iterable[TablePattern],
+    declared: Iterable[FleetStream],
+    open_folder: Callable[[str], Storage],
+    staging: Storage,
+    fleet: str,
+) -> FoundTables:
+    """Find the tables of a fleet, and record the ones that are started.
+
+    A table that is declared, or found by an earlier pattern, is not loaded a second time. If the folders of a pattern
+    cannot be listed, that is a problem, and the tables that are known of it are loaded.
+
+    Args:
+        patterns: The fleet's patterns.
+        declared: Its streams that are not from a pattern.
+        open_folder: Opens a folder, given by URI or path.
+        staging: The staging folder, for the record.
+        fleet: Name of the fleet; equal names share a record.
+
+    Raises:
+        LedgerError: The record cannot be read.
+        StorageError: Staging does not answer.
+    """
+    patterns = tuple(patterns)
+    taken = _Taken(declared)
+    if not patterns:
+        return FoundTables(tuple(taken.streams))
+    key = f".fleets/{quote(fleet, safe='')}.tables.json"
+    record = _read(staging, key)
+    before = json.dumps(record, sort_keys=True)
+    new: list[FleetStream] = []
+    gone: list[tuple[str, str]] = []
+    problems: list[str] = []
+    for pattern in patterns:
+        name = f"{comparable(pattern.tables)} {pattern.name or ''}".strip()
+        known = record.get(name)
+        found = _discover(pattern, known or {}, open_folder, problems)
+        if found is None:
+            streams = [stream for table in (known or {}).values() if (stream := _chosen(pattern, table)) is not None]
+            problems += taken.add(streams, shares_sink=pattern.shares_sink)
+            continue
+        started = {
+            one.name: one.stream.table
+            for one in found.streams
+            if known is None or one.name in known or pattern.new_tables == "start"
+        }
+        streams = [one for one in found.streams if one.name in started]
+        problems += taken.add(streams, shares_sink=pattern.shares_sink)
+        if pattern.new_tables == "alert":
+            new += [one for one in found.streams if one.name not in started and not taken.has(one)]
+        there = {one.stream.table for one in found.streams}
+        missing = {
+            stream: table
+            for stream, table in (known or {}).items()
+            if table not in there and _chosen(pattern, table) is not None
+        }
+        gone += missing.items()
+        record[name] = dict(sorted({**missing, **started}.items()))
+    if json.dumps(record, sort_keys=True) != before:
+        staging.put(key, json.dumps({"format": _FORMAT, "patterns": record}, indent=1).encode())
+    return FoundTables(tuple(taken.streams), tuple(new), tuple(gone), tuple(problems))
+
+
+class _Taken:
+    """The streams of a run so far: each table once, each name once, and each sink once."""
+
+    def __init__(self, declared: Iterable[FleetStream]) -> None:
+        self.streams = list(declared)
+        self._tables = {comparable(one.stream.table) for one in self.streams}
+        self._names = {one.name: one for one in self.streams}
+        self._sinks = {_sink(one): one for one in self.streams}
+
+    def has(self, one: FleetStream) -> bool:
+        return comparable(one.stream.table) in self._tables
+
+    def add(self, streams: Iterable[FleetStream], *, shares_sink: bool) -> list[str]:
+        """Add streams of tables that are not loaded yet; return a problem for each that cannot be added."""
+        problems = []
+        for one in streams:
+            if self.has(one):
+                continue
+            other = self._names.get(one.name) or (None if shares_sink else self._sinks.get(_sink(one)))
+            if other is not None:
+                what = "the name" if other.name == one.name else f"the sink {one.sink.describe()}"
+                problems.append(
+                    f"table {one.stream.table} is not loaded: its stream {one.name!r} has {what} of the stream of "
+                    f"{other.stream.table}. Give the pattern a name and a sink that differ, or exclude the table."
+                )
+                continue
+            self.streams.append(one)
+            self._tables.add(comparable(one.stream.table))
+            self._names[one.name] = one
+            self._sinks[_sink(one)] = one
+        return problems
+
+
+def _sink(one: FleetStream) -> tuple[str, str]:
+    identity = one.sink.identity()
+    kind = identity["kind"]
+    # a function may load each stream into a table of its own
+    owner = one.name if kind == "foreach_batch" else ""
+    return owner or "delta", comparable(identity["target"])
+
+
+def _discover(
+    pattern: TablePattern,
+    known: Mapping[str, str],
+    open_folder: Callable[[str], Storage],
+    problems: list[str],
+) -> Discovery | None:
+    """Return the tables that a pattern finds now, or ``None`` if its folders cannot be listed."""
+    tables = set(known.values())
+
+    def list_folders(uri: str) -> Collection[str]:
+        return open_folder(uri).list_folders("")
+
+    def is_table(uri: str) -> bool:
+        # a stream notices by itself that its log is gone
+        return uri in tables or next(iter(open_folder(uri).list_after("_delta_log")), None) is not None
+
+    try:
+        found = pattern.discover(list_folders, is_table)
+    except FdsError as error:
+        loaded = f"The {len(tables)} tables that are known of it are loaded." if tables else "None is loaded."
+        problems.append(f"the tables {pattern.tables!r} cannot be listed: {error}. {loaded}")
+        return None
+    problems += found.problems
+    return found
+
+
+def _chosen(pattern: TablePattern, table: str) -> FleetStream | None:
+    """Return the stream of a recorded table, unless the pattern now excludes the table."""
+    try:
+        stream = pattern.stream_of(table)
+    except ConfigurationError:
+        return None
+    return stream if FolderGlob(pattern.tables).chooses(table, pattern.include, pattern.exclude) else None
+
+
+def _read(staging: Storage, key: str) -> dict[str, dict[str, str]]:
+    try:
+        data, _ = staging.get(key)
+    except FileNotFoundError:
+        return {}
+    try:
+        value: Any = json.loads(data)
+        if value["format"] != _FORMAT:
+            raise LedgerError(
+                f"{staging.uri}/{key} has the format {value['format']!r}, which a newer FDS wrote; this one reads "
+                f"{_FORMAT}. Upgrade FDS here."
+            )
+        return {
+            str(pattern): {str(stream): str(table) for stream, table in tables.items()}
+            for pattern, tables in value["patterns"].items()
+        }
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise LedgerError(
+            f"{staging.uri}/{key}, the record of the tables that the fleet has found, is damaged ({error}). Delete it: "
+            "the next run then starts all tables that it finds."
+        ) from error
+
+
+__all__ = ["FoundTables", "find_tables"]
