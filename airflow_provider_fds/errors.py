@@ -355,6 +355,29 @@ class ServerLostError(BatchFailedError):
     reason = Reason.SPARK_CONNECT_LOST
 
 
+class FleetFailedError(FdsError):
+    """Streams of a fleet failed, and a retry may help at least one of them. The other streams are not affected.
+
+    Attributes:
+        streams: Names of the streams that failed.
+    """
+
+    reason = Reason.STREAMS_FAILED
+    retryable = True
+    exit_code = EXIT_BATCH_FAILED
+
+    def __init__(self, message: str, *, streams: tuple[str, ...], **facts: Unpack[Facts]) -> None:
+        super().__init__(message, **facts)
+        self.streams = streams
+
+
+class FleetRejectedError(FleetFailedError):
+    """Streams of a fleet failed, and a retry would meet the same errors again."""
+
+    reason = Reason.STREAMS_REJECTED
+    retryable = False
+
+
 class VerificationError(FdsError):
     """The rows that Spark wrote do not match the plan. The batch is blocked until a person decides."""
 

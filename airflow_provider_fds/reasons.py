@@ -108,6 +108,10 @@ class Reason(StrEnum):
     SINK_APPEARED = "SINK_APPEARED"
     USER_FUNCTION_INTERRUPTED = "USER_FUNCTION_INTERRUPTED"
 
+    # of a fleet: each stream has a reason of its own
+    STREAMS_FAILED = "STREAMS_FAILED"
+    STREAMS_REJECTED = "STREAMS_REJECTED"
+
     # Spark did not finish a batch, and a retry would fail again
     BATCH_REJECTED = "BATCH_REJECTED"
     SOURCE_FILES_GONE = "SOURCE_FILES_GONE"

@@ -8,10 +8,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from typing import Final
+from zlib import crc32
 
 from airflow_provider_fds.errors import ConfigurationError
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
+_OTHER: Final = re.compile(r"[^A-Za-z0-9._-]")
 _NUMBERED: Final = re.compile(r"(\d{20})\.json")
 _MANIFEST: Final = re.compile(r"manifests/[A-Za-z0-9._]+(?:/\d+)?/\d+-[A-Za-z0-9_-]+")
 _SNAPSHOT: Final = re.compile(r"snapshots/[A-Za-z0-9._-]+")
@@ -19,6 +21,8 @@ _SNAPSHOT: Final = re.compile(r"snapshots/[A-Za-z0-9._-]+")
 
 #: Folder of the status files of all streams. No stream has this name, because none begins with a dot.
 STATUS_FOLDER: Final = ".status"
+#: Folder of what belongs to fleets, not to one stream.
+FLEET_FOLDER: Final = ".fleets"
 
 
 class ForeignKeyError(ValueError):
@@ -46,6 +50,12 @@ def numbered_name(n: int) -> str:
 def status_key(name: str) -> str:
     """Return the key of the status file of a stream, a hint outside of the stream's folder."""
     return f"{STATUS_FOLDER}/{name}.json"
+
+
+def fleet_folder(fleet: str) -> str:
+    """Return the folder of a fleet's files; any text can be the name of a fleet."""
+    plain = _OTHER.sub("_", fleet)
+    return f"{FLEET_FOLDER}/{plain}" if plain == fleet else f"{FLEET_FOLDER}/{plain}-{crc32(fleet.encode()):08x}"
 
 
 def parse_numbered_name(name: str) -> int | None:
@@ -153,6 +163,7 @@ class StreamFolder:
 
 
 __all__ = [
+    "FLEET_FOLDER",
     "STATUS_FOLDER",
     "ForeignKeyError",
     "StreamFolder",
@@ -160,6 +171,7 @@ __all__ = [
     "check_manifest_key",
     "check_snapshot_key",
     "check_stream_name",
+    "fleet_folder",
     "numbered_name",
     "parse_numbered_name",
     "status_key",

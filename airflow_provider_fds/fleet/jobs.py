@@ -1,0 +1,103 @@
+"""The files of one Spark application of a fleet in staging: its spec, and the driver's note of its progress."""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final
+
+from airflow_provider_fds.batch.fleet_spec import FleetJob, FleetProgress, FleetSpec, fleet_name
+from airflow_provider_fds.errors import FdsError
+from airflow_provider_fds.ledger.layout import fleet_folder
+from airflow_provider_fds.stream.attempts import new_attempt_id
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from airflow_provider_fds.fleet.stream_run import StreamRun
+    from airflow_provider_fds.stream.connect import ConnectedStream
+
+logger = logging.getLogger(__name__)
+
+#: What a run that died has left is removed by a later one after this time.
+_KEPT: Final = timedelta(days=7)
+
+
+class FleetFiles:
+    """The files of one application.
+
+    Args:
+        connected: A stream of the application, whose staging folder has the files: Spark can reach it.
+        fleet: Name of the fleet.
+    """
+
+    def __init__(self, connected: ConnectedStream, fleet: str) -> None:
+        self._connected = connected
+        self._staging = connected.staging
+        self._folder = fleet_folder(fleet)
+        self._attempt_id = new_attempt_id()
+        self._progress = f"{self._folder}/{self._attempt_id}.progress.json"
+        self._spec = ""
+
+    def write(
+        self,
+        runs: Sequence[StreamRun],
+        *,
+        parallelism: int,
+        max_bytes_in_flight: int | None,
+        stop_on_failure: bool,
+        stop_after_ms: int | None,
+    ) -> str:
+        """Write the spec, see :class:`FleetSpec`, and return the URI that Spark reads it from."""
+        spec = FleetSpec(
+            jobs=tuple(
+                FleetJob(
+                    stream=run.name,
+                    spec=run.spec_uri,
+                    num_bytes=sum(batch.num_bytes for batch in run.work.batches),
+                    timeout_seconds=None if run.stream.timeout is None else run.stream.timeout.total_seconds(),
+                )
+                for run in runs
+            ),
+            parallelism=parallelism,
+            progress=self._connected.staging_location(self._progress),
+            max_bytes_in_flight=max_bytes_in_flight,
+            stop_on_failure=stop_on_failure,
+            stop_after_ms=stop_after_ms,
+        )
+        data = spec.to_json()
+        self._remove_old()
+        self._spec = f"{self._folder}/{fleet_name(self._attempt_id, data)}"
+        self._staging.put(self._spec, data)
+        return self._connected.staging_location(self._spec)
+
+    def reports(self) -> Mapping[str, int]:
+        """Return, by stream, how many reports the driver says that it has written. One GET."""
+        try:
+            return FleetProgress.from_json(self._staging.get(self._progress)[0]).reports
+        except FileNotFoundError:
+            return {}
+        except (FdsError, ValueError) as error:
+            # a hint: the batches are committed later
+            logger.debug("The progress of the fleet cannot be read.", exc_info=error)
+            return {}
+
+    def remove(self) -> None:
+        """Remove the files of an application that has ended. If that fails, a later run does it."""
+        try:
+            for key in (self._spec, self._progress):
+                self._staging.delete(key)
+        except FdsError as error:
+            logger.debug("The files of the fleet's application are removed later.", exc_info=error)
+
+    def _remove_old(self) -> None:
+        before_ms = int((datetime.now(UTC) - _KEPT).timestamp() * 1000)
+        try:
+            for found in list(self._staging.list_after(self._folder)):
+                if found.modified_ms < before_ms:
+                    self._staging.delete(f"{self._folder}/{found.key.rsplit('/', 1)[-1]}")
+        except FdsError as error:
+            logger.debug("Old files of the fleet are kept for now.", exc_info=error)
+
+
+__all__ = ["FleetFiles"]

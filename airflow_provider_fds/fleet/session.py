@@ -1,0 +1,361 @@
+"""One run of a fleet: which streams have something to do, the work of each for one Spark application, and its outcome.
+
+Each stream is worked on by one thread at a time. Threads take turns only between the steps of a run.
+"""
+
+from __future__ import annotations
+
+import logging
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from airflow_provider_fds.errors import BatchFailedError, FdsError, StreamBusyError
+from airflow_provider_fds.fleet.jobs import FleetFiles
+from airflow_provider_fds.fleet.positions import KnownPosition, KnownPositions, position_after
+from airflow_provider_fds.fleet.result import FleetResult, StreamOutcome
+from airflow_provider_fds.fleet.stream_run import StreamRun
+from airflow_provider_fds.reasons import Reason
+from airflow_provider_fds.stream.collecting import commit_reported
+from airflow_provider_fds.stream.drain import Drain
+from airflow_provider_fds.stream.result import PhaseSeconds
+from airflow_provider_fds.stream.session import StreamSession
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from airflow_provider_fds.fleet.result import FleetOutcome
+    from airflow_provider_fds.fleet.value import FleetStream
+    from airflow_provider_fds.ledger.housekeeping import Retention
+    from airflow_provider_fds.stream.connect import StreamContext
+
+logger = logging.getLogger(__name__)
+
+#: Streams that are checked or planned at the same time; they mostly wait for storage.
+THREADS: Final = 16
+
+_STOPPED: Final = "It was not started, because another stream of the fleet failed; the next run loads it."
+_OUT_OF_TIME: Final = "The time limit is reached; the next run loads the rest."
+
+_Item = TypeVar("_Item")
+
+
+class FleetSession:
+    """One run of a fleet.
+
+    The order of calls is :meth:`next_work`, :meth:`write_jobs`, Spark (with :meth:`commit_reported` meanwhile),
+    :meth:`collect`, repeated until ``next_work`` returns no more work; then :meth:`finish`. The error of a stream ends
+    that stream alone. No method raises it: it is in the result.
+
+    Args:
+        streams: The streams, with different names.
+        context_of: Returns the context of a stream; called once for each, by one thread, before anything is read.
+        fleet: Name of the fleet, under which it remembers positions.
+        deployment: Name of the Airflow installation.
+        retry: Whether this run may have worked before; then all streams are read.
+        max_batches: Maximum number of batches of a stream in one Spark application.
+        stop_after_ms: No batch is started after this time (milliseconds since the epoch); ``None``: no limit.
+        stop_on_failure: Whether a stream that fails ends the run: what runs is finished, nothing else is started.
+        retention: How long manifests and reports of the streams that were loaded are kept; ``None``: for ever.
+        watch: Called for each stream that is read, before its work begins. Returns a function that is called once when
+            its run is over, with the error if it failed. Both are called by threads, and must not raise.
+        explain: Returns the error to report for a batch that Spark has not finished, from the error that the reports
+            show and the one of the application.
+        threads: Number of streams that are checked or planned at the same time.
+
+    Attributes:
+        phases: Wall-clock seconds by phase; the caller adds ``spark``.
+    """
+
+    def __init__(
+        self,
+        streams: Sequence[FleetStream],
+        context_of: Callable[[FleetStream], StreamContext],
+        *,
+        fleet: str,
+        deployment: str,
+        retry: bool = False,
+        max_batches: int = 200,
+        stop_after_ms: int | None = None,
+        stop_on_failure: bool = False,
+        retention: Retention | None = None,
+        watch: Callable[[StreamSession], Callable[[Exception | None], object]] = lambda _session: lambda _error: None,
+        explain: Callable[[BatchFailedError, Exception | None], FdsError] = lambda failure, _spark_error: failure,
+        threads: int = THREADS,
+    ) -> None:
+        self.streams = tuple(streams)
+        self.fleet = fleet
+        self.phases = PhaseSeconds()
+        self._context_of = context_of
+        self._deployment = deployment
+        self._retry = retry
+        self._max_batches = max_batches
+        self._stop_after_ms = stop_after_ms
+        self._stop_on_failure = stop_on_failure
+        self._retention = retention
+        self._watch = watch
+        self._explain = explain
+        self._threads = threads
+        self._positions: KnownPositions | None = None
+        self._known: dict[str, KnownPosition] = {}
+        self._outcomes: dict[str, StreamOutcome] = {}
+        self._order = {one.stream.name: number for number, one in enumerate(self.streams)}
+        self._runs: dict[str, StreamRun] | None = None
+        self._files: FleetFiles | None = None
+        self._has_failed = False
+
+    def next_work(self) -> tuple[StreamRun, ...]:
+        """Return the streams that have work for Spark, with their work; none if nothing is left to do.
+
+        The first call looks which streams have changed since the last run, and opens only those.
+        """
+        if self._runs is None:
+            self._runs = {}
+            with self.phases.phase("check"):
+                changed = self._changed()
+            with self.phases.phase("plan"):
+                self._each(lambda one: self._open(*one), changed)
+        else:
+            with self.phases.phase("plan"):
+                self._each(self._turn, self.runs)
+        if self._is_stopping:
+            self._each(lambda run: self._close(run, "left", reason=_STOPPED), self.runs)
+        return self.runs
+
+    @property
+    def runs(self) -> tuple[StreamRun, ...]:
+        """The streams that have work in hand, in the order of the fleet."""
+        return tuple(sorted((self._runs or {}).values(), key=lambda run: self._order[run.name]))
+
+    def write_jobs(self, *, parallelism: int, max_bytes_in_flight: int | None = None) -> str | None:
+        """Write the jobs of the work in hand, and the spec of the fleet that names them.
+
+        Args:
+            parallelism: Number of batches that Spark works on at the same time.
+            max_bytes_in_flight: Planned bytes of these batches; ``None``: no limit.
+
+        Returns:
+            The URI of the fleet's spec, as Spark reads it; ``None`` if no job could be written.
+        """
+        self._each(self._write_job, self.runs)
+        runs = self.runs
+        if not runs:
+            return None
+        self._files = FleetFiles(runs[0].session.connected, self.fleet)
+        return self._files.write(
+            runs,
+            parallelism=parallelism,
+            max_bytes_in_flight=max_bytes_in_flight,
+            stop_on_failure=self._stop_on_failure,
+            stop_after_ms=self._stop_after_ms,
+        )
+
+    def commit_reported(self) -> None:
+        """Commit what Spark has reported so far, while it works on the rest. One GET if nothing is reported."""
+        if self._files is None:
+            return
+        reports = self._files.reports()
+        self._each(self._commit_reported, [run for run in self.runs if reports.get(run.name, 0) > run.num_reported])
+        for run in self.runs:
+            run.num_reported = max(run.num_reported, reports.get(run.name, 0))
+
+    def collect(self, spark_error: Exception | None = None) -> None:
+        """Commit what Spark has done, and end the streams that failed or have no more time.
+
+        Args:
+            spark_error: The error of the application, ``None`` if it ended well.
+        """
+        failures: dict[StreamRun, BatchFailedError] = {}
+        with self.phases.phase("commit"):
+            self._each(lambda run: self._collect(run, failures, spark_failed=spark_error is not None), self.runs)
+            was_stopped = (
+                self._stop_on_failure
+                and spark_error is None
+                and (self._has_failed or any(one.reason_code != Reason.SPARK_ENDED_EARLY for one in failures.values()))
+            )
+            for run, failure in failures.items():
+                if was_stopped and failure.reason_code == Reason.SPARK_ENDED_EARLY:
+                    self._close(run, "left", reason=_STOPPED)
+                else:
+                    self._close(run, "failed", error=self._explain(failure, spark_error))
+        if self._files is not None:
+            self._files.remove()
+            self._files = None
+
+    def finish(self) -> FleetResult:
+        """Remember the positions for the next run, and return what became of each stream."""
+        for run in self.runs:
+            # the caller has not run this work
+            self._close(run, "left", reason=_STOPPED)
+        if self._positions is not None:
+            self._positions.save(self._known)
+        return FleetResult(
+            fleet=self.fleet,
+            outcomes=tuple(
+                self._outcomes[one.stream.name] for one in self.streams if one.stream.name in self._outcomes
+            ),
+            seconds=self.phases.to_dict(),
+        )
+
+    @property
+    def _is_stopping(self) -> bool:
+        return self._stop_on_failure and self._has_failed
+
+    def _changed(self) -> list[tuple[FleetStream, StreamContext]]:
+        """Return the streams that must be opened, and end those that are unchanged."""
+        contexts: list[tuple[FleetStream, StreamContext]] = []
+        for stream in self.streams:
+            try:
+                contexts.append((stream, self._context_of(stream)))
+            except Exception as error:  # noqa: BLE001  # a stream fails alone, whatever its connection raises
+                self._end(stream, "failed", error=error)
+        if not contexts:
+            return []
+        self._positions = positions = KnownPositions.beside(contexts[0][1], self.fleet, self._deployment)
+        if self._retry:
+            return contexts
+        positions.load()
+        changed: list[tuple[FleetStream, StreamContext]] = []
+
+        def check(one: tuple[FleetStream, StreamContext]) -> None:
+            known = positions.is_unchanged(*one)
+            if known is None:
+                changed.append(one)
+                return
+            self._known[one[0].stream.name] = known
+            self._end(one[0], "unchanged")
+
+        self._each(check, contexts)
+        return sorted(changed, key=lambda one: self._order[one[0].stream.name])
+
+    def _open(self, stream: FleetStream, context: StreamContext) -> None:
+        if self._is_stopping:
+            self._end(stream, "left", reason=_STOPPED)
+            return
+        try:
+            session = StreamSession(stream.stream, context)
+        except Exception as error:  # noqa: BLE001  # a stream fails alone
+            self._end(stream, "failed", error=error)
+            return
+        drain = Drain(
+            session,
+            stream.sink,
+            max_batches=self._max_batches,
+            retry=self._retry,
+            stop_after_ms=self._stop_after_ms,
+        )
+        run = StreamRun(stream, drain, self._watch(session))
+        assert self._runs is not None  # noqa: S101  # the caller has set it
+        self._runs[run.name] = run
+        self._turn(run)
+
+    def _turn(self, run: StreamRun) -> None:
+        """Begin the next work of a stream, or end its run if there is none."""
+        drain = run.drain
+        run.num_reported = 0
+        try:
+            work = None if self._is_stopping else drain.next_work()
+        except StreamBusyError as busy:
+            self._close(run, "busy", reason=str(busy))
+            return
+        except Exception as error:  # noqa: BLE001  # a stream fails alone
+            self._close(run, "failed", error=error)
+            return
+        if self._is_stopping:
+            self._close(run, "left", reason=_STOPPED)
+        elif work is None:
+            outcome, reason = _why_over(drain)
+            self._close(run, outcome, reason=reason)
+
+    def _write_job(self, run: StreamRun) -> None:
+        try:
+            run.spec_uri = run.drain.job()
+        except Exception as error:  # noqa: BLE001  # a stream fails alone
+            self._close(run, "failed", error=error)
+
+    def _commit_reported(self, run: StreamRun) -> None:
+        try:
+            commit_reported(run.session, run.work)
+        except Exception as error:  # noqa: BLE001  # the call after Spark has ended meets it again
+            logger.warning("Stream %s: its batches are committed only after Spark has ended: %s", run.name, error)
+
+    def _collect(self, run: StreamRun, failures: dict[StreamRun, BatchFailedError], *, spark_failed: bool) -> None:
+        """Commit what Spark has done for a stream; a batch that is not done is added to ``failures``."""
+        try:
+            collected = run.drain.collect(spark_failed=spark_failed)
+        except Exception as error:  # noqa: BLE001  # a stream fails alone
+            self._close(run, "failed", error=error)
+            return
+        if run.drain.is_out_of_time:
+            self._close(run, "left", reason=_OUT_OF_TIME)
+        elif collected.failure is not None:
+            failures[run] = collected.failure
+
+    def _close(
+        self, run: StreamRun, outcome: FleetOutcome, *, reason: str = "", error: Exception | None = None
+    ) -> None:
+        """End the run of a stream that was opened, and let go of everything it has read."""
+        assert self._runs is not None  # noqa: S101  # the run is one of them
+        del self._runs[run.name]
+        result = None
+        try:
+            result = run.drain.result()
+            if result is not None and self._retention is not None:
+                run.session.purge_expired(self._retention)
+        except Exception as failure:  # noqa: BLE001  # the run ends for its own reason
+            logger.warning("Stream %s: %s", run.name, failure)
+        stopped = run.drain.stopped
+        if run.drain.idle is not None and run.drain.idle.warning is not None:
+            stopped = run.drain.idle.warning
+        if outcome in ("loaded", "up_to_date") and stopped is None and not _waits(run.drain):
+            known = position_after(run.stream, run.session, self._deployment)
+            if known is not None:
+                self._known[run.name] = known
+        run.end(error)
+        self._end(run.stream, outcome, reason=reason, error=error, result=result, stopped=stopped)
+
+    def _end(self, stream: FleetStream, outcome: FleetOutcome, **facts: object) -> None:
+        """Record what became of a stream."""
+        ended = StreamOutcome(stream=stream.stream.name, outcome=outcome, **facts)  # type: ignore[arg-type]
+        self._outcomes[ended.stream] = ended
+        if ended.error is not None:
+            self._has_failed = True
+            is_known = isinstance(ended.error, FdsError)
+            logger.error("Stream %s failed: %s", ended.stream, ended.error, exc_info=None if is_known else ended.error)
+        elif outcome in ("busy", "paused", "left"):
+            logger.warning("Stream %s: %s", ended.stream, ended.reason)
+        if ended.result is not None:
+            logger.info("%s", ended.result.describe())
+
+    def _each(self, work: Callable[[_Item], None], items: Sequence[_Item]) -> None:
+        """Call ``work`` for each item, in threads; it must not raise."""
+        if len(items) < 2:  # noqa: PLR2004  # a thread for one item gains nothing
+            for item in items:
+                work(item)
+            return
+        pool = ThreadPoolExecutor(min(self._threads, len(items)), thread_name_prefix="fds-fleet")
+        try:
+            for _ in pool.map(work, items):
+                pass
+        finally:
+            # a task that is killed begins nothing more
+            pool.shutdown(cancel_futures=True)
+
+
+def _why_over(drain: Drain) -> tuple[FleetOutcome, str]:
+    """Return the outcome of a stream with no work left, and the reason."""
+    idle = drain.idle
+    if drain.has_committed or idle is None:
+        return "loaded", ""
+    if idle.status == "up_to_date":
+        return ("waiting" if idle.reason else "up_to_date"), idle.reason
+    if idle.status == "waiting":
+        return "waiting", "The start of the stream is in the future."
+    return ("finished" if idle.status == "finished" else "paused"), idle.reason
+
+
+def _waits(drain: Drain) -> bool:
+    """Whether a stream has data that waits for more or for another stream."""
+    return drain.idle is not None and bool(drain.idle.reason)
+
+
+__all__ = ["THREADS", "FleetSession"]

@@ -1,0 +1,310 @@
+"""``FleetSession``: one run of a fleet, on handmade logs, with a Spark that only leaves its reports."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from airflow_provider_fds.batch.fleet_spec import FleetProgress, FleetSpec
+from airflow_provider_fds.delta.open import open_storage
+from airflow_provider_fds.errors import FleetFailedError, FleetRejectedError, StorageError
+from airflow_provider_fds.fleet import positions
+from airflow_provider_fds.fleet.session import FleetSession
+from airflow_provider_fds.fleet.value import FleetStream
+from airflow_provider_fds.ledger.log import Ledger
+from airflow_provider_fds.ledger.operator_entries import Held
+from airflow_provider_fds.ledger.owner import Actor
+from airflow_provider_fds.sinks import DeltaTableSink
+from airflow_provider_fds.stream import connect
+from airflow_provider_fds.stream.action_builder import ActionBuilder
+from airflow_provider_fds.stream.prepared_action import perform
+from tests.conftest import LogBuilder
+from tests.counting_storage import CountingStorage
+from tests.unit.stream.conftest import Bench
+
+
+class Fleet:
+    """Tables, each with a stream, and the runs of the fleet."""
+
+    def __init__(self, root):
+        self.root = root
+        self.staging = root / "staging"
+        self.tables = {}
+        self.benches = {}
+        self.options = {}
+        self.applications = []
+        self.opened = []
+        self.ended = {}
+
+    def table(self, name, appends=1, **options):
+        self.tables[name] = log = LogBuilder(self.root / "tables" / name)
+        log.create()
+        for _ in range(appends):
+            log.append(1)
+        self.benches[name] = Bench(log.root, self.staging)
+        self.options[name] = options
+        return log
+
+    def stream(self, name):
+        stream = self.benches[name].stream(name, **self.options[name])
+        return FleetStream(stream, DeltaTableSink(str(self.root / "sinks" / name)))
+
+    def session(self, run="run-1", **arguments):
+        def context_of(one):
+            return self.benches[one.name].session(run, stream=one.stream).context
+
+        def watch(session):
+            name = session.stream.name
+            self.opened.append(name)
+            return lambda error: self.ended.update({name: error})
+
+        arguments = {"fleet": "lake/fleet", "deployment": "test", "watch": watch, **arguments}
+        return FleetSession([self.stream(name) for name in self.tables], context_of, **arguments)
+
+    def run(self, run="run-1", *, fails=(), dies=False, **arguments):
+        """Let a run work to its end; the jobs of the streams in ``fails`` report a failure."""
+        self.opened, session = [], self.session(run, **arguments)
+        while runs := session.next_work():
+            spec = session.write_jobs(parallelism=2)
+            self.applications.append([one.name for one in runs])
+            assert spec is not None
+            for one in runs:
+                if one.name in fails:
+                    self.fail(one)
+                elif not dies:
+                    self.benches[one.name].report(one.session, one.work, one.spec_uri)
+            session.collect(RuntimeError("Spark died") if dies else None)
+        return session.finish()
+
+    def fail(self, one):
+        changes = {
+            "outcome": "failed",
+            "error_class": "UserFunction",
+            "error_message": "no such column",
+        }
+        changes |= {"sink_version": None, "rows_written": None, "retryable": False}
+        self.benches[one.name].report(one.session, one.work, one.spec_uri, **changes)
+
+
+def outcomes(result):
+    return {one.stream: one.outcome for one in result.outcomes}
+
+
+@pytest.fixture
+def fleet(tmp_path):
+    return Fleet(tmp_path)
+
+
+@pytest.fixture
+def requests(monkeypatch):
+    """All requests to tables and staging."""
+    found = []
+
+    def counting(uri, options=None):
+        return CountingStorage(open_storage(uri, options), found)
+
+    monkeypatch.setattr(connect, "open_storage", counting)
+    monkeypatch.setattr(positions, "open_storage", counting)
+    return found
+
+
+def test_each_stream_is_loaded_in_one_application_and_has_a_result_of_its_own(fleet):
+    for number in range(1, 4):
+        fleet.table(f"t{number}", appends=number)
+    result = fleet.run()
+    assert outcomes(result) == {"t1": "loaded", "t2": "loaded", "t3": "loaded"}
+    assert fleet.applications == [["t1", "t2", "t3"]]
+    assert [one.result.files for one in result.outcomes] == [1, 2, 3]
+    assert (result.counts, result.total("files"), result.error()) == ({"loaded": 3}, 6, None)
+    assert fleet.ended == {"t1": None, "t2": None, "t3": None}
+    assert json.loads(json.dumps(result.to_dict()))["streams"]["t2"]["files"] == 2
+    assert "3 streams: 3 loaded; 60 rows from 6 files" in result.describe()
+
+
+def test_an_unchanged_stream_costs_two_heads_and_is_not_opened(fleet, requests):
+    for number in range(30):
+        fleet.table(f"t{number}")
+    fleet.run()
+    fleet.tables["t7"].append(1)
+    requests.clear()
+    result = fleet.run("run-2")
+    assert result.counts == {"loaded": 1, "unchanged": 29}
+    assert fleet.opened == ["t7"]
+    of_others = [one for one in requests if "/t7" not in f"{one.root}/{one.key}" and ".fleets" not in one.key]
+    listed = [one for one in of_others if one.kind == "list_after"]
+    assert {one.kind for one in of_others} == {"head", "list_after"}
+    assert len(of_others) == 2 * 29
+    # each stream's table is listed in every 20th run instead
+    assert len(listed) <= 5
+
+
+def test_without_news_a_run_reads_and_writes_the_cache_once(fleet, requests):
+    fleet.table("t")
+    fleet.run()
+    requests.clear()
+    assert fleet.run("run-2").counts == {"unchanged": 1}
+    assert sorted(one.kind for one in requests if ".fleets" in one.key) == ["get", "put"]
+
+
+def test_a_retry_reads_all_streams_and_works_only_on_what_is_not_done(fleet):
+    for name in ("a", "b"):
+        fleet.table(name)
+    assert outcomes(fleet.run(fails=["b"])) == {"a": "loaded", "b": "failed"}
+    result = fleet.run(retry=True)
+    assert outcomes(result) == {"a": "loaded", "b": "loaded"}
+    assert fleet.applications == [["a", "b"], ["b"]]
+    assert [one.result.files for one in result.outcomes] == [1, 1]
+
+
+def test_a_rewind_between_two_runs_is_noticed(fleet):
+    fleet.table("a")
+    fleet.table("b")
+    fleet.run()
+    ledger = Ledger(open_storage(str(fleet.staging)), "a")
+    ledger.find()
+    action = ActionBuilder(ledger, "again", replaces=False, owner_is_running=lambda _owner: False)
+    perform(ledger, action.rewind(to_version=0), Actor(deployment="test", user="person"))
+    (run,) = fleet.session("run-2").next_work()
+    assert (run.name, run.work.status) == ("a", "fence")
+    assert fleet.opened == ["a", "b", "a"]
+
+
+def test_a_hold_between_two_runs_is_noticed(fleet):
+    fleet.table("a")
+    fleet.run()
+    connected = fleet.benches["a"].session("person", stream=fleet.stream("a").stream).connected
+    connected.load()
+    connected.execute(Held(why="look"))
+    assert outcomes(fleet.run("run-2")) == {"a": "paused"}
+    assert outcomes(fleet.run("run-3")) == {"a": "paused"}
+
+
+def test_a_stream_that_is_declared_differently_is_opened(fleet):
+    fleet.table("a")
+    fleet.run()
+    fleet.options["a"] = {"max_files_per_batch": 7}
+    assert outcomes(fleet.run("run-2")) == {"a": "up_to_date"}
+    assert outcomes(fleet.run("run-3")) == {"a": "unchanged"}
+
+
+def test_a_damaged_cache_is_an_empty_one(fleet):
+    fleet.table("a")
+    fleet.run()
+    (cache,) = (fleet.staging / ".fleets").glob("*.json")
+    cache.write_text("{")
+    assert outcomes(fleet.run("run-2")) == {"a": "up_to_date"}
+
+
+def test_a_stream_that_fails_fails_alone(fleet):
+    for name in ("a", "b", "c"):
+        fleet.table(name)
+    fleet.tables["b"].commit(fleet.tables["b"].remove(next(iter(fleet.tables["b"].live))), operation="DELETE")
+    (fleet.tables["c"].log / f"{1:020d}.json").write_text("{")
+    result = fleet.run()
+    assert outcomes(result) == {"a": "loaded", "b": "loaded", "c": "failed"}
+    assert result.to_dict()["streams"]["b"]["stopped"]["version"] == 2
+    assert outcomes(fleet.run("run-2")) == {"a": "unchanged", "b": "failed", "c": "failed"}
+    assert str(fleet.ended["b"]) != "None"
+
+
+def test_the_error_of_the_fleet_names_its_streams_and_obeys_them(fleet):
+    for name in ("a", "b"):
+        fleet.table(name)
+    rejected = fleet.run(fails=["b"]).error()
+    assert type(rejected) is FleetRejectedError
+    assert rejected.streams == ("b",)
+    assert "1 of 2 streams" in str(rejected)
+    assert "no such column" in str(rejected)
+    died = fleet.run("run-2", dies=True).error()
+    assert type(died) is FleetFailedError or died is None
+
+
+def test_a_dead_driver_fails_what_it_has_not_reported(fleet):
+    for name in ("a", "b"):
+        fleet.table(name)
+    result = fleet.run(dies=True)
+    assert result.counts == {"failed": 2}
+    assert type(result.error()) is FleetFailedError
+    assert fleet.run(retry=True).counts == {"loaded": 2}
+
+
+def test_fail_fast_starts_nothing_after_a_failure(fleet):
+    for name in ("a", "b"):
+        fleet.table(name)
+    (fleet.tables["a"].log / f"{1:020d}.json").write_text("{")
+    result = fleet.run(stop_on_failure=True, threads=1)
+    assert outcomes(result) == {"a": "failed", "b": "left"}
+    assert fleet.applications == []
+
+
+def test_done_streams_are_committed_while_others_run(fleet):
+    for name in ("a", "b"):
+        fleet.table(name)
+    session = fleet.session()
+    first, second = session.next_work()
+    storage = open_storage(str(fleet.staging))
+    uri = session.write_jobs(parallelism=2, max_bytes_in_flight=10)
+    spec = FleetSpec.from_file(uri, storage.get(uri.removeprefix(f"{storage.uri}/"))[0])
+    assert [job.stream for job in spec.jobs] == ["a", "b"]
+    session.commit_reported()
+    fleet.benches["a"].report(first.session, first.work, first.spec_uri)
+    session.commit_reported()
+    assert first.session.result() is None
+    storage.put(spec.progress.removeprefix(f"{storage.uri}/"), FleetProgress(reports={"a": 1}).to_json())
+    session.commit_reported()
+    assert first.session.result().files == 1
+    assert second.session.result() is None
+    session.collect(RuntimeError("Spark died"))
+    session.next_work()
+    result = session.finish()
+    assert outcomes(result) == {"a": "loaded", "b": "failed"}
+    # nothing of the application stays
+    assert not [path for path in (fleet.staging / ".fleets").rglob("*") if path.is_file() and ".fleet." in path.name]
+
+
+def test_a_busy_stream_is_passed_over_and_named(fleet):
+    for name in ("a", "b"):
+        fleet.table(name)
+    other = fleet.benches["a"].session("other", stream=fleet.stream("a").stream)
+    other.begin(fleet.stream("a").sink)
+    fleet.benches["a"].running.add("other")
+    result = fleet.run()
+    assert outcomes(result) == {"a": "busy", "b": "loaded"}
+    assert "1 busy (a)" in result.describe()
+    assert result.error() is None
+
+
+def test_a_fleet_drains_each_stream_in_as_many_applications_as_that_takes(fleet):
+    fleet.table("a", appends=3, max_files_per_batch=1)
+    fleet.table("b", appends=1)
+    result = fleet.run(max_batches=1)
+    assert fleet.applications == [["a", "b"], ["a"], ["a"]]
+    assert [one.result.batches for one in result.outcomes] == [3, 1]
+
+
+def test_what_the_time_limit_leaves_is_no_failure(fleet):
+    fleet.table("a")
+    session = fleet.session(stop_after_ms=1)
+    session.next_work()
+    session.write_jobs(parallelism=1)
+    session.collect()
+    assert session.next_work() == ()
+    result = session.finish()
+    assert outcomes(result) == {"a": "left"}
+    assert result.error() is None
+
+
+def test_a_connection_that_is_missing_fails_its_stream_alone(fleet):
+    for name in ("a", "b"):
+        fleet.table(name)
+    session = fleet.session()
+    context_of = session._context_of
+
+    def refusing(one):
+        if one.name == "a":
+            raise StorageError("no connection")
+        return context_of(one)
+
+    session._context_of = refusing
+    assert [run.name for run in session.next_work()] == ["b"]
