@@ -4,8 +4,8 @@ A writer of its own appends 365 days of flights to a table, one commit a day, wh
 what is new through Spark, again and again. At the end both tables are read and compared; the exit code is 0 only if no
 row was lost or doubled. Everything lies in ``.demo/``, made anew each time.
 
-Spark is a warm Spark Connect server; with ``BACKEND=submit`` each run starts its own by spark-submit. ``SERVE=1`` keeps
-Airflow up at the end.
+Spark is a warm Spark Connect server; with ``BACKEND=submit`` each run starts its own by spark-submit. With ``SERVE=1``
+Airflow stays up at the end and the table keeps growing, for a look around: docs/demo.md.
 """
 
 from __future__ import annotations
@@ -36,12 +36,15 @@ if TYPE_CHECKING:
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 DAG_ID: Final = "flights_to_bronze"
+MONITOR_ID: Final = "fds_monitor"
 #: Days that the table has before Airflow looks at it first: the stream begins with a snapshot of them.
 DAYS_AT_START: Final = 31
 #: Over how many seconds the rest is committed.
 FEED_SECONDS: Final = 100
 #: How long after the last commit the sink may take to have everything.
 DRAIN_SECONDS: Final = 300
+#: With ``SERVE=1``: seconds between two commits after that.
+SERVE_SECONDS: Final = 2
 
 #: How Spark is started, by the value of ``BACKEND``.
 BACKENDS: Final = ("connect", "submit")
@@ -88,6 +91,16 @@ class Places:
         """Ledger and manifests."""
         return self.home / "staging"
 
+    @property
+    def warm_up(self) -> Path:
+        """What the Spark Connect server loads before the demo begins."""
+        return self.home / "warm_up"
+
+    @property
+    def alerts(self) -> Path:
+        """The alerts that the DAGs have sent, one JSON object a line."""
+        return self.home / "alerts.jsonl"
+
 
 def main() -> int:
     for number in _SIGNALS:
@@ -110,65 +123,96 @@ def _run(places: Places) -> int:
         raise DemoError(f"BACKEND is {backend!r}; it must be one of {', '.join(BACKENDS)}")
     _say(f"a new demo in {places.home}")
     end_leftovers(places.airflow)
-    for folder in (places.airflow, places.connect, places.source.parent, places.staging):
+    for folder in (places.airflow, places.connect, places.source.parent, places.staging, places.warm_up):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
+    places.alerts.write_text("")
     _say(f"writing the first {DAYS_AT_START} days of flights, one commit a day")
-    with _writer(places, 1, DAYS_AT_START, 0) as writer:
+    with _writer(places, "--first", 1, "--last", DAYS_AT_START) as writer:
         if writer.wait(timeout=300) != 0:
             raise DemoError("the writer failed, see above")
     stack = AirflowStack(places.airflow, ROOT / "scripts" / "demo_dags", env=_environment(places))
-    with _spark(backend, places, stack) as connection:
-        stack.env["AIRFLOW_CONN_SPARK_DEFAULT"] = connection
-        return _load(places, stack)
+    with _spark(backend, places, stack) as spark:
+        stack.env["AIRFLOW_CONN_SPARK_DEFAULT"] = spark.connection
+        return _load(places, stack, spark)
 
 
-def _load(places: Places, stack: AirflowStack) -> int:
+def _load(places: Places, stack: AirflowStack, spark: Spark) -> int:
     _say("starting Airflow: API server, scheduler, dag-processor, triggerer")
     with stack, _deaf_at_end():
         _say(f"Airflow is up: {stack.url}/dags/{DAG_ID}")
         stack.wait(lambda: _is_parsed(stack), 60, f"the DAG {DAG_ID} was not found")
-        stack.client.unpause(DAG_ID)
+        spark.wait_until_warm()
+        progress = DemoProgress(places.source, places.sink, places.staging / DAG_ID / "ledger")
+        for dag_id in (MONITOR_ID, DAG_ID):
+            stack.client.unpause(dag_id)
+        _say("the stream begins with a snapshot of the table")
+        _follow(stack, progress, None)
         _say(f"writing the other {DAYS - DAYS_AT_START} days over {FEED_SECONDS} s while the DAG runs")
-        with _writer(places, DAYS_AT_START + 1, DAYS, FEED_SECONDS) as writer:
-            _follow(stack, places, writer)
-            stack.wait(lambda: _is_waiting(stack), 120, "the next run did not wait for more")
-            _say("nothing new: the next run waits in the triggerer, and holds no worker")
+        with _writer(places, "--first", DAYS_AT_START + 1, "--last", DAYS, "--seconds", FEED_SECONDS) as writer:
+            most_lag = _follow(stack, progress, writer)
+        stack.wait(lambda: _is_waiting(stack), 120, "the next run did not wait for more")
+        _say("nothing new: the next run waits in the triggerer, and holds no worker")
         verdict = judge(places.source, places.sink, places.staging / DAG_ID / "ledger", "flight_id")
         print("\n" + "\n".join(verdict.lines))
+        print(f"lag of at most {most_lag:.1f} s while the table grew")
         runs = sum(run["state"] == "success" for run in stack.client.runs(DAG_ID))
         print(f"{runs} runs of the DAG in {_elapsed():.0f} s, to be seen at {stack.url}/dags/{DAG_ID}", flush=True)
         if os.environ.get("SERVE", "0") not in ("", "0"):
-            print("Airflow stays up until Ctrl-C, because of SERVE=1", flush=True)
             with suppress(Interrupted):
-                while True:
-                    signal.pause()
+                _serve(places, stack)
     return 1 if verdict.problems else 0
 
 
-def _follow(stack: AirflowStack, places: Places, writer: subprocess.Popen[bytes]) -> None:
-    """Print the progress until the writer is done and the stream has all it wrote."""
-    progress = DemoProgress(places.source, places.sink, places.staging / DAG_ID / "ledger")
+def _serve(places: Places, stack: AirflowStack) -> None:
+    """Let the table grow, and print the alerts, until somebody ends it."""
+    print(
+        f"""
+Airflow stays up until Ctrl-C, because of SERVE=1, and the table gets a commit every {SERVE_SECONDS} s.
+Open {stack.url} and look around. To see the stream stop at a DELETE, run in another terminal:
+    .venv/bin/python scripts/demo_writer.py {places.source.relative_to(ROOT)} --delete "flight_id < 100"
+""",
+        flush=True,
+    )
+    with _writer(places, "--first", DAYS + 1, "--every", SERVE_SECONDS) as writer, places.alerts.open() as alerts:
+        while True:
+            if writer.poll() is not None:
+                raise DemoError(f"the writer ended with {writer.returncode}, see above")
+            for line in alerts:
+                alert = json.loads(line)
+                _say(f"ALERT: {alert['title']}\n        {alert['why']}\n        {alert['action']}")
+            time.sleep(0.5)
+
+
+def _follow(stack: AirflowStack, progress: DemoProgress, writer: subprocess.Popen[bytes] | None) -> float:
+    """Print the progress until the stream has all that the writer wrote, and return the largest lag in seconds.
+
+    Args:
+        stack: The running Airflow.
+        progress: What to look at.
+        writer: Makes the table grow; ``None``: nothing does.
+    """
     deadline = time.monotonic() + FEED_SECONDS + DRAIN_SECONDS
     said: Progress | None = None
-    said_at = 0.0
+    said_at = most_lag = 0.0
     while True:
-        is_written = writer.poll() is not None
-        if is_written and writer.returncode != 0:
+        is_written = writer is None or writer.poll() is not None
+        if writer is not None and writer.returncode:
             raise DemoError(f"the writer ended with {writer.returncode}, see above")
         now = progress.look()
+        most_lag = max(most_lag, now.lag_seconds)
         is_news = said is None or now.committed_version != said.committed_version
         if is_news or time.monotonic() - said_at > 5:
             said, said_at = now, time.monotonic()
             _say(now.describe())
             _stop_at_failure(stack)
         if is_written and now.versions_behind == 0:
-            return
+            return most_lag
         if time.monotonic() > deadline:
             raise DemoError(
                 f"the sink did not catch up in time: {now.describe()}; the logs are in {stack.home / 'logs'}"
             )
-        time.sleep(1)
+        time.sleep(0.5)
 
 
 def _stop_at_failure(stack: AirflowStack) -> None:
@@ -189,15 +233,33 @@ def _is_parsed(stack: AirflowStack) -> bool:
 
 def _is_waiting(stack: AirflowStack) -> bool:
     run = stack.client.runs(DAG_ID)[0]
-    state: object = stack.client.tasks(DAG_ID, run["dag_run_id"])["wait"]["state"]
+    state: object = stack.client.tasks(DAG_ID, run["dag_run_id"])["ingest"]["state"]
     return state == "deferred"
 
 
+@dataclass(frozen=True)
+class Spark:
+    """Where the DAG's batches run.
+
+    Attributes:
+        connection: The Airflow connection, as JSON.
+        warm_up: The process that loads something else first; ``None``: nothing stays warm.
+    """
+
+    connection: str
+    warm_up: subprocess.Popen[bytes] | None = None
+
+    def wait_until_warm(self) -> None:
+        """Return when the warm-up is over."""
+        if self.warm_up is not None and self.warm_up.wait(timeout=120) != 0:
+            raise DemoError(f"the Spark Connect server did not load its first table: {self.warm_up.returncode}")
+
+
 @contextmanager
-def _spark(backend: str, places: Places, stack: AirflowStack) -> Iterator[str]:
-    """Start what the backend needs before the first run, and yield the connection to it."""
+def _spark(backend: str, places: Places, stack: AirflowStack) -> Iterator[Spark]:
+    """Start what the backend needs before the first run."""
     if backend == "submit":
-        yield json.dumps({"conn_type": "spark", "host": "local[2]"})
+        yield Spark(json.dumps({"conn_type": "spark", "host": "local[2]"}))
         return
     # the tests start it in the same way
     sys.path.insert(0, str(ROOT))
@@ -206,8 +268,25 @@ def _spark(backend: str, places: Places, stack: AirflowStack) -> Iterator[str]:
     _say("starting a Spark Connect server, which stays warm between runs")
     # if this process is killed, the next demo ends the server with the rest of the stack
     os.environ[MARK] = stack.mark
-    with running_server(places.connect) as server:
-        yield json.dumps({"conn_type": "spark_connect", "host": "127.0.0.1", "port": server.port})
+    with running_server(places.connect) as server, _warm_up(places, server.url) as warm_up:
+        connection = {"conn_type": "spark_connect", "host": "127.0.0.1", "port": server.port}
+        yield Spark(json.dumps(connection), warm_up)
+
+
+@contextmanager
+def _warm_up(places: Places, url: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Load the table into another sink: the first batches after the server's start take some seconds longer."""
+    home = places.warm_up
+    command = [sys.executable, "-m", "airflow_provider_fds.cli.main", "run", str(places.source), "--stream", "warm_up"]
+    command += ["--staging", str(home / "staging"), "--checkpoint", str(home / "checkpoint.json")]
+    command += ["--sink", str(home / "sink"), "--spark-remote", url, "--option", "max_files_per_batch=8"]
+    with (home / "output.log").open("wb") as output:
+        process = subprocess.Popen(command, start_new_session=True, stdout=output, stderr=subprocess.STDOUT)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
 
 
 def _environment(places: Places) -> dict[str, str]:
@@ -217,13 +296,14 @@ def _environment(places: Places) -> dict[str, str]:
         "AIRFLOW__FDS__STAGING": str(places.staging),
         "FDS_DEMO_SOURCE": str(places.source),
         "FDS_DEMO_SINK": str(places.sink),
+        "FDS_DEMO_ALERTS": str(places.alerts),
     }
 
 
 @contextmanager
-def _writer(places: Places, first: int, last: int, seconds: float) -> Iterator[subprocess.Popen[bytes]]:
+def _writer(places: Places, *arguments: object) -> Iterator[subprocess.Popen[bytes]]:
     command = [sys.executable, str(ROOT / "scripts" / "demo_writer.py"), str(places.source)]
-    command += ["--first", str(first), "--last", str(last), "--seconds", str(seconds)]
+    command += [str(argument) for argument in arguments]
     # a session of its own: Ctrl-C reaches this process alone, which then ends the writer
     writer = subprocess.Popen(command, start_new_session=True)
     try:

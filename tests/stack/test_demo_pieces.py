@@ -90,6 +90,42 @@ def test_an_empty_commit_never_replaces_another(tmp_path, monkeypatch):
     assert sorted(p.suffix for p in (tmp_path / "t" / "_delta_log").iterdir()) == [".json", ".json"]
 
 
+def test_a_growing_table_repeats_the_year_with_other_ids(tmp_path, monkeypatch):
+    year = [day.append_column("year", pa.array([2013] * day.num_rows)) for day in days(2, 1)]
+    pauses = iter([None, None, KeyboardInterrupt])
+    monkeypatch.setattr(demo_writer.time, "sleep", lambda _: pause(next(pauses)))
+
+    with pytest.raises(KeyboardInterrupt):
+        demo_writer.grow(tmp_path / "t", year, first_day=3, seconds=2)
+
+    rows = DeltaTable(tmp_path / "t").to_pyarrow_table()
+    found = sorted(zip(rows["flight_id"].to_pylist(), rows["year"].to_pylist(), strict=True))
+    assert found == [(3, 2014), (4, 2014), (5, 2014), (6, 2015), (7, 2015)]
+
+
+def pause(error) -> None:
+    if error is not None:
+        raise error
+
+
+def test_a_delete_is_one_commit_and_says_how_many_rows_are_gone(tmp_path):
+    demo_writer.write_days(tmp_path / "t", days(3, 2))
+
+    assert demo_writer.delete(tmp_path / "t", "flight_id < 2") == 2
+
+    assert operations(tmp_path / "t") == ["WRITE", "WRITE", "DELETE"]
+    assert sorted(DeltaTable(tmp_path / "t").to_pyarrow_table()["flight_id"].to_pylist()) == [2, 3, 4]
+
+
+def test_a_delete_that_another_writer_overtakes_is_tried_again(tmp_path, monkeypatch):
+    demo_writer.write_days(tmp_path / "t", days(2))
+    tables = iter([DeltaTable(tmp_path / "t"), DeltaTable(tmp_path / "t")])
+    DeltaTable(tmp_path / "t").delete("flight_id = 0")
+    monkeypatch.setattr(demo_writer, "DeltaTable", lambda _: next(tables, DeltaTable(tmp_path / "t")))
+
+    assert demo_writer.delete(tmp_path / "t", "flight_id = 1") == 1
+
+
 @pytest.mark.parametrize(
     ("sink", "lost", "duplicated", "foreign"),
     [
