@@ -61,6 +61,8 @@ def find_tables(
     open_folder: Callable[[str], Storage],
     staging: Storage,
     fleet: str,
+    *,
+    dry_run: bool = False,
 ) -> FoundTables:
     """Find the tables of a fleet, and record the ones that are started.
 
@@ -73,6 +75,7 @@ def find_tables(
         open_folder: Opens a folder, given by URI or path.
         staging: The staging folder, for the record.
         fleet: Name of the fleet; equal names share a record.
+        dry_run: Whether to return what a run would load now, and to record nothing.
 
     Raises:
         LedgerError: The record cannot be read.
@@ -113,7 +116,7 @@ def find_tables(
         }
         gone += missing.items()
         record[name] = dict(sorted({**missing, **started}.items()))
-    if json.dumps(record, sort_keys=True) != before:
+    if not dry_run and json.dumps(record, sort_keys=True) != before:
         staging.put(key, json.dumps({"format": _FORMAT, "patterns": record}, indent=1).encode())
     return FoundTables(tuple(taken.streams), tuple(new), tuple(gone), tuple(problems))
 

@@ -12,6 +12,7 @@ from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.fleet.glob import FolderGlob
 from airflow_provider_fds.fleet.template import expanded, expanded_sink, parts_in, template_problems
 from airflow_provider_fds.reasons import Reason
+from airflow_provider_fds.stream.sink_needs import missing_columns_problem, whole_commits_problem
 from airflow_provider_fds.stream.sink_value import coerce_sink
 from airflow_provider_fds.stream.value import DeltaStream, text_problems
 
@@ -53,13 +54,14 @@ class FleetStream:
         object.__setattr__(self, "stream", DeltaStream.coerce(self.stream))
         object.__setattr__(self, "sink", coerce_sink(self.sink))
         object.__setattr__(self, "timeout", _timeout(self.timeout))
+        problems = [missing_columns_problem(self.stream, self.sink), whole_commits_problem(self.stream, self.sink)]
         if self.stream.reads_by_interval or self.sink.replaces:
-            raise ConfigurationError(
+            problems.append(
                 f"stream {self.stream.name!r} loads data intervals, but a fleet reads by offset. Use a "
-                "DeltaIngestOperator for it, or omit read='data_interval' and use another sink than DeltaReplaceSink.",
-                subject=f"stream {self.stream.name!r}",
-                reason=Reason.INVALID_OPTION,
+                "DeltaIngestOperator for it, or omit read='data_interval' and use another sink than DeltaReplaceSink."
             )
+        if found := [problem for problem in problems if problem is not None]:
+            raise ConfigurationError(*found, subject=f"stream {self.stream.name!r}", reason=Reason.INVALID_OPTION)
 
     @property
     def name(self) -> str:

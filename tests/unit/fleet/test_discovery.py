@@ -165,6 +165,13 @@ def test_a_known_table_costs_no_request_and_an_unchanged_record_is_not_written(l
     assert [request.kind for request in lake.requests] == ["get"]
 
 
+def test_a_dry_run_records_nothing(lake):
+    for _ in range(2):
+        found = find_tables([lake.pattern(new_tables="alert")], [], lake.open, lake.staging, "f", dry_run=True)
+        assert names(found.streams) == ["a", "b"]
+    assert {request.kind for request in lake.requests} == {"get"}
+
+
 def test_fleets_have_records_of_their_own(lake):
     lake.find()
     lake.create("c")

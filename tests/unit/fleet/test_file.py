@@ -13,7 +13,7 @@ from airflow_provider_fds.credentials import is_secret
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.fleet import fields
 from airflow_provider_fds.fleet.file import parse_fleet_file, read_fleet_file
-from airflow_provider_fds.fleet.schema import published_schema, streams_schema
+from airflow_provider_fds.fleet.schema import streams_schema
 from airflow_provider_fds.sinks import DeltaMergeSink, DeltaTableSink, ForeachBatchSink
 from airflow_provider_fds.stream.alerts import StreamAlerts
 
@@ -284,10 +284,6 @@ def test_columns_may_be_compared_whatever_their_names():
 def test_no_key_of_the_file_looks_like_a_secret():
     keys = {*fields.STREAM_KEYS, *fields.GROUP_KEYS, *fields.SPARK_KEYS, *fields.source_options()}
     assert [key for key in keys if is_secret(key)] == []
-
-
-def test_the_published_schema_is_that_of_the_code():
-    assert json.loads(published_schema()) == streams_schema(), "run scripts/streams_schema.py"
 
 
 def test_the_schema_knows_all_keys_and_describes_them():

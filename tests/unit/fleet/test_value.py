@@ -59,6 +59,10 @@ def test_a_fleet_stream_is_built_from_dicts():
             "loads data intervals, but a fleet reads by offset",
         ),
         ({"stream": ORDERS, "sink": DeltaReplaceSink("/b", provenance=True)}, "loads data intervals"),
+        (
+            {"stream": DeltaStream("a", table="/a", columns=["x"]), "sink": DeltaMergeSink("/b", keys=["id"])},
+            "reads only the columns x, but its DeltaMergeSink needs id",
+        ),
     ],
 )
 def test_a_bad_fleet_stream_is_refused(arguments, message):

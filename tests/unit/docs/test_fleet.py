@@ -1,7 +1,8 @@
-"""The page about fleets: its files are valid, and it names every key."""
+"""The page about fleets: its files are valid, it names every key, and the published schema is that of the code."""
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from airflow_provider_fds.cli.main import main
 from airflow_provider_fds.fleet.fields import ALERT_KEYS, GROUP_KEYS, SINKS, STREAM_KEYS
 from airflow_provider_fds.fleet.file import parse_fleet_file
+from airflow_provider_fds.fleet.schema import published_schema, streams_schema
 
 PAGE = (Path(__file__).parents[3] / "docs" / "fleet.md").read_text(encoding="utf-8")
 FILES = re.findall(r"^```yaml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
@@ -34,3 +36,7 @@ def test_the_commands_of_the_page_print_what_it_says(tmp_path, monkeypatch, caps
 @pytest.mark.parametrize("key", [*STREAM_KEYS, *GROUP_KEYS, *ALERT_KEYS, *SINKS])
 def test_the_page_names_every_key(key):
     assert f"`{key}`" in PAGE
+
+
+def test_the_published_schema_is_that_of_the_code():
+    assert json.loads(published_schema()) == streams_schema(), "run scripts/streams_schema.py"
