@@ -14,8 +14,10 @@ _PUBLIC = located(
     __name__,
     {
         "errors": ("FdsError",),
+        "fleet.value": ("FleetStream", "TablePattern"),
         "hooks.delta_table": ("DeltaTableHook",),
         "operators.delta_commit": ("DeltaCommitOperator",),
+        "operators.delta_fleet": ("DeltaFleetOperator",),
         "operators.delta_ingest": ("DeltaIngestOperator",),
         "operators.delta_plan": ("DeltaPlanOperator",),
         "operators.delta_stream_monitor": ("DeltaStreamMonitorOperator",),
@@ -24,6 +26,7 @@ _PUBLIC = located(
         "sinks": ("DeltaMergeSink", "DeltaReplaceSink", "DeltaTableSink", "ForeachBatchSink"),
         "stream": ("DeltaStream",),
         "stream.alerts": ("StreamAlerts",),
+        "triggers.delta_fleet": ("DeltaFleetTrigger",),
         "triggers.delta_interval": ("DeltaIntervalTrigger",),
         "triggers.delta_table_change": ("DeltaTableChangeTrigger",),
         "triggers.delta_table_condition": ("DeltaTableConditionTrigger",),

@@ -1,7 +1,10 @@
 # What type checkers see of the package: they cannot follow __getattr__, which loads the public names.
 from airflow_provider_fds.errors import FdsError as FdsError
+from airflow_provider_fds.fleet.value import FleetStream as FleetStream
+from airflow_provider_fds.fleet.value import TablePattern as TablePattern
 from airflow_provider_fds.hooks.delta_table import DeltaTableHook as DeltaTableHook
 from airflow_provider_fds.operators.delta_commit import DeltaCommitOperator as DeltaCommitOperator
+from airflow_provider_fds.operators.delta_fleet import DeltaFleetOperator as DeltaFleetOperator
 from airflow_provider_fds.operators.delta_ingest import DeltaIngestOperator as DeltaIngestOperator
 from airflow_provider_fds.operators.delta_plan import DeltaPlanOperator as DeltaPlanOperator
 from airflow_provider_fds.operators.delta_stream_action import DeltaStreamActionOperator as DeltaStreamActionOperator
@@ -13,6 +16,7 @@ from airflow_provider_fds.sinks import DeltaTableSink as DeltaTableSink
 from airflow_provider_fds.sinks import ForeachBatchSink as ForeachBatchSink
 from airflow_provider_fds.stream import DeltaStream as DeltaStream
 from airflow_provider_fds.stream.alerts import StreamAlerts as StreamAlerts
+from airflow_provider_fds.triggers.delta_fleet import DeltaFleetTrigger as DeltaFleetTrigger
 from airflow_provider_fds.triggers.delta_interval import DeltaIntervalTrigger as DeltaIntervalTrigger
 from airflow_provider_fds.triggers.delta_stream_monitor import DeltaStreamMonitorTrigger as DeltaStreamMonitorTrigger
 from airflow_provider_fds.triggers.delta_table_change import (
@@ -27,6 +31,8 @@ from airflow_provider_fds.triggers.delta_watermark import DeltaWatermarkTrigger 
 __version__: str
 __all__ = [
     "DeltaCommitOperator",
+    "DeltaFleetOperator",
+    "DeltaFleetTrigger",
     "DeltaIngestOperator",
     "DeltaIntervalTrigger",
     "DeltaMergeSink",
@@ -44,7 +50,9 @@ __all__ = [
     "DeltaTableVersionTrigger",
     "DeltaWatermarkTrigger",
     "FdsError",
+    "FleetStream",
     "ForeachBatchSink",
     "StreamAlerts",
+    "TablePattern",
     "__version__",
 ]

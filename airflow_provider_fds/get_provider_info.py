@@ -29,6 +29,7 @@ def get_provider_info() -> dict[str, Any]:
             {
                 "integration-name": _INTEGRATION,
                 "python-modules": [
+                    "airflow_provider_fds.operators.delta_fleet",
                     "airflow_provider_fds.operators.delta_ingest",
                     "airflow_provider_fds.operators.delta_plan",
                     "airflow_provider_fds.operators.delta_commit",
@@ -47,6 +48,7 @@ def get_provider_info() -> dict[str, Any]:
             {
                 "integration-name": _INTEGRATION,
                 "python-modules": [
+                    "airflow_provider_fds.triggers.delta_fleet",
                     "airflow_provider_fds.triggers.delta_interval",
                     "airflow_provider_fds.triggers.delta_stream_monitor",
                     "airflow_provider_fds.triggers.delta_table_change",

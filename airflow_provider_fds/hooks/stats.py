@@ -82,11 +82,28 @@ def sending_status(
 ) -> Iterator[None]:
     """Send the gauges of a run's stream and write its status file after the body, also if it fails.
 
-    The counters are sent at each commit.
+    See :func:`report_at_end`.
+    """
+    report = report_at_end(session, *observers)
+    try:
+        yield
+    except Exception as error:
+        report(error)
+        raise
+    report(None)
+
+
+def report_at_end(
+    session: StreamSession, *observers: Callable[[ConnectedStream, StreamStatus], None]
+) -> Callable[[Exception | None], None]:
+    """Send the counters of a run at each commit, and return what reports its end: the gauges and the status file.
 
     Args:
         session: The run.
         observers: Called with the same status, whether or not the installation sends metrics. An error is a warning.
+
+    Returns:
+        A function to be called when the run is over, with the error if it failed.
     """
     name = session.stream.name
     committed_at: list[str] = []
@@ -96,12 +113,7 @@ def sending_status(
         send(lambda: batch_samples(name, committed, batches))
 
     session.on_committed = count
-    try:
-        yield
-    except Exception as error:
-        _report(session, committed_at, error, observers)
-        raise
-    _report(session, committed_at, None, observers)
+    return lambda error: _report(session, committed_at, error, observers)
 
 
 def _report(
@@ -202,4 +214,4 @@ def _initialize(stats: Any) -> None:
     stats.initialize(factory=factory, **more)
 
 
-__all__ = ["are_on", "send", "send_status", "sending_status"]
+__all__ = ["are_on", "report_at_end", "send", "send_status", "sending_status"]

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import json
 import shlex
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
@@ -19,7 +21,7 @@ from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.schemes import SCHEMES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 
 class StorageConnection(Protocol):
@@ -34,6 +36,20 @@ class StorageConnection(Protocol):
     @property
     def extra_dejson(self) -> dict[str, Any]:
         """The connection's extra, as a dict."""
+
+
+#: The connections that were found in the body of :func:`connections_looked_up_once`, by id.
+_found: ContextVar[dict[str, StorageConnection] | None] = ContextVar("fds_connections", default=None)
+
+
+@contextmanager
+def connections_looked_up_once() -> Iterator[None]:
+    """Ask Airflow only once for each connection in the body, in this thread: the streams of a fleet share few."""
+    token = _found.set({})
+    try:
+        yield
+    finally:
+        _found.reset(token)
 
 
 def store_kind(uri: str) -> str | None:
@@ -86,6 +102,9 @@ def find_connection(conn_id: str, purpose: str, examples: Callable[[], list[tupl
     """
     from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook
 
+    found = _found.get()
+    if found is not None and conn_id in found:
+        return found[conn_id]
     try:
         connection: StorageConnection = BaseHook.get_connection(conn_id)
     except AirflowNotFoundException as error:
@@ -98,6 +117,8 @@ def find_connection(conn_id: str, purpose: str, examples: Callable[[], list[tupl
             f"AIRFLOW_CONN_{conn_id.upper()}. If its name is wrong, correct the name.",
             reason=Reason.CONNECTION_NOT_FOUND,
         ) from error
+    if found is not None:
+        found[conn_id] = connection
     return connection
 
 

@@ -53,6 +53,31 @@ def emit(
             add_partitions(events[outlet], partitions)
 
 
+def emit_streams(operator: Any, context: Any, extras: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
+    """Attach an event for each stream of a fleet that has loaded something to those that Airflow writes on success.
+
+    An alias gets an event of each sink's own asset. A declared asset gets the event of the stream that loads into it,
+    and none if that has loaded nothing: a consumer must not be woken for nothing.
+
+    Args:
+        operator: The operator.
+        context: The task's context.
+        extras: By the asset URI of the sink, one ``extra`` for each stream that has loaded into it; empty for a sink
+            of the fleet into which nothing was loaded.
+    """
+    events = context["outlet_events"]
+    for outlet in operator.outlets:
+        if isinstance(outlet, AssetAlias) and not is_alert_outlet(outlet):
+            for uri, found in extras.items():
+                for extra in found:
+                    events[outlet].add(Asset(uri), extra=dict(extra))
+        elif isinstance(outlet, Asset) and extras.get(outlet.uri):
+            events[outlet].extra.update(extras[outlet.uri][-1])
+    operator.outlets = [
+        outlet for outlet in operator.outlets if not isinstance(outlet, Asset) or extras.get(outlet.uri, [{}])
+    ]
+
+
 def withhold(operator: Any) -> None:
     """Let the task succeed without an event: a consumer must not be woken for nothing."""
     operator.outlets = [outlet for outlet in operator.outlets if isinstance(outlet, AssetAlias)]
@@ -68,12 +93,12 @@ def uncovered(
     event, ``extra`` stays as it is.
 
     Args:
-        operator: The operator, for its outlets.
+        operator: The operator, for its outlets; ``None``: the events are those of the sink's own asset.
         extra: The run's own result.
         sink_uri: URI of the sink, if known.
         epoch_start: Offset at which the epoch began.
     """
-    asset = next((outlet for outlet in operator.outlets if isinstance(outlet, Asset)), None)
+    asset = None if operator is None else next((one for one in operator.outlets if isinstance(one, Asset)), None)
     if asset is None and sink_uri is not None:
         asset = Asset(asset_uri(sink_uri))
     if asset is None or extra["first_batch_id"] == 0:

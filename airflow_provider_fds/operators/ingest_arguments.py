@@ -110,6 +110,34 @@ def check_asset_partitions(asset_partitions: object, stream: object, outlets: ob
         raise ConfigurationError(*problems, subject="DeltaIngestOperator")
 
 
+def argument_problems(
+    kwargs: Mapping[str, Any], on_no_data: object, batches_per_run: object, operator: str
+) -> list[str]:
+    """Return what is wrong with the arguments that all operators with a job of FDS's own have, one sentence each.
+
+    Args:
+        kwargs: The other arguments, for SparkSubmitOperator.
+        on_no_data: See :class:`DeltaIngestOperator`.
+        batches_per_run: See there.
+        operator: Name of the operator's class.
+    """
+    problems = [
+        f"{name} is not an argument of {operator}: it runs FDS's own job. For your own job, use "
+        "DeltaPlanOperator, SparkSubmitOperator and DeltaCommitOperator."
+        for name in _OWN_ARGUMENTS
+        if name in kwargs
+    ]
+    if kwargs.get("durable"):
+        problems.append(
+            "durable=True is not available: a retry checks the ledger and the sink instead of rejoining a job. Omit it."
+        )
+    if on_no_data not in ("skip", "succeed"):
+        problems.append(f"on_no_data must be 'skip' or 'succeed', got {on_no_data!r}.")
+    if not isinstance(batches_per_run, int) or batches_per_run < 1:
+        problems.append(f"batches_per_run must be an integer of at least 1, got {batches_per_run!r}.")
+    return problems
+
+
 def check_arguments(
     kwargs: Mapping[str, Any], on_no_data: str, on_busy: str, batches_per_run: int, of_waiting: Sequence[str]
 ) -> None:
@@ -125,22 +153,9 @@ def check_arguments(
     Raises:
         ConfigurationError: Reports all problems at once.
     """
-    problems = [
-        f"{name} is not an argument of DeltaIngestOperator: it runs FDS's own job. For your own job, use "
-        "DeltaPlanOperator, SparkSubmitOperator and DeltaCommitOperator."
-        for name in _OWN_ARGUMENTS
-        if name in kwargs
-    ]
-    if kwargs.get("durable"):
-        problems.append(
-            "durable=True is not available: a retry checks the ledger and the sink instead of rejoining a job. Omit it."
-        )
-    if on_no_data not in ("skip", "succeed"):
-        problems.append(f"on_no_data must be 'skip' or 'succeed', got {on_no_data!r}.")
+    problems = argument_problems(kwargs, on_no_data, batches_per_run, "DeltaIngestOperator")
     if on_busy not in ("skip", "wait", "fail"):
         problems.append(f"on_busy must be 'skip', 'wait' or 'fail', got {on_busy!r}.")
-    if not isinstance(batches_per_run, int) or batches_per_run < 1:
-        problems.append(f"batches_per_run must be an integer of at least 1, got {batches_per_run!r}.")
     problems += of_waiting
     if problems:
         raise ConfigurationError(*problems, subject="DeltaIngestOperator")

@@ -12,6 +12,7 @@ from airflow_provider_fds.stream.session import StreamSession
 if TYPE_CHECKING:
     from airflow_provider_fds.sinks import Sink
     from airflow_provider_fds.stream import DeltaStream
+    from airflow_provider_fds.stream.connect import StreamContext
     from airflow_provider_fds.stream.data_interval import DataInterval
 
 
@@ -25,7 +26,7 @@ def open_session(
     plan_map_index: int | None = None,
     is_three_task: bool = False,
 ) -> StreamSession:
-    """Open the stream for the task instance of ``context``, which becomes the owner of what it plans.
+    """Open the stream for the task instance of ``context``, see :func:`session_context`.
 
     Args:
         context: The task's context.
@@ -39,10 +40,43 @@ def open_session(
     Raises:
         ConfigurationError: A connection, the staging folder or a URI is invalid.
     """
+    stream_context = session_context(
+        context,
+        stream,
+        sink,
+        plan_task_id=plan_task_id,
+        plan_map_index=plan_map_index,
+        is_three_task=is_three_task,
+    )
+    return StreamSession(stream, stream_context, interval)
+
+
+def session_context(
+    context: Any,
+    stream: DeltaStream,
+    sink: Sink | None,
+    *,
+    plan_task_id: str | None = None,
+    plan_map_index: int | None = None,
+    is_three_task: bool = False,
+) -> StreamContext:
+    """Return the context of the stream for the task instance of ``context``, the owner of what it plans.
+
+    Args:
+        context: The task's context.
+        stream: The stream, rendered.
+        sink: Its sink, rendered, if FDS writes to it or checks it.
+        plan_task_id: The task that planned, if it is another task of this run.
+        plan_map_index: That task's map index.
+        is_three_task: Whether plan, load and commit are separate tasks.
+
+    Raises:
+        ConfigurationError: A connection, the staging folder or a URI is invalid.
+    """
     ti = context["ti"]
     name = deployment()
     owner = task_owner(ti, name, task_id=plan_task_id, map_index=plan_map_index, is_three_task=is_three_task)
-    stream_context = working_context(
+    return working_context(
         stream,
         actor=task_actor(ti, name),
         owner=owner,
@@ -50,4 +84,3 @@ def open_session(
         sink=sink,
         run_since=getattr(context.get("dag_run"), "run_after", None),
     )
-    return StreamSession(stream, stream_context, interval)

@@ -12,7 +12,7 @@ from airflow_provider_fds.credentials import redacted
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from airflow_provider_fds.backends.base import Application, Outcome, SparkBackend
+    from airflow_provider_fds.backends.base import Application, FleetApplication, Outcome, SparkBackend
     from airflow_provider_fds.backends.conf_by_size import ConfBySizeArgument
     from airflow_provider_fds.operators.submit_hook import SubmitHook
     from airflow_provider_fds.sinks import Sink
@@ -100,7 +100,16 @@ class SparkTask(SparkSubmitOperator):
     def _run_spark(self, application: Application) -> Outcome:
         """Run an application on the backend that :meth:`_find_spark` has returned."""
         assert self._spark is not None  # noqa: S101 - the caller has found it
-        outcome = self._spark.run(application)
+        return self._with_pages(self._spark.run(application))
+
+    def _run_fleet(self, application: FleetApplication) -> Outcome:
+        """Run an application of many streams likewise."""
+        assert self._spark is not None  # noqa: S101 - the caller has found it
+        return self._with_pages(self._spark.run_fleet(application))
+
+    def _with_pages(self, outcome: Outcome) -> Outcome:
+        """Remember and log the pages of the application that has ended."""
+        assert self._spark is not None  # noqa: S101 - it has run
         self.spark_pages = self._spark.links()
         for label, url in self.spark_pages.items():
             self.log.info("%s: %s", label, redacted(url))

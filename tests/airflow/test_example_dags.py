@@ -63,6 +63,15 @@ def test_many_tables_loads_each_table_with_a_stream_of_its_own(installation, lak
     assert installation.events(f"{lake.uri}/many/orders") == [run.xcom("ingest", map_index=0)]
 
 
+def test_fleet_loads_each_table_in_one_application(installation, lake):
+    lake.append("orders", 1, 2)
+    lake.append("customers", 7)
+    run = installation.run(installation.add_example("fleet"))
+    assert run.states == {("load", -1): "success"}
+    assert (lake.ids("fleet/orders"), lake.ids("fleet/customers")) == ([1, 2], [7])
+    assert run.xcom("load")["counts"] == {"loaded": 2}
+
+
 def test_orders_three_tasks_loads_with_a_job_of_the_user(installation, lake, monkeypatch):
     from airflow_provider_fds.spark.install import bundled_spark_home
 

@@ -1,0 +1,232 @@
+"""``DeltaFleetOperator``: load what is new in many Delta tables, in one Spark application."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from airflow_provider_fds.durations import parse_duration
+from airflow_provider_fds.errors import ConfigurationError
+from airflow_provider_fds.fleet.value import FleetStream, TablePattern
+from airflow_provider_fds.hooks.rendering import ValueTemplates
+from airflow_provider_fds.operators.checkpoint_inlet import add_checkpoint_inlet
+from airflow_provider_fds.operators.ingest_arguments import argument_problems, check_conf_by_size
+from airflow_provider_fds.operators.one_sink import check_one_sink
+from airflow_provider_fds.operators.outlets import add_alert_outlet, default_outlet
+from airflow_provider_fds.operators.sdk_exceptions import sdk_exception
+from airflow_provider_fds.operators.spark_task import SparkTask
+from airflow_provider_fds.operators.waiting import ARGUMENTS as WAITING_ARGUMENTS
+from airflow_provider_fds.operators.waiting import Waiting, waiting_problems
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import timedelta
+
+    from airflow_provider_fds.backends.conf_by_size import ConfBySizeArgument
+    from airflow_provider_fds.stream.alerts import StreamAlerts
+
+FailurePolicy = Literal["fail_at_end", "continue", "fail_fast"]
+
+_POLICIES: Final = ("fail_at_end", "continue", "fail_fast")
+
+
+class DeltaFleetOperator(ValueTemplates, SparkTask):
+    """Loads everything new in many tables, each into its own sink, in one Spark application.
+
+    For each stream, what :class:`DeltaIngestOperator` says about batches, retries and exactly-once holds unchanged. A
+    stream can move between the two operators: its position is its own.
+
+    Contract:
+        - A run opens only the streams that have changed: two HEAD requests for each of the others. It plans them side
+          by side, and Spark works on ``parallelism`` batches at the same time, in order for each stream.
+        - Each stream has a fate of its own. One that fails, pauses or is in quarantine does not hold back the others.
+          Streams that are done are committed while others run, so a driver or task that dies loses only what ran.
+        - A stream whose next batches another run owns is passed over and named.
+        - A retry works only on what is not done.
+        - If no stream has anything new, the task is skipped, or waits with ``wait=True``.
+
+    Result:
+        The XCom has ``fleet, counts`` (streams by outcome)``, rows, files, bytes, seconds, streams, warnings``. For
+        each stream that is not unchanged, ``streams`` has by its name the ``outcome``, the fields of
+        :class:`~.stream.result.LoadResult` if it has committed something, and ``reason``, ``error`` or ``stopped`` if
+        there is one. Outcomes are ``loaded``, ``unchanged``, ``up_to_date``, ``waiting``, ``finished``, ``paused``,
+        ``busy``, ``left`` and ``failed``. A task that fails has the same in the XCom ``fds_fleet``.
+
+    Asset events:
+        One for each stream that has loaded something, with its entry of ``streams`` in ``extra``. As Airflow emits
+        events only for tasks that succeed, streams that were loaded by a run that failed have theirs when they are
+        loaded next by a run that succeeds; use ``on_stream_failure="continue"`` if consumers must not wait for that.
+
+    All other arguments are those of ``SparkSubmitOperator``, as for :class:`DeltaIngestOperator`.
+
+    Args:
+        streams: The streams with their sinks: :class:`FleetStream` or dicts of its arguments. They read by offset.
+        patterns: Tables that are found when a run begins: :class:`TablePattern` or dicts of its arguments. A table
+            that was loaded and is gone counts as a failed stream.
+        conn_id: Airflow connection of type ``spark`` or ``spark_connect``.
+        parallelism: Number of batches that Spark works on at the same time.
+        on_stream_failure: What a stream that fails means for the task. ``"fail_at_end"``: the others are loaded, then
+            the task fails; it is retried if a retry may help one of the failed streams. ``"continue"``: the task
+            succeeds, unless all streams failed. ``"fail_fast"``: nothing more is started, and the task fails.
+        on_no_data: What to do if no stream has loaded anything: ``"skip"`` or ``"succeed"``.
+        max_bytes_in_flight: Planned bytes of the batches that Spark works on at the same time; a larger batch runs
+            alone. ``None``: no limit.
+        stream_timeout: The longest time that Spark may take for one batch, for streams without a timeout of their own.
+        run_time_limit: Once this much time has passed, start no further batch and leave the rest to the next run.
+        batches_per_run: Maximum number of batches of a stream in one Spark application.
+        conf_by_size: See :class:`DeltaIngestOperator`; the largest batch of all streams decides.
+        wait: Whether to wait, without a worker, until a stream has something to do.
+        poll_interval: With ``wait``: time between two polls of all tables, one HEAD each; default
+            ``[fds] poll_interval``.
+        timeout: With ``wait``: maximum time that one attempt waits; default ``[sensors] default_timeout``, a week.
+        alerts: Which notifiers to call, once per incident of a stream; see :class:`StreamAlerts`. Streams that are
+            unchanged are not checked.
+
+    Raises:
+        ConfigurationError: Reports all problems at once.
+
+    Example:
+        >>> from airflow_provider_fds import DeltaFleetOperator, DeltaStream, DeltaTableSink
+        >>> load = DeltaFleetOperator(
+        ...     task_id="load",
+        ...     streams=[
+        ...         {"stream": DeltaStream(name, table=f"s3://lake/{name}"), "sink": DeltaTableSink(f"s3://bronze/{name}")}
+        ...         for name in ("orders", "customers")
+        ...     ],
+        ... )
+        >>> [one.name for one in load.streams]
+        ['orders', 'customers']
+    """
+
+    template_fields: Sequence[str] = (*SparkTask.template_fields, "streams")
+
+    def __init__(
+        self,
+        *,
+        streams: Sequence[FleetStream | Mapping[str, Any]] = (),
+        patterns: Sequence[TablePattern | Mapping[str, Any]] = (),
+        conn_id: str = "spark_default",
+        parallelism: int = 8,
+        on_stream_failure: FailurePolicy = "fail_at_end",
+        on_no_data: Literal["skip", "succeed"] = "skip",
+        max_bytes_in_flight: int | None = None,
+        stream_timeout: timedelta | float | str | None = None,
+        run_time_limit: timedelta | float | None = None,
+        batches_per_run: int = 200,
+        conf_by_size: ConfBySizeArgument | None = None,
+        wait: bool = False,
+        poll_interval: timedelta | float | None = None,
+        timeout: timedelta | float | None = None,
+        alerts: StreamAlerts | None = None,
+        **kwargs: Any,
+    ) -> None:
+        waiting = {**dict.fromkeys(WAITING_ARGUMENTS), "poll_interval": poll_interval, "timeout": timeout}
+        problems = [
+            *argument_problems(kwargs, on_no_data, batches_per_run, type(self).__name__),
+            *waiting_problems(waiting, wait=wait),
+            *_number_problems(parallelism, max_bytes_in_flight),
+            *_time_problems(stream_timeout=stream_timeout, run_time_limit=run_time_limit),
+        ]
+        if on_stream_failure not in _POLICIES:
+            problems.append(f"on_stream_failure must be one of {', '.join(map(repr, _POLICIES))}.")
+        if isinstance(streams, (list, tuple)):
+            coerced = tuple(FleetStream.coerce(one) for one in streams)
+            streams = coerced
+            names = [one.name for one in coerced]
+            doubled = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
+            problems += [f"stream {name!r} is given twice. Each stream needs a name of its own." for name in doubled]
+            if not streams and not patterns:
+                problems.append("a fleet needs streams or patterns, got neither.")
+        if problems:
+            raise ConfigurationError(*problems, subject=type(self).__name__)
+        check_conf_by_size(conf_by_size, kwargs)
+        kwargs.pop("durable", None)
+        kwargs.setdefault("max_active_tis_per_dag", 1)
+        super().__init__(conn_id=conn_id, **kwargs)
+        if isinstance(streams, tuple):
+            for one in coerced:
+                check_one_sink(f"{self.dag_id}.{self.task_id}", one.stream, one.sink)
+                add_checkpoint_inlet(self, one.stream)
+        self.streams = streams
+        self.patterns = tuple(TablePattern.coerce(one) for one in patterns)
+        self.conn_id = conn_id
+        self.parallelism = parallelism
+        self.on_stream_failure = on_stream_failure
+        self.on_no_data = on_no_data
+        self.max_bytes_in_flight = max_bytes_in_flight
+        self.stream_timeout = parse_duration(stream_timeout)
+        self.run_time_limit = parse_duration(run_time_limit)
+        self.batches_per_run = batches_per_run
+        self.conf_by_size = conf_by_size
+        self.wait = wait
+        self.waiting = Waiting.of(waiting) if wait else None
+        if not self.outlets:
+            self.outlets = [default_outlet(self.dag_id, self.task_id)]
+        self.alerts = alerts
+        add_alert_outlet(self, alerts)
+
+    def render_template(self, content: Any, *args: Any, **kwargs: Any) -> Any:
+        """Render a template field, also the streams and sinks in those of a fleet."""
+        if not isinstance(content, FleetStream):
+            return super().render_template(content, *args, **kwargs)
+        stream, sink = (
+            super(DeltaFleetOperator, self).render_template(one, *args, **kwargs)
+            for one in (content.stream, content.sink)
+        )
+        return (
+            content if (stream, sink) == (content.stream, content.sink) else FleetStream(stream, sink, content.timeout)
+        )
+
+    def execute(self, context: Any) -> dict[str, Any] | None:  # type: ignore[override]
+        """Load what is new, or wait until there is something to load. Returns what this run has committed."""
+        return self._run(context, deadline=None if self.waiting is None else self.waiting.deadline)
+
+    def execute_complete(
+        self, context: Any, event: Mapping[str, Any], deadline: float | None = None
+    ) -> dict[str, Any] | None:
+        """Resume after the trigger fired: check again, because others may have committed meanwhile, and load.
+
+        Args:
+            context: The task's context.
+            event: The trigger's event, see :class:`DeltaFleetTrigger`.
+            deadline: When to stop waiting, in seconds since the epoch; the same across all deferrals. ``None`` under
+                ``dag.test()``, which resumes a task with the event alone.
+        """
+        self.log.info("The trigger saw: %s.", event.get("reason"))
+        if deadline is None and self.waiting is not None:
+            deadline = self.waiting.deadline
+        return self._run(context, deadline=deadline, was_woken=True)
+
+    def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Any) -> Any:
+        """Resume after a deferral. If the wait timed out, check one last time."""
+        try:
+            return super().resume_execution(next_method, next_kwargs, context)
+        except sdk_exception("TaskDeferralTimeout"):
+            self.log.info("The wait timed out; polling one last time.")
+            return self._run(context, deadline=0.0)
+
+    def _run(self, context: Any, *, deadline: float | None, was_woken: bool = False) -> dict[str, Any] | None:
+        from airflow_provider_fds.operators.fleet_run import FleetRun
+
+        return FleetRun(self, context).run(deadline=deadline, was_woken=was_woken)
+
+
+def _number_problems(parallelism: object, max_bytes_in_flight: object) -> list[str]:
+    given = {"parallelism": parallelism}
+    if max_bytes_in_flight is not None:
+        given["max_bytes_in_flight"] = max_bytes_in_flight
+    return [
+        f"{name} must be an integer of at least 1, got {value!r}."
+        for name, value in given.items()
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1
+    ]
+
+
+def _time_problems(**given: object) -> list[str]:
+    return [
+        f"{name} must be a positive timedelta or seconds, such as timedelta(minutes=12), got {value!r}."
+        for name, value in given.items()
+        if value is not None and ((found := parse_duration(value)) is None or found.total_seconds() <= 0)
+    ]
+
+
+__all__ = ["DeltaFleetOperator", "FailurePolicy"]

@@ -1,0 +1,306 @@
+"""One run of a ``DeltaFleetOperator``."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from airflow.providers.common.compat.sdk import AirflowSkipException
+
+from airflow_provider_fds.backends.base import FleetApplication, FleetPart
+from airflow_provider_fds.delta.open import open_storage
+from airflow_provider_fds.errors import TableNotFoundError
+from airflow_provider_fds.fleet.discovery import find_tables
+from airflow_provider_fds.fleet.result import FleetResult, StreamOutcome
+from airflow_provider_fds.fleet.session import FleetSession
+from airflow_provider_fds.fleet.value import FleetStream
+from airflow_provider_fds.hooks.failures import task_failures
+from airflow_provider_fds.hooks.settings import deployment, retention, staging_uri
+from airflow_provider_fds.hooks.stats import report_at_end
+from airflow_provider_fds.hooks.storage import connections_looked_up_once, storage_options
+from airflow_provider_fds.operators import asset_event
+from airflow_provider_fds.operators.alerting import Alerting
+from airflow_provider_fds.operators.sessions import session_context
+from airflow_provider_fds.operators.spark_failure import explained, without_command
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from airflow_provider_fds.checkpoint.store import CheckpointStore
+    from airflow_provider_fds.errors import BatchFailedError, FdsError
+    from airflow_provider_fds.ledger.owner import Owner
+    from airflow_provider_fds.ledger.position import Checkpoint
+    from airflow_provider_fds.stream.connect import ConnectedStream, StreamContext
+    from airflow_provider_fds.stream.session import StreamSession
+    from airflow_provider_fds.stream.status import StreamStatus
+
+log = logging.getLogger(__name__)
+
+#: SparkSubmitOperator's default name of an application.
+_DEFAULT_NAME: Final = "arrow-spark"
+#: XCom key of the result of a task that fails.
+FLEET_KEY: Final = "fds_fleet"
+
+
+class FleetRun:
+    """One run of the task: it finds the streams, has Spark load them, and reports what became of each.
+
+    Args:
+        operator: The :class:`DeltaFleetOperator`, rendered.
+        context: The task's context.
+    """
+
+    def __init__(self, operator: Any, context: Any) -> None:
+        self._operator = operator
+        self._context = context
+        ti = context["ti"]
+        mapped = "" if ti.map_index < 0 else f".{ti.map_index}"
+        self._fleet = f"{ti.dag_id}.{ti.task_id}{mapped}"
+        self._alerting = Alerting(operator, context, operator.alerts)
+        # Airflow answers one question of a task after the other, and not all its versions allow several threads to ask
+        self._airflow = threading.Lock()
+        self._epoch_starts: dict[str, str | None] = {}
+        self._warnings: list[str] = []
+        self._sinks: dict[str, FleetStream] = {}
+
+    def run(self, *, deadline: float | None, was_woken: bool = False) -> dict[str, Any] | None:
+        """Load what is new, and return what the task returns.
+
+        Args:
+            deadline: Until when to wait if there is nothing to load, in seconds since the epoch; ``None``: not at all.
+            was_woken: Whether a trigger has resumed the task.
+        """
+        operator = self._operator
+        with task_failures(self._context):
+            operator._spark = operator._find_spark(operator.conn_id)  # noqa: SLF001  # the operator's run
+            operator._spark.check()  # noqa: SLF001
+            with connections_looked_up_once():
+                streams, gone = self._streams()
+                result = self._load(streams)
+            result = replace(result, outcomes=(*result.outcomes, *gone))
+            log.info("%s", result.describe())
+            told = {**result.to_dict(), "warnings": self._warnings}
+            if (error := self._error(result)) is not None:
+                self._context["ti"].xcom_push(key=FLEET_KEY, value=told)
+                raise error
+        if not result.loaded:
+            if deadline is not None:
+                self._wait(streams, result, deadline=deadline, was_woken=was_woken)
+            if operator.on_no_data == "skip":
+                raise AirflowSkipException(result.describe())
+            asset_event.withhold(operator)
+            self._alerting.emit()
+            return told
+        self._emit(result)
+        self._alerting.emit()
+        return told
+
+    def _streams(self) -> tuple[tuple[FleetStream, ...], list[StreamOutcome]]:
+        """Return the streams of this run, and what became of tables that are gone."""
+        operator = self._operator
+        declared = tuple(FleetStream.coerce(one) for one in operator.streams)
+        gone: list[StreamOutcome] = []
+        if operator.patterns:
+            first = operator.patterns[0]
+            staging = staging_uri(first.staging, self._fleet)
+            connections = {one.tables: one.storage_conn_id for one in operator.patterns}
+
+            def open_folder(uri: str) -> Any:
+                conn_id = next(
+                    (conn for tables, conn in connections.items() if tables.split("*")[0].startswith(uri)), None
+                )
+                return open_storage(uri, storage_options(conn_id or first.storage_conn_id, uri))
+
+            found = find_tables(
+                operator.patterns,
+                declared,
+                open_folder,
+                open_storage(staging, storage_options(first.storage_conn_id, staging)),
+                self._fleet,
+            )
+            declared = found.streams
+            self._warnings = found.messages()
+            for message in self._warnings:
+                log.warning("%s", message)
+            gone = [_gone(name, table) for name, table in found.gone]
+        if operator.stream_timeout is not None:
+            declared = tuple(
+                one if one.timeout is not None else replace(one, timeout=operator.stream_timeout) for one in declared
+            )
+        self._sinks = {one.name: one for one in declared}
+        return declared, gone
+
+    def _load(self, streams: tuple[FleetStream, ...]) -> FleetResult:
+        """Run one application after another until no stream has anything left to do."""
+        operator, limit = self._operator, self._operator.run_time_limit
+        session = FleetSession(
+            streams,
+            self._context_of,
+            fleet=self._fleet,
+            deployment=deployment(),
+            retry=self._context["ti"].try_number > 1,
+            max_batches=operator.batches_per_run,
+            stop_after_ms=None if limit is None else int((time.time() + limit.total_seconds()) * 1000),
+            stop_on_failure=operator.on_stream_failure == "fail_fast",
+            retention=retention(),
+            watch=self._watch,
+            explain=self._explain,
+        )
+        while session.next_work():
+            spec_uri = session.write_jobs(
+                parallelism=operator.parallelism, max_bytes_in_flight=operator.max_bytes_in_flight
+            )
+            if spec_uri is None:
+                continue
+            with session.phases.phase("spark"):
+                error = self._run_spark(session, spec_uri)
+            session.collect(error)
+        return session.finish()
+
+    def _run_spark(self, session: FleetSession, spec_uri: str) -> Exception | None:
+        operator = self._operator
+        runs = session.runs
+        parts = tuple(
+            FleetPart(
+                one.session,
+                one.stream.sink,
+                one.work,
+                one.spec_uri,
+                None if one.stream.timeout is None else one.stream.timeout.total_seconds(),
+            )
+            for one in runs
+        )
+        batches = sum(len(one.work.batches) for one in runs)
+        log.info("Loading %d batches of %d streams, %d at a time.", batches, len(runs), operator.parallelism)
+        name = f"fds-{self._fleet}" if operator.name == _DEFAULT_NAME else str(operator.name)
+        operator._set_agent_settings(self._context, runs[0].stream.sink)  # noqa: SLF001  # the operator's run
+        outcome = operator._run_fleet(  # noqa: SLF001
+            FleetApplication(
+                parts,
+                spec_uri,
+                session.commit_reported,
+                parallelism=operator.parallelism,
+                name=name,
+                context=self._context,
+                conf=operator._agent_settings,  # noqa: SLF001
+            )
+        )
+        error: Exception | None = outcome.error
+        if error is not None:
+            log.warning("Spark ended with an error; what is in the sinks is committed: %s", without_command(error))
+        return error
+
+    def _context_of(self, one: FleetStream) -> StreamContext:
+        """Return the context of a stream; what it asks Airflow, it asks while no other thread does."""
+        context = session_context(self._context, one.stream, one.sink)
+        is_running = context.owner_is_running
+
+        def locked(owner: Owner) -> bool:
+            with self._airflow:
+                return is_running(owner)
+
+        checkpoints = context.checkpoints
+        return replace(
+            context,
+            owner_is_running=locked,
+            checkpoints=None if checkpoints is None else _Locked(checkpoints, self._airflow),
+        )
+
+    def _watch(self, session: StreamSession) -> Callable[[Exception | None], None]:
+        """Report a stream as a task of its own would: metrics, status file and alerts."""
+
+        def alert(connected: ConnectedStream, status: StreamStatus) -> None:
+            with self._airflow:
+                for observer in self._alerting.observers:
+                    observer(connected, status)
+
+        report = report_at_end(session, *([alert] if self._alerting.observers else []))
+
+        def end(error: Exception | None) -> None:
+            report(error)
+            self._epoch_starts[session.stream.name] = session.connected.state.epoch_start
+
+        return end
+
+    def _explain(self, failure: BatchFailedError, spark_error: Exception | None) -> FdsError:
+        return explained(failure, spark_error, was_killed=self._operator._was_killed)  # noqa: SLF001
+
+    def _error(self, result: FleetResult) -> FdsError | None:
+        """Return the error with which the task fails by its policy, or ``None``."""
+        error = result.error()
+        if self._operator.on_stream_failure == "continue" and len(result.of("failed")) < len(result.outcomes):
+            return None
+        return error
+
+    def _emit(self, result: FleetResult) -> None:
+        """Attach an event for each stream that has loaded something."""
+        extras: dict[str, list[dict[str, Any]]] = {}
+        loaded = {one.stream: one for one in result.loaded}
+        for name, stream in self._sinks.items():
+            if (sink_uri := stream.sink.table_uri) is None:
+                continue
+            found = extras.setdefault(asset_event.asset_uri(sink_uri), [])
+            if (one := loaded.get(name)) is not None:
+                extra = {"stream": name, **one.to_dict()}
+                epoch_start = self._epoch_starts.get(name)
+                found.append(asset_event.uncovered(None, extra, sink_uri, epoch_start=epoch_start))
+        asset_event.emit_streams(self._operator, self._context, extras)
+
+    def _wait(self, streams: tuple[FleetStream, ...], result: FleetResult, *, deadline: float, was_woken: bool) -> None:
+        """Defer the task until a stream has something to do, unless the time to wait is over, or all are finished."""
+        from airflow_provider_fds.triggers.delta_fleet import DeltaFleetTrigger
+
+        over = {one.stream for one in result.outcomes if one.outcome in ("failed", "finished")}
+        waiting = [one.to_dict() for one in streams if one.name not in over]
+        if not waiting or (remaining := deadline - time.time()) <= 0:
+            return
+        log.info("Nothing to load; the task waits for any of %d tables.", len(waiting))
+        options = self._operator.waiting
+        self._operator.defer(
+            trigger=DeltaFleetTrigger(
+                streams=waiting,
+                fleet=self._fleet,
+                staging=staging_uri(streams[0].stream.staging, streams[0].name),
+                deployment=deployment(),
+                poll_interval=options.poll_interval,
+                pauses_first=was_woken,
+            ),
+            method_name="execute_complete",
+            kwargs={"deadline": deadline},
+            timeout=timedelta(seconds=remaining),
+        )
+
+
+class _Locked:
+    """A checkpoint store that is asked while no other thread asks Airflow."""
+
+    def __init__(self, checkpoints: CheckpointStore, lock: threading.Lock) -> None:
+        self._checkpoints = checkpoints
+        self._lock = lock
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._checkpoints, name)
+
+    def read(self) -> Checkpoint | None:
+        with self._lock:
+            return self._checkpoints.read()
+
+    def write(self, checkpoint: Checkpoint) -> None:
+        with self._lock:
+            self._checkpoints.write(checkpoint)
+
+
+def _gone(name: str, table: str) -> StreamOutcome:
+    error = TableNotFoundError(
+        f"table {table} of stream {name!r} is gone: it was loaded, and its folder no longer exists. Restore it, or "
+        "exclude it from the pattern if that was intended.",
+        table=table,
+    )
+    return StreamOutcome(stream=name, outcome="failed", error=error)
+
+
+__all__ = ["FLEET_KEY", "FleetRun"]
