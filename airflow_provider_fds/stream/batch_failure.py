@@ -74,6 +74,12 @@ _FAILED: Final[tuple[tuple[tuple[str, ...], type[BatchFailedError]], ...]] = (
     (("ServerLost",), ServerLostError),
 )
 
+#: Reason codes of errors that a retry may solve and that have no exception of their own, likewise.
+_INTERRUPTED: Final = {
+    "UserFunction": Reason.USER_FUNCTION_INTERRUPTED,
+    "StreamTimeout": Reason.BATCH_TIMED_OUT,
+}
+
 
 def batch_failure(
     stream: str, table: str, batch: PlannedBatch, report: AttemptReport | None, snapshot: SnapshotRef | None = None
@@ -120,8 +126,9 @@ def failure_kind(report: AttemptReport | FenceReport) -> tuple[type[BatchFailedE
         kind = next((kind for classes, kind in _REJECTED if name.startswith(classes)), BatchRejectedError)
         return kind, DRIVER_REASONS.get(name) if kind is BatchRejectedError else None
     kind = next((kind for classes, kind in _FAILED if name.startswith(classes)), BatchFailedError)
-    is_of_user = kind is BatchFailedError and name.startswith("UserFunction")
-    return kind, Reason.USER_FUNCTION_INTERRUPTED if is_of_user else None
+    if kind is not BatchFailedError:
+        return kind, None
+    return kind, next((reason for classes, reason in _INTERRUPTED.items() if name.startswith(classes)), None)
 
 
 def _range(batch: PlannedBatch) -> str:

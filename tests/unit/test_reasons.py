@@ -59,6 +59,7 @@ def raised() -> dict[Reason, set[type[FdsError]]]:
     found.setdefault(Reason.STREAM_HELD, set()).add(errors.StoppedError)
     found.setdefault(Reason.STREAM_QUARANTINED, set()).add(errors.StoppedError)
     found.setdefault(Reason.USER_FUNCTION_INTERRUPTED, set()).add(errors.BatchFailedError)
+    found.setdefault(Reason.BATCH_TIMED_OUT, set()).add(errors.BatchFailedError)
     return found
 
 

@@ -75,3 +75,15 @@ def test_the_class_of_the_error_says_what_kind_of_failure_it_was(
     assert type(failure) is getattr(errors, name)
     assert failure.retryable is retryable
     assert failure.error_class == error_class
+
+
+def test_a_batch_that_took_too_long_has_a_reason_of_its_own(
+    bench: Bench, two_appends: Any, sink: DeltaTableSink
+) -> None:
+    session = bench.session()
+    work = session.begin(sink)
+    failed = {"outcome": "failed", "error_class": "StreamTimeout", "error_message": "not finished after 10 s"}
+    bench.report(session, work, session.job(work, sink), **failed)
+    failure = session.collect(work).failure
+    assert failure is not None
+    assert (failure.retryable, failure.reason_code) == (True, "BATCH_TIMED_OUT")
