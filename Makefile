@@ -41,9 +41,9 @@ docs:  ## Build the docs site into build/site; broken links and anchors fail
 	@scripts/bootstrap.sh dev
 	@scripts/docs_site.sh
 
-bench:  ## Measure, and write docs/benchmarks.md
+bench:  ## Measure, and write docs/benchmarks.md (BENCH="fleet warm" measures these; FDS_BENCH_TABLES=40: a smaller fleet)
 	@scripts/bootstrap.sh dev
-	.venv/bin/python -m tests.bench
+	.venv/bin/python -m tests.bench $(BENCH)
 
 bench-against:  ## Measure another commit and this tree in turn (COMMIT=main BENCH="planning snapshot"); a number worse by 5 % fails
 	@scripts/bootstrap.sh dev
