@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from airflow_provider_fds.checkpoint.store import CheckpointStore
+    from airflow_provider_fds.delta.storage import Storage
     from airflow_provider_fds.errors import BatchFailedError, FdsError
     from airflow_provider_fds.ledger.owner import Owner
     from airflow_provider_fds.ledger.position import Checkpoint
@@ -90,7 +91,7 @@ class FleetRun:
         if not result.loaded:
             if deadline is not None:
                 self._wait(streams, result, deadline=deadline, was_woken=was_woken)
-            if operator.on_no_data == "skip":
+            if operator.on_no_data == "skip" and not result.of("failed"):
                 raise AirflowSkipException(result.describe())
             asset_event.withhold(operator)
             self._alerting.emit()
@@ -104,29 +105,27 @@ class FleetRun:
         operator = self._operator
         declared = tuple(FleetStream.coerce(one) for one in operator.streams)
         gone: list[StreamOutcome] = []
-        if operator.patterns:
-            first = operator.patterns[0]
-            staging = staging_uri(first.staging, self._fleet)
-            connections = {one.tables: one.storage_conn_id for one in operator.patterns}
+        self._warnings = []
+        for pattern in operator.patterns:
+            # one by one, because each has a connection of its own
+            conn_id = pattern.storage_conn_id
 
-            def open_folder(uri: str) -> Any:
-                conn_id = next(
-                    (conn for tables, conn in connections.items() if tables.split("*")[0].startswith(uri)), None
-                )
-                return open_storage(uri, storage_options(conn_id or first.storage_conn_id, uri))
+            def open_folder(uri: str, conn_id: str | None = conn_id) -> Storage:
+                return open_storage(uri, storage_options(conn_id, uri))
 
+            staging = staging_uri(pattern.staging, self._fleet)
             found = find_tables(
-                operator.patterns,
+                [pattern],
                 declared,
                 open_folder,
-                open_storage(staging, storage_options(first.storage_conn_id, staging)),
+                open_folder(staging),
                 self._fleet,
             )
             declared = found.streams
-            self._warnings = found.messages()
-            for message in self._warnings:
-                log.warning("%s", message)
-            gone = [_gone(name, table) for name, table in found.gone]
+            self._warnings += found.messages()
+            gone += [_gone(name, table) for name, table in found.gone]
+        for message in self._warnings:
+            log.warning("%s", message)
         if operator.stream_timeout is not None:
             declared = tuple(
                 one if one.timeout is not None else replace(one, timeout=operator.stream_timeout) for one in declared

@@ -1,0 +1,238 @@
+"""``DeltaFleetOperator`` with a Spark that only leaves its reports: policies, waiting, events, arguments."""
+
+from __future__ import annotations
+
+import shutil
+from types import SimpleNamespace
+
+import pytest
+from airflow.providers.common.compat.sdk import AirflowSkipException, TaskDeferred
+
+from airflow_provider_fds import (
+    DeltaFleetOperator,
+    DeltaStream,
+    DeltaTableSink,
+    FleetStream,
+    StreamAlerts,
+    TablePattern,
+)
+from airflow_provider_fds.backends.base import Outcome
+from airflow_provider_fds.checkpoint.file import FileCheckpointStore
+from airflow_provider_fds.errors import ConfigurationError, FleetFailedError
+from airflow_provider_fds.hooks import stream_context
+from airflow_provider_fds.hooks.exceptions import TaskFailedError
+from tests.conftest import LogBuilder
+from tests.unit.stream.conftest import Bench
+
+pytestmark = pytest.mark.usefixtures("airflow_database")
+
+
+class Spark:
+    """Writes every batch, except those of the streams in ``fails``."""
+
+    def __init__(self, staging):
+        self.staging = staging
+        self.fails = {}
+        self.benches = {}
+        self.applications = []
+
+    def check(self):
+        pass
+
+    def links(self):
+        return {}
+
+    def run_fleet(self, application):
+        self.applications.append([part.session.stream.name for part in application.parts])
+        for part in application.parts:
+            name = part.session.stream.name
+            bench = self.benches.setdefault(name, Bench(part.session.stream.table, self.staging))
+            failure = {}
+            if (retryable := self.fails.get(name)) is not None:
+                failure = {"outcome": "failed", "error_class": "Boom", "error_message": "no", "retryable": retryable}
+                failure |= {"sink_version": None, "rows_written": None}
+            bench.report(part.session, part.work, part.spec_uri, **failure)
+        application.commit()
+        return Outcome()
+
+
+class Events(dict):
+    """What a task attaches to its asset events."""
+
+    def __missing__(self, outlet):
+        added = []
+        found = SimpleNamespace(added=added, extra={}, add=lambda asset, extra: added.append((asset.uri, extra)))
+        return self.setdefault(outlet, found)
+
+
+class Fleet:
+    def __init__(self, root):
+        self.root = root
+        self.spark = Spark(root / "staging")
+        self.logs = {}
+        self.pushed = {}
+        for name in ("a", "b"):
+            self.table(name)
+
+    def table(self, name):
+        self.logs[name] = log = LogBuilder(self.root / "lake" / name)
+        log.create()
+        log.append()
+
+    def one(self, name, **options):
+        checkpoint = f"file:{self.root}/{name}.json"
+        options = {"starting_version": 0, **options}
+        stream = DeltaStream(name, table=str(self.logs[name].root), checkpoint=checkpoint, **options)
+        return FleetStream(stream, DeltaTableSink(str(self.root / "sinks" / name)))
+
+    def operator(self, **arguments):
+        given = {"streams": [self.one(name) for name in ("a", "b")], **arguments}
+        operator = DeltaFleetOperator(task_id="load", **given)
+        operator._find_spark = lambda _conn_id: self.spark
+        return operator
+
+    def context(self, run="r1", try_number=1):
+        ti = SimpleNamespace(
+            dag_id="dag",
+            task_id="load",
+            run_id=run,
+            map_index=-1,
+            try_number=try_number,
+            xcom_push=lambda key, value: self.pushed.update({key: value}),
+            get_task_states=lambda run_ids, task_ids, **_: {run_ids[0]: {task_ids[0]: "failed"}},
+            get_dr_count=lambda **_: 0,
+        )
+        return {"ti": ti, "dag_run": None, "outlet_events": Events()}
+
+
+@pytest.fixture
+def fleet(tmp_path, monkeypatch):
+    monkeypatch.setenv("AIRFLOW__FDS__STAGING", (tmp_path / "staging").as_uri())
+    return Fleet(tmp_path)
+
+
+def test_a_stream_that_fails_fails_the_task_at_its_end_and_the_retry_loads_only_that(fleet):
+    fleet.spark.fails = {"b": True}
+    with pytest.raises(FleetFailedError, match=r"1 of 2 streams of fleet dag\.load failed"):
+        fleet.operator().execute(fleet.context())
+    assert fleet.pushed["fds_fleet"]["streams"]["a"]["outcome"] == "loaded"
+    assert fleet.pushed["fds_error"]["reason_code"] == "STREAMS_FAILED"
+    fleet.spark.fails = {}
+    context = fleet.context(try_number=2)
+    result = fleet.operator().execute(context)
+    assert fleet.spark.applications == [["a", "b"], ["b"]]
+    assert result["counts"] == {"loaded": 2}
+    (events,) = context["outlet_events"].values()
+    assert [(uri.rsplit("/", 1)[-1], extra["rows"]) for uri, extra in events.added] == [("a", 10), ("b", 10)]
+
+
+def test_an_error_that_a_retry_would_meet_again_is_not_retried(fleet):
+    fleet.spark.fails = {"b": False}
+    with pytest.raises(TaskFailedError, match="STREAMS_REJECTED"):
+        fleet.operator().execute(fleet.context())
+
+
+def test_with_continue_the_task_succeeds_unless_all_streams_failed(fleet):
+    fleet.spark.fails = {"b": True}
+    result = fleet.operator(on_stream_failure="continue").execute(fleet.context())
+    assert result["counts"] == {"loaded": 1, "failed": 1}
+    assert result["streams"]["b"]["error"]["error"] == "BatchFailedError"
+    fleet.spark.fails = {"a": True, "b": True}
+    fleet.logs["a"].append()
+    with pytest.raises(FleetFailedError, match="2 of 2"):
+        fleet.operator(on_stream_failure="continue").execute(fleet.context("r2"))
+
+
+def test_without_news_it_skips_succeeds_or_waits(fleet):
+    fleet.operator().execute(fleet.context())
+    with pytest.raises(AirflowSkipException, match="2 unchanged"):
+        fleet.operator().execute(fleet.context("r2"))
+    assert fleet.operator(on_no_data="succeed").execute(fleet.context("r3"))["counts"] == {"unchanged": 2}
+    waiting = fleet.operator(wait=True, poll_interval=5, timeout=60)
+    with pytest.raises(TaskDeferred) as deferred:
+        waiting.execute(fleet.context("r4"))
+    path, arguments = deferred.value.trigger.serialize()
+    assert path.endswith("delta_fleet.DeltaFleetTrigger")
+    assert (arguments["fleet"], len(arguments["streams"]), arguments["poll_interval"]) == ("dag.load", 2, 5.0)
+    fleet.logs["b"].append()
+    woken = waiting.execute_complete(fleet.context("r4"), {"status": "success", "reason": "b: data"}, 0.0)
+    assert woken["counts"] == {"loaded": 1, "unchanged": 1}
+
+
+def test_a_declared_asset_gets_the_event_of_its_stream_and_none_without_rows(fleet):
+    from airflow.sdk import Asset
+
+    uris = [f"file://{fleet.root}/sinks/{name}" for name in ("a", "b")]
+    outlets = [Asset(uri) for uri in uris]
+    fleet.operator(outlets=outlets).execute(fleet.context())
+    fleet.logs["b"].append()
+    context = fleet.context("r2")
+    operator = fleet.operator(outlets=outlets)
+    operator.execute(context)
+    assert operator.outlets == [outlets[1]]
+    assert context["outlet_events"][outlets[1]].extra["stream"] == "b"
+
+
+def test_each_stream_has_its_own_alerts(fleet):
+    told = []
+    alerts = StreamAlerts(notifiers=[lambda context: told.append(context["fds_alert"]["stream"])])
+    fleet.logs["b"].commit(fleet.logs["b"].remove(next(iter(fleet.logs["b"].live))), operation="DELETE")
+    streams = [fleet.one(name, on_violation="quarantine") for name in ("a", "b")]
+    operator = fleet.operator(streams=streams, alerts=alerts, on_no_data="succeed")
+    operator.execute(fleet.context())
+    for run in ("r2", "r3"):
+        assert operator.execute(fleet.context(run))["counts"] == {"unchanged": 1, "paused": 1}
+    assert told == ["b"]
+
+
+def test_the_tables_of_a_pattern_are_loaded_and_one_that_is_gone_fails_the_task(fleet, monkeypatch):
+    # no Variable can be written here
+    monkeypatch.setattr(
+        stream_context, "checkpoint_store", lambda name, *_: FileCheckpointStore(fleet.root / f"{name}.json")
+    )
+    pattern = TablePattern(
+        f"{fleet.root}/lake/*",
+        sink=DeltaTableSink(f"{fleet.root}/sinks/{{table}}"),
+        name="{table}",
+        options={"starting_version": 0},
+    )
+    operator = fleet.operator(streams=[], patterns=[pattern])
+    assert operator.execute(fleet.context())["counts"] == {"loaded": 2}
+    fleet.table("c")
+    shutil.rmtree(fleet.root / "lake" / "a")
+    with pytest.raises(TaskFailedError, match="is gone"):
+        operator.execute(fleet.context("r2"))
+    assert fleet.pushed["fds_fleet"]["counts"] == {"loaded": 1, "unchanged": 1, "failed": 1}
+    assert len(fleet.pushed["fds_fleet"]["warnings"]) == 1
+
+
+def test_bad_arguments_are_refused_together(fleet):
+    with pytest.raises(ConfigurationError) as refused:
+        fleet.operator(
+            streams=[fleet.one("a"), fleet.one("a")],
+            parallelism=0,
+            on_stream_failure="ignore",
+            max_bytes_in_flight=0,
+            stream_timeout=-1,
+            timeout=5,
+            application="x.py",
+        )
+    text = str(refused.value)
+    for word in (
+        "'a' is given twice",
+        "parallelism",
+        "on_stream_failure",
+        "max_bytes",
+        "stream_timeout",
+        "timeout has",
+    ):
+        assert word in text
+    with pytest.raises(ConfigurationError, match="needs streams or patterns"):
+        fleet.operator(streams=[])
+
+
+def test_templates_in_streams_and_sinks_are_rendered(fleet):
+    one = FleetStream(DeltaStream("t", table="s3://lake/{{ ds }}"), DeltaTableSink("s3://bronze/{{ ds }}"))
+    operator = DeltaFleetOperator(task_id="load", streams=[one])
+    (rendered,) = operator.render_template(operator.streams, {"ds": "2026-01-01"})
+    assert (rendered.stream.table, rendered.sink.uri) == ("s3://lake/2026-01-01", "s3://bronze/2026-01-01")
