@@ -153,11 +153,12 @@ class LedgerReader:
         return (yield from self.on_from(fold)), base
 
     def _newest_fold(self, limit: int | None) -> Steps[Fold]:
-        """Return the newest fold in staging up to ``limit`` (inclusive), or the empty fold."""
+        """Return the newest usable fold in staging up to ``limit`` (inclusive), or the empty fold."""
         names = yield from retried(ListNames(self.folder.folds))
         numbers = [n for n in map(parse_numbered_name, names) if n is not None and (limit is None or n <= limit)]
-        if numbers:
-            data = yield from retried(Get(self.folder.fold(numbers[-1])))
+        # one in 1,000 entries is kept for good, so that a damaged fold does not cost a read of everything
+        for n in reversed(numbers):
+            data = yield from retried(Get(self.folder.fold(n)))
             fold = yield from self._if_true(None if data is None else Fold.from_json(data))
             if fold is not None:
                 return fold

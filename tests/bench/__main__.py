@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import platform
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -238,9 +239,47 @@ def task() -> list[Row]:
     return rows
 
 
+def history() -> list[Row]:
+    sizes = (10, 1000, _size("HISTORY_ENTRIES", 100_000))
+    samples = measure.in_turn(ROUNDS, **{str(size): ("history:cost", {"entries": size}) for size in sizes})
+
+    def of(size: int, what: str, number: str) -> float:
+        return statistics.median(sample.value[what][number] for sample in samples[str(size)])
+
+    few, some, many = sizes
+    rows = []
+    for what, words, compared in (
+        ("run", "a run with one new batch", few),
+        ("status", "`fds status`", few),
+        # a page has 100 entries
+        ("history", "a page of `fds history`", some),
+    ):
+        requests, cpu = (of(many, what, number) for number in ("total", "cpu"))
+        rows += [
+            Row(f"requests of {words}, {many:,} ledger entries", requests, "", None),
+            Row(f"… / with {compared:,} entries", requests / of(compared, what, "total"), "x", 1.2),
+            Row(f"… CPU seconds / with {compared:,} entries", cpu / of(compared, what, "cpu"), "x", 1.2),
+        ]
+    return rows
+
+
 BENCHES = {
     f.__name__: f
-    for f in (polling, planning, snapshot, reading, warm, fleet, scan, merge, submit, connect, latency, task)
+    for f in (
+        polling,
+        planning,
+        snapshot,
+        reading,
+        warm,
+        fleet,
+        scan,
+        merge,
+        submit,
+        connect,
+        latency,
+        task,
+        history,
+    )
 }
 
 

@@ -20,6 +20,7 @@ TITLES = {
     "connect": "Spark Connect",
     "latency": "Through Airflow, on Spark Connect",
     "task": "The task's process",
+    "history": "A stream with a long history",
 }
 
 

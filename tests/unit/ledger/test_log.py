@@ -205,6 +205,25 @@ def test_a_damaged_fold_costs_time_only(write, new_ledger, storage, damage):
     assert new_ledger().find() == writer.state
 
 
+@pytest.mark.parametrize("fate", ["damaged", "lost", "foreign"])
+def test_without_the_newest_fold_only_the_entries_since_the_one_before_it_are_read(
+    make, write, new_ledger, storage, fate
+):
+    writer = write()
+    for number in range(60):
+        writer.execute(Held(why="wait") if number % 2 == 0 else Resumed(why="go"), make.person)
+    writer.save_fold()
+    newest, older = FOLDER.fold(writer.n), FOLDER.fold(49)
+    assert {newest, older} <= storage.objects.keys()
+    if fate == "lost":
+        del storage.objects[newest]
+    else:
+        storage.objects[newest] = b"{" if fate == "damaged" else storage.objects[older]
+    storage.requests.clear()
+    assert new_ledger().load(writer.checkpoint()) == writer.state
+    assert storage.requests["get"] <= 6 + writer.n - 49
+
+
 def test_a_checkpoint_from_before_a_transfer_is_only_behind(make, write, new_ledger):
     checkpoint = write().checkpoint()
     builder = replace(make.person, deployment="prod2")
