@@ -22,6 +22,7 @@ _PUBLIC = located(
         "operators.delta_plan": ("DeltaPlanOperator",),
         "operators.delta_stream_monitor": ("DeltaStreamMonitorOperator",),
         "operators.delta_stream_action": ("DeltaStreamActionOperator",),
+        "operators.fleet_dags": ("fds_dags",),
         "sensors.delta_table_version": ("DeltaTableVersionSensor",),
         "sinks": ("DeltaMergeSink", "DeltaReplaceSink", "DeltaTableSink", "ForeachBatchSink"),
         "stream": ("DeltaStream",),

@@ -9,6 +9,7 @@ from airflow_provider_fds.operators.delta_ingest import DeltaIngestOperator as D
 from airflow_provider_fds.operators.delta_plan import DeltaPlanOperator as DeltaPlanOperator
 from airflow_provider_fds.operators.delta_stream_action import DeltaStreamActionOperator as DeltaStreamActionOperator
 from airflow_provider_fds.operators.delta_stream_monitor import DeltaStreamMonitorOperator as DeltaStreamMonitorOperator
+from airflow_provider_fds.operators.fleet_dags import fds_dags as fds_dags
 from airflow_provider_fds.sensors.delta_table_version import DeltaTableVersionSensor as DeltaTableVersionSensor
 from airflow_provider_fds.sinks import DeltaMergeSink as DeltaMergeSink
 from airflow_provider_fds.sinks import DeltaReplaceSink as DeltaReplaceSink
@@ -55,4 +56,5 @@ __all__ = [
     "StreamAlerts",
     "TablePattern",
     "__version__",
+    "fds_dags",
 ]
