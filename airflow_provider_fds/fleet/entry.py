@@ -176,7 +176,7 @@ def _sink_fields(
         return None
     merged = {**base, **own_fields}
     kind = merged["kind"].value if "kind" in merged else _DEFAULT_KIND
-    if kind not in SINKS:
+    if not isinstance(kind, str) or kind not in SINKS:
         # reported where the kind is
         return None
     known = sink_keys(kind)
@@ -197,7 +197,7 @@ def _sink_of(found: Mapping[str, Given]) -> Sink:
 
 def _check_sink_keys(document: Document, path: Path, given: Mapping[str, Any], *, are_defaults: bool) -> None:
     kind = given.get("kind")
-    if kind is not None and kind not in SINKS:
+    if kind is not None and not (isinstance(kind, str) and kind in SINKS):
         hint = " It loads data intervals, but a fleet reads by offset." if kind == "delta_replace" else ""
         document.add((*path, "kind"), f"the kind of a sink must be {', '.join(SINKS)}, got {kind!r}.{hint}")
         return

@@ -91,7 +91,7 @@ def _read(document: Document) -> tuple[FleetGroup, ...]:
         arguments[name] = read_group(document, name, found)
         place: Path = ("groups", name, "defaults")
         of_groups[name] = _defaults(document, place, found.get("defaults"), defaults)
-        if "group" in (found.get("defaults") or ()):
+        if isinstance(own := found.get("defaults"), dict) and "group" in own:
             document.add((*place, "group"), "the defaults of a group cannot name a group. Omit it.")
     entries = _entries(document, top.get("streams"), defaults, of_groups)
     check_entries(document, entries)
@@ -125,7 +125,7 @@ def _entries(
             continue
         check_keys(document, here, one)
         group = one.get("group") or (defaults["group"].value if "group" in defaults else DEFAULT_GROUP)
-        if group not in of_groups and group != DEFAULT_GROUP:
+        if not isinstance(group, str) or (group not in of_groups and group != DEFAULT_GROUP):
             known = ", ".join(of_groups) or "none"
             document.add((*here, "group"), f"there is no group {group!r} in 'groups'; the groups are {known}.")
             group = DEFAULT_GROUP

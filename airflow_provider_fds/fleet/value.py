@@ -173,7 +173,7 @@ class TablePattern:
         object.__setattr__(self, "timeout", _timeout(self.timeout))
         for listed in ("include", "exclude"):
             given = getattr(self, listed)
-            if isinstance(given, (str, bytes)) or not all(isinstance(glob, str) and glob for glob in given):
+            if not isinstance(given, (list, tuple)) or not all(isinstance(glob, str) and glob for glob in given):
                 problems.append(f"{listed} must be a list of names with '*', got {given!r}.")
             else:
                 object.__setattr__(self, listed, tuple(given))

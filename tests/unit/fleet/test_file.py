@@ -194,6 +194,20 @@ def test_a_pattern_has_no_dag_per_stream():
     assert "has one DAG for each stream, but the tables '/a/*' are found when a run begins" in one_problem(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("streams:\n- {table: /a, sink: {uri: /b, kind: {}}}\n", "2:31: the kind of a sink must be"),
+        ("streams:\n- {table: /a, sink: {uri: /b, kind: [a]}}\n", "2:31: the kind of a sink must be"),
+        ("streams:\n- {table: /a, sink: /b, group: [a]}\n", "2:25: there is no group ['a']"),
+        ("streams:\n- {tables: /a/*, sink: '/b/{table}', include: 3}\n", "2:38: include must be a list"),
+        ("streams:\n- {table: /a, sink: /b}\ngroups: {a: {defaults: 3}}\n", "3:14: defaults must be a mapping"),
+    ],
+)
+def test_a_value_of_the_wrong_kind_is_a_problem_and_no_crash(text, problem):
+    assert problem in one_problem(text)
+
+
 def test_all_problems_are_reported_at_once_and_in_order():
     found = problems("streams:\n- {table: /a, sink: /b, x: 1, y: 2}\n- {table: 3, sink: /c}\ngroups: 4\n")
     assert [one.split(": ")[0] for one in found] == [
