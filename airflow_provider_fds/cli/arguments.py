@@ -34,9 +34,10 @@ STORAGE_OPTION_HELP = (
 )
 
 
-def add_stream(parser: argparse.ArgumentParser) -> None:
-    """Add table, stream name and source options."""
-    parser.add_argument("table", metavar="TABLE", help="URI or path of the source table")
+def add_stream(parser: argparse.ArgumentParser, *, may_be_in_file: bool = False) -> None:
+    """Add table, stream name and source options. With ``may_be_in_file``, the table may be omitted."""
+    one = None if not may_be_in_file else "?"
+    parser.add_argument("table", metavar="TABLE", nargs=one, help="URI or path of the source table")
     parser.add_argument("--stream", metavar="NAME", default="cli", help="name of the stream (default: %(default)s)")
     parser.add_argument(
         "--option",
@@ -48,7 +49,11 @@ def add_stream(parser: argparse.ArgumentParser) -> None:
 
 
 def add_storage(
-    parser: argparse.ArgumentParser, *, staging_required: bool, default_deployment: str | None = None
+    parser: argparse.ArgumentParser,
+    *,
+    staging_required: bool,
+    default_deployment: str | None = None,
+    may_be_in_file: bool = False,
 ) -> None:
     """Add staging, deployment and storage options; a required staging may also come from the environment.
 
@@ -56,12 +61,14 @@ def add_storage(
         parser: The parser.
         staging_required: Whether a staging folder must be given.
         default_deployment: Whose deployment an omitted one is, in words; it is then ``None``.
+        may_be_in_file: Whether a file of streams may name the staging folder instead. Then the command itself checks
+            that there is one.
     """
     known = os.environ.get("AIRFLOW__FDS__STAGING") if staging_required else None
     parser.add_argument(
         "--staging",
         metavar="URI",
-        required=staging_required and not known,
+        required=staging_required and not known and not may_be_in_file,
         default=known,
         help="folder for the ledger and manifests, URI or path"
         + (" (default: the environment variable AIRFLOW__FDS__STAGING)" if staging_required else ""),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from airflow_provider_fds.cli import arguments as common
 from airflow_provider_fds.errors import ConfigurationError
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable
 
+    from airflow_provider_fds.errors import FdsError
     from airflow_provider_fds.ledger.state import StreamState
     from airflow_provider_fds.stream.connect import ConnectedStream
     from airflow_provider_fds.stream.value import DeltaStream
@@ -20,6 +21,19 @@ BATCHES_PER_RUN: Final = 200
 
 #: What cannot be combined with ``--estimate``: where to begin, and where to stop.
 _REFUSED: Final = (("offset", "--from"), ("max_batches", "--max-batches"))
+
+
+class Outcome(NamedTuple):
+    """How planning ended: the error that stopped it, whether there is more, why the stream is finished (or ``""``).
+
+    ``note`` is what is said about start options that have no effect, ``waiting`` about data that is waiting for more.
+    """
+
+    error: FdsError | None
+    is_more: bool = False
+    finished: str = ""
+    note: str | None = None
+    waiting: str = ""
 
 
 def check_arguments(arguments: argparse.Namespace) -> None:

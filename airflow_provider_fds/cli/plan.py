@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from airflow_provider_fds.batch.location import hadoop_path
 from airflow_provider_fds.batch.version_ranges import describe_covered
 from airflow_provider_fds.cli import arguments as common
-from airflow_provider_fds.cli.estimate import BATCHES_PER_RUN, check_arguments, known_stream, lines, totals
+from airflow_provider_fds.cli import fleet
+from airflow_provider_fds.cli.estimate import BATCHES_PER_RUN, Outcome, check_arguments, known_stream, lines, totals
 from airflow_provider_fds.cli.messages import end_of, shown
 from airflow_provider_fds.cli.terminal import Waiting
-from airflow_provider_fds.errors import EXIT_OK, ConfigurationError, FdsError
+from airflow_provider_fds.errors import EXIT_OK, ConfigurationError
 from airflow_provider_fds.source.offset import Offset
 
 if TYPE_CHECKING:
@@ -27,19 +28,6 @@ if TYPE_CHECKING:
     from airflow_provider_fds.stream.value import DeltaStream
 
 
-class _Outcome(NamedTuple):
-    """How planning ended: the error that stopped it, whether there is more, why the stream is finished (or ``""``).
-
-    ``note`` is what is said about start options that have no effect, ``waiting`` about data that is waiting for more.
-    """
-
-    error: FdsError | None
-    is_more: bool = False
-    finished: str = ""
-    note: str | None = None
-    waiting: str = ""
-
-
 #: Without a limit, ``fds plan`` plans everything.
 _NO_LIMIT = 2**31
 
@@ -52,7 +40,8 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         description="Plan the next batches of a table and print one line, or one JSON object, for each. Nothing is "
         "committed: the same command prints the same batches again.",
     )
-    common.add_stream(parser)
+    common.add_stream(parser, may_be_in_file=True)
+    fleet.add_file(parser)
     common.add_storage(parser, staging_required=False)
     parser.add_argument(
         "--dry-run",
@@ -86,6 +75,11 @@ def plan(arguments: argparse.Namespace) -> int:
     """Perform ``fds plan``."""
     if arguments.max_batches is not None and arguments.max_batches < 1:
         raise ConfigurationError(f"--max-batches must be 1 or more, got {arguments.max_batches}")
+    if arguments.file is not None:
+        from airflow_provider_fds.cli.fleet_plan import plan_fleet
+
+        return plan_fleet(arguments, estimate)
+    fleet.require(arguments, [("table", "TABLE")])
     if arguments.estimate:
         return _estimate(arguments)
     if arguments.dry_run and arguments.staging and arguments.offset:
@@ -101,11 +95,11 @@ def plan(arguments: argparse.Namespace) -> int:
     if arguments.offset and stream.options.is_bounded:
         raise ConfigurationError("--from and version_as_of or timestamp_as_of cannot be combined: omit one of them")
     number = 0
-    outcome: _Outcome = _Outcome(None)
+    outcome: Outcome = Outcome(None)
     rows = _shown(arguments, stream) if arguments.dry_run else _written(arguments, stream)
     with Waiting("planning", is_shown=arguments.output == "text") as waiting:
         for row in rows:
-            if isinstance(row, _Outcome):
+            if isinstance(row, Outcome):
                 outcome = row
                 break
             number += 1
@@ -114,7 +108,7 @@ def plan(arguments: argparse.Namespace) -> int:
     return _end(arguments, outcome, number)
 
 
-def _end(arguments: argparse.Namespace, outcome: _Outcome, number: int) -> int:
+def _end(arguments: argparse.Namespace, outcome: Outcome, number: int) -> int:
     """Print how planning ended, after ``number`` batches, and return the exit code."""
     error, is_more, finished, note, waiting = outcome
     if arguments.output == "json":
@@ -131,20 +125,8 @@ def _end(arguments: argparse.Namespace, outcome: _Outcome, number: int) -> int:
 def _estimate(arguments: argparse.Namespace) -> int:
     """Print the totals of everything that is left."""
     check_arguments(arguments)
-    stream = common.stream_of(arguments)
-    connected = known_stream(arguments, stream)
-    outcome = _Outcome(None)
-
-    def batches() -> Iterator[dict[str, Any]]:
-        nonlocal outcome
-        for row in _dry(arguments, stream) if connected is None else _left(connected):
-            if isinstance(row, _Outcome):
-                outcome = row
-                return
-            yield row
-
     with Waiting("planning", is_shown=arguments.output == "text"):
-        found = totals(batches(), None if connected is None else connected.state, arguments.batches_per_run)
+        found, outcome = estimate(arguments, common.stream_of(arguments))
     if arguments.output == "json":
         print(json.dumps(found))
     else:
@@ -152,20 +134,42 @@ def _estimate(arguments: argparse.Namespace) -> int:
     return _end(arguments, outcome, found["batches"])
 
 
-def _shown(arguments: argparse.Namespace, stream: DeltaStream) -> Iterator[dict[str, Any] | _Outcome]:
+def estimate(arguments: argparse.Namespace, stream: DeltaStream) -> tuple[dict[str, Any], Outcome]:
+    """Return the totals of everything that a stream has left (see :func:`.estimate.totals`), and how that ends.
+
+    Args:
+        arguments: The arguments; with ``staging``, the stream is read from its position.
+        stream: The stream.
+    """
+    connected = known_stream(arguments, stream)
+    outcome = Outcome(None)
+
+    def batches() -> Iterator[dict[str, Any]]:
+        nonlocal outcome
+        for row in _dry(arguments, stream) if connected is None else _left(connected):
+            if isinstance(row, Outcome):
+                outcome = row
+                return
+            yield row
+
+    found = totals(batches(), None if connected is None else connected.state, arguments.batches_per_run)
+    return found, outcome
+
+
+def _shown(arguments: argparse.Namespace, stream: DeltaStream) -> Iterator[dict[str, Any] | Outcome]:
     """Return the next batches, from the position of the stream if it exists. Writes nothing."""
     from airflow_provider_fds.stream.min_batch import MinBatch
 
     connected = known_stream(arguments, stream)
     rows = _dry(arguments, stream) if connected is None else _left(connected, MinBatch.of(stream))
     for number, row in enumerate(rows):
-        if number == arguments.max_batches and not isinstance(row, _Outcome):
-            yield _Outcome(None, is_more=True)
+        if number == arguments.max_batches and not isinstance(row, Outcome):
+            yield Outcome(None, is_more=True)
             return
         yield row
 
 
-def _left(connected: ConnectedStream, minimum: MinBatch | None = None) -> Iterator[dict[str, Any] | _Outcome]:
+def _left(connected: ConnectedStream, minimum: MinBatch | None = None) -> Iterator[dict[str, Any] | Outcome]:
     """Return the batches that are planned and all that follow them. Writes nothing."""
     from airflow_provider_fds.stream.changed_options import warn_about_changed_options
     from airflow_provider_fds.stream.verifying import check_position
@@ -179,14 +183,14 @@ def _left(connected: ConnectedStream, minimum: MinBatch | None = None) -> Iterat
     if not state.planned:
         check_position(connected.log, state)
     planner = _planner(connected, position)
-    if isinstance(planner, _Outcome):
+    if isinstance(planner, Outcome):
         yield planner
     else:
         for row in _numbered(planner, connected.stream, minimum, first=state.next_batch_id):
-            yield row._replace(note=connected.options_note) if isinstance(row, _Outcome) else row
+            yield row._replace(note=connected.options_note) if isinstance(row, Outcome) else row
 
 
-def _written(arguments: argparse.Namespace, stream: DeltaStream) -> Iterator[dict[str, Any] | _Outcome]:
+def _written(arguments: argparse.Namespace, stream: DeltaStream) -> Iterator[dict[str, Any] | Outcome]:
     from airflow_provider_fds.ledger.owner import Owner
     from airflow_provider_fds.stream.session import StreamSession
 
@@ -198,27 +202,27 @@ def _written(arguments: argparse.Namespace, stream: DeltaStream) -> Iterator[dic
         location = session.connected.staging_location(session.connected.folder.below(batch.manifest))
         yield _of_ledger(batch, hadoop_path(location))
     if arguments.max_batches is not None and len(work.batches) > arguments.max_batches:
-        found = _Outcome(None, is_more=True)
+        found = Outcome(None, is_more=True)
     elif work.batches:
         found = _after_planned(session, Offset.from_json(work.batches[-1].end))
     else:
         waits = work.status == "up_to_date"
-        found = _Outcome(work.warning, finished="" if waits else work.reason, waiting=work.reason if waits else "")
+        found = Outcome(work.warning, finished="" if waits else work.reason, waiting=work.reason if waits else "")
     yield found._replace(note=session.option_notes())
 
 
-def _after_planned(session: StreamSession, end: Offset) -> _Outcome:
+def _after_planned(session: StreamSession, end: Offset) -> Outcome:
     """Return what follows the planned batches: an error that stops the stream, or whether there is more to plan."""
     planner = _planner(session.connected, end)
-    if isinstance(planner, _Outcome):
+    if isinstance(planner, Outcome):
         return planner._replace(finished="")
     for batch in planner:
         if batch.files:
-            return _Outcome(None, is_more=True)
-    return _Outcome(planner.outcome.error if planner.outcome is not None else None)
+            return Outcome(None, is_more=True)
+    return Outcome(planner.outcome.error if planner.outcome is not None else None)
 
 
-def _planner(connected: ConnectedStream, position: Offset) -> BatchPlanner | _Outcome:
+def _planner(connected: ConnectedStream, position: Offset) -> BatchPlanner | Outcome:
     """Return the planner of an open stream from a position to the newest version, or that the stream is finished."""
     from airflow_provider_fds.source.barrier import Allowances
     from airflow_provider_fds.source.plan import BatchPlanner
@@ -229,7 +233,7 @@ def _planner(connected: ConnectedStream, position: Offset) -> BatchPlanner | _Ou
     state, stream = connected.state, connected.stream
     end = end_of(connected, state)
     if end is not None and end.is_reached(position):
-        return _Outcome(None, finished=end.describe(stream.name, connected.log.table_uri))
+        return Outcome(None, finished=end.describe(stream.name, connected.log.table_uri))
     newest = connected.log.latest()
     return BatchPlanner(
         connected.log,
@@ -245,7 +249,7 @@ def _planner(connected: ConnectedStream, position: Offset) -> BatchPlanner | _Ou
     )
 
 
-def _dry(arguments: argparse.Namespace, stream: DeltaStream) -> Iterator[dict[str, Any] | _Outcome]:
+def _dry(arguments: argparse.Namespace, stream: DeltaStream) -> Iterator[dict[str, Any] | Outcome]:
     from airflow_provider_fds.delta.log import DeltaLog
     from airflow_provider_fds.delta.open import open_storage
     from airflow_provider_fds.source.end import known_end
@@ -258,12 +262,12 @@ def _dry(arguments: argparse.Namespace, stream: DeltaStream) -> Iterator[dict[st
     log = DeltaLog(open_storage(stream.table, options))
     start = Offset.from_json(arguments.offset) if arguments.offset else resolve_start(log, stream.options)
     if start is None:
-        yield _Outcome(None)
+        yield Outcome(None)
         return
     position = start.offset if isinstance(start, SnapshotStart) else start
     end = known_end(log, stream.options, position)
     if end is not None and end.is_reached(position):
-        yield _Outcome(None, finished=end.describe(stream.name, log.table_uri))
+        yield Outcome(None, finished=end.describe(stream.name, log.table_uri))
         return
     newest = log.latest()
     target = newest if end is None else end.target(position, newest)
@@ -285,7 +289,7 @@ def _dry(arguments: argparse.Namespace, stream: DeltaStream) -> Iterator[dict[st
 
 def _with_frozen(
     log: DeltaLog, position: Offset, stream: DeltaStream, target: int, minimum: MinBatch | None
-) -> Iterator[dict[str, Any] | _Outcome]:
+) -> Iterator[dict[str, Any] | Outcome]:
     """Plan from an initial snapshot that is frozen in a temporary folder, removed afterwards."""
     import tempfile
 
@@ -312,7 +316,7 @@ def _with_frozen(
 
 def _numbered(
     planner: BatchPlanner, stream: DeltaStream, minimum: MinBatch | None = None, *, first: int = 0
-) -> Iterator[dict[str, Any] | _Outcome]:
+) -> Iterator[dict[str, Any] | Outcome]:
     from airflow_provider_fds.stream.batch_sizes import UnknownRows
 
     unknown_rows = UnknownRows(stream)
@@ -326,7 +330,7 @@ def _numbered(
             yield _of_source(batch, batch_id)
             batch_id += 1
     unknown_rows.warn()
-    yield _Outcome(planner.outcome.error if planner.outcome is not None else None, waiting=waiting)
+    yield Outcome(planner.outcome.error if planner.outcome is not None else None, waiting=waiting)
 
 
 def _of_source(batch: SourceBatch, batch_id: int) -> dict[str, Any]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from airflow_provider_fds.cli import arguments as common
+from airflow_provider_fds.cli import fleet
 from airflow_provider_fds.cli.status_text import describe_status
 from airflow_provider_fds.cli.stream_table import plain_table, rich_table
 from airflow_provider_fds.cli.terminal import fitted, rich_console
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from airflow_provider_fds.stream.connect import ConnectedStream
+    from airflow_provider_fds.stream.status import StreamStatus
 
 #: Width of the labels of a status.
 _LABEL: Final = 17
@@ -35,7 +38,13 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         epilog="With --all, the exit code is 1 if a stream needs attention or lags longer than --lagging, else 0.",
     )
     parser.add_argument("stream", metavar="STREAM", nargs="?", help="name of the stream")
-    parser.add_argument("--all", action="store_true", help="all streams of the staging folder, one per line")
+    parser.add_argument(
+        "--all",
+        metavar="FILE",
+        nargs="?",
+        const="",
+        help="all streams of the staging folder, one per line; with a FILE of streams, those that it declares",
+    )
     parser.add_argument(
         "--lagging",
         metavar="DURATION",
@@ -43,7 +52,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="with --all: only streams that need attention, or whose oldest unread version is older than this, such "
         "as 90s, 10m, 2h or 1d",
     )
-    common.add_storage(parser, staging_required=True)
+    common.add_storage(parser, staging_required=True, may_be_in_file=True)
     parser.add_argument(
         "--output",
         choices=("text", "json", "prometheus"),
@@ -61,10 +70,13 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def status(arguments: argparse.Namespace) -> int:
     """Perform ``fds status``."""
-    if arguments.all:
+    if arguments.all is not None:
         if arguments.stream is not None:
             raise ConfigurationError(f"give either a STREAM or --all, not both: got {arguments.stream!r} and --all")
+        if not arguments.all:
+            fleet.require(arguments, [("staging", "--staging")])
         return _all(arguments)
+    fleet.require(arguments, [("staging", "--staging")])
     if arguments.stream is None:
         raise ConfigurationError("give the name of a STREAM, or --all for all streams of the staging folder")
     if arguments.lagging is not None or arguments.output == "prometheus":
@@ -118,13 +130,10 @@ def _one(arguments: argparse.Namespace) -> int:
 
 
 def _all(arguments: argparse.Namespace) -> int:
-    from airflow_provider_fds.ledger.owner import Owner
     from airflow_provider_fds.stream.metrics import exposition
     from airflow_provider_fds.stream.status import STUCK
-    from airflow_provider_fds.stream.statuses import all_statuses
 
-    context = common.context_of(arguments, owner=Owner.of_plan(arguments.deployment))
-    found = list(all_statuses(context))
+    found, notes, problems = _of_file(arguments) if arguments.all else (_of_staging(arguments), [], [])
     limit: timedelta | None = arguments.lagging
     bad = [
         one
@@ -148,5 +157,28 @@ def _all(arguments: argparse.Namespace) -> int:
                 print(f"{one.name}: [{one.reason_code}] {one.problem}", file=sys.stderr)
     else:
         none_bad = f"none of the {len(found)} streams needs attention or lags that long"
-        print(none_bad if found else f"no streams found in {arguments.staging}")
-    return _EXIT_STUCK if bad else EXIT_OK
+        print(none_bad if found else f"no streams found in {arguments.all or arguments.staging}")
+    if arguments.output == "text":
+        print(*notes, sep="\n", end="\n" if notes else "")
+    for problem in problems:
+        print(problem, file=sys.stderr)
+    return _EXIT_STUCK if bad or problems else EXIT_OK
+
+
+def _of_staging(arguments: argparse.Namespace) -> list[StreamStatus]:
+    from airflow_provider_fds.ledger.owner import Owner
+    from airflow_provider_fds.stream.statuses import all_statuses
+
+    return list(all_statuses(common.context_of(arguments, owner=Owner.of_plan(arguments.deployment))))
+
+
+def _of_file(arguments: argparse.Namespace) -> tuple[list[StreamStatus], list[str], list[str]]:
+    """Return the statuses, a line for each pattern, and the tables that cannot be loaded."""
+    from airflow_provider_fds.ledger.owner import Owner
+
+    arguments.file = arguments.all
+    groups = fleet.find_fleet(arguments)
+    fleet.check_staging(arguments, groups)
+    context = common.context_of(arguments, owner=Owner.of_plan(arguments.deployment))
+    found = fleet.statuses(arguments, groups, lambda staging: replace(context, staging_uri=staging))
+    return found, fleet.describe_patterns(groups), fleet.problems_of(groups)
