@@ -146,18 +146,23 @@ def in_threads(work: Callable[[_S], _T], streams: Iterable[_S]) -> list[_T]:
         return list(threads.map(work, streams))
 
 
-def check_staging(arguments: argparse.Namespace, groups: Iterable[FoundGroup]) -> None:
+def check_staging(arguments: argparse.Namespace, streams: Iterable[FleetStream]) -> None:
     """Refuse a fleet in which a stream has no staging folder.
 
     Raises:
         ConfigurationError: Names the first one.
     """
-    for stream in (stream for group in groups for stream in group.streams):
+    for stream in streams:
         if not (stream.stream.staging or arguments.staging):
-            raise ConfigurationError(
-                f"stream {stream.name!r} has no staging folder. Give --staging, set AIRFLOW__FDS__STAGING, or set "
-                "staging in the defaults of the file"
-            )
+            raise no_staging(f"stream {stream.name!r}")
+
+
+def no_staging(what: str) -> ConfigurationError:
+    """Return the error about a stream or a pattern without a staging folder."""
+    return ConfigurationError(
+        f"{what} has no staging folder. Give --staging, set AIRFLOW__FDS__STAGING, or set staging in the defaults of "
+        "the file"
+    )
 
 
 def statuses(
@@ -227,6 +232,7 @@ __all__ = [
     "find_fleet",
     "for_stream",
     "in_threads",
+    "no_staging",
     "problems_of",
     "refuse_together",
     "require",

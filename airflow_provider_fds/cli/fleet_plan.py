@@ -59,7 +59,9 @@ def plan_fleet(
     """
     fleet.refuse_together(arguments, _OF_ONE)
     if not (arguments.dry_run or arguments.estimate):
-        raise ConfigurationError("fds plan --all writes nothing, so it needs --dry-run")
+        raise ConfigurationError(
+            "fds plan --all writes nothing, so it needs --dry-run. To plan and load all streams, use fds run --all"
+        )
     if arguments.batches_per_run < 1:
         raise ConfigurationError(f"--batches-per-run must be 1 or more, got {arguments.batches_per_run}")
     arguments.estimate = True

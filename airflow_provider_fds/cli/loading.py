@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import logging
 import re
 import sys
 from contextlib import contextmanager
@@ -10,10 +12,19 @@ from typing import TYPE_CHECKING, Any, Final
 from airflow_provider_fds.cli.terminal import rich_console
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+logger = logging.getLogger(__name__)
 
 #: Lines of the driver that are shown at once: the progress of a long batch, and the address of its UI.
-_WORTH_SHOWING: Final = re.compile(r"FDS batch \d+ \(\d+ of \d+, |FDS Spark UI: |Spark is fetching ")
+_WORTH_SHOWING: Final = re.compile(
+    r"FDS (stream \S+: )?batch \d+ \(\d+ of \d+, |FDS fleet: |FDS Spark UI: |Spark is fetching "
+)
+
+
+def is_worth_showing(text: str) -> bool:
+    """Whether a line of the driver is shown at once."""
+    return _WORTH_SHOWING.match(text) is not None
 
 
 class Loading:
@@ -65,7 +76,7 @@ class Loading:
 
     def line(self, text: str) -> None:
         """Show a line of the Spark driver, if it is one of those."""
-        if self._is_shown and _WORTH_SHOWING.match(text):
+        if self._is_shown and is_worth_showing(text):
             self._say(None if self._bar is None else self._bar.console, text.removeprefix("FDS "))
 
     def batch(self, text: str) -> bool:
@@ -85,4 +96,22 @@ class Loading:
             console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-__all__ = ["Loading"]
+class LogOfJob(io.TextIOBase):
+    """Redirects what a job prints for people to the log, as when the job runs in a separate process.
+
+    Args:
+        line: Called with each text.
+    """
+
+    def __init__(self, line: Callable[[str], object]) -> None:
+        self._line = line
+
+    def write(self, text: str) -> int:
+        """Take a text; blank ones are left out."""
+        if text.strip():
+            self._line(text.rstrip())
+            logger.info("%s", text.rstrip())
+        return len(text)
+
+
+__all__ = ["Loading", "LogOfJob", "is_worth_showing"]

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import io
 import json
 import logging
 import sys
 from contextlib import redirect_stdout
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from airflow_provider_fds.cli import arguments as common
-from airflow_provider_fds.cli.loading import Loading
+from airflow_provider_fds.cli import fleet
+from airflow_provider_fds.cli.loading import Loading, LogOfJob
 from airflow_provider_fds.cli.messages import end_of, shown
 from airflow_provider_fds.cli.terminal import leaving_on_sigterm
 from airflow_provider_fds.errors import EXIT_OK, ConfigurationError
@@ -35,6 +35,9 @@ _NO_LIMIT = 2**31
 #: Maximum number of batches planned before a Spark application starts for them.
 _BATCHES_PER_APPLICATION = 200
 
+#: What one stream needs; a file has it for each stream.
+_NEEDED: Final = (("table", "TABLE"), ("sink", "--sink"), ("staging", "--staging"), ("checkpoint", "--checkpoint"))
+
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add ``run``."""
@@ -45,10 +48,11 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "them, up to the newest version of the table. If it is killed at any moment, run it again: it continues, and "
         "no row is lost or loaded twice.",
     )
-    common.add_stream(parser)
-    common.add_storage(parser, staging_required=True)
-    parser.add_argument("--sink", required=True, metavar="URI", help="Delta table to append to; created if missing")
-    parser.add_argument("--checkpoint", required=True, metavar="FILE", help="file that holds the committed offset")
+    common.add_stream(parser, may_be_in_file=True)
+    fleet.add_file(parser)
+    common.add_storage(parser, staging_required=True, may_be_in_file=True)
+    parser.add_argument("--sink", metavar="URI", help="Delta table to append to; created if missing")
+    parser.add_argument("--checkpoint", metavar="FILE", help="file that holds the committed offset")
     add_loading(parser)
     parser.set_defaults(command=run)
 
@@ -116,6 +120,11 @@ def add_loading(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Perform ``fds run``."""
+    if arguments.file is not None:
+        from airflow_provider_fds.cli.fleet_run import run_fleet
+
+        return run_fleet(arguments)
+    fleet.require(arguments, _NEEDED)
     return load(arguments, common.stream_of(arguments))
 
 
@@ -196,7 +205,7 @@ def _load(
     application = Application(session, sink, work, session.job(work, sink), on_commit=shown)
     with loading.application(plan, len(work.batches)):
         # so that the Spark application ends with this process, as on Ctrl-C
-        with leaving_on_sigterm(), phases.phase("spark"), redirect_stdout(_Log(loading)):
+        with leaving_on_sigterm(), phases.phase("spark"), redirect_stdout(LogOfJob(loading.line)):
             backend.run(application)
         with phases.phase("commit"):
             collected = session.collect(work)
@@ -204,19 +213,6 @@ def _load(
     if collected.failure is not None:
         raise collected.failure
     return collected
-
-
-class _Log(io.TextIOBase):
-    """Redirects what the job prints for people to the log, as when the job runs in a separate process."""
-
-    def __init__(self, loading: Loading) -> None:
-        self._loading = loading
-
-    def write(self, text: str) -> int:
-        if text.strip():
-            self._loading.line(text.rstrip())
-            logger.info("%s", text.rstrip())
-        return len(text)
 
 
 class _Shown:

@@ -178,7 +178,7 @@ def _of_file(arguments: argparse.Namespace) -> tuple[list[StreamStatus], list[st
 
     arguments.file = arguments.all
     groups = fleet.find_fleet(arguments)
-    fleet.check_staging(arguments, groups)
+    fleet.check_staging(arguments, [stream for group in groups for stream in group.streams])
     context = common.context_of(arguments, owner=Owner.of_plan(arguments.deployment))
     found = fleet.statuses(arguments, groups, lambda staging: replace(context, staging_uri=staging))
     return found, fleet.describe_patterns(groups), fleet.problems_of(groups)

@@ -1,0 +1,118 @@
+"""``fds run --all`` as a person runs it: tables from one file, a broken one, and changes while it runs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import deltalake
+import pyarrow as pa
+import pytest
+
+from airflow_provider_fds.errors import EXIT_CONFIGURATION, EXIT_STORAGE
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FILE = """
+defaults:
+  staging: {root}/staging
+  starting_version: 0
+  max_versions_per_batch: 1
+  sink:
+    uri: {root}/bronze/{{table}}
+    constant_columns: {{source_system: crm}}
+groups:
+  crm:
+    parallelism: 2
+streams:
+  - table: {root}/orders
+    group: crm
+    checkpoint: file:{root}/orders.json
+    sink: {{kind: delta_merge, keys: [id]}}
+  - tables: {root}/raw/*
+    group: crm
+    name: raw.{{table}}
+"""
+
+
+def append(table: Path, versions: int, *, first: int = 0) -> None:
+    """Append ten rows in each version."""
+    for number in range(first, first + versions):
+        rows = pa.table({"id": list(range(number * 10, number * 10 + 10))})
+        deltalake.write_deltalake(table, rows, mode="append")
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    for name in ("orders", "raw/a", "raw/b", "raw/broken", "raw/dropped"):
+        append(tmp_path / name, 3)
+    (tmp_path / "streams.yaml").write_text(FILE.format(root=tmp_path))
+    return tmp_path
+
+
+def command(lake: Path) -> list[str]:
+    words = "run", "--all", str(lake / "streams.yaml"), "--master", "local[2]", "--output", "json"
+    return [sys.executable, "-m", "airflow_provider_fds.cli.main", *words]
+
+
+def ended(lake: Path, process: subprocess.Popen[str]) -> tuple[int, dict[str, dict[str, Any]], dict[str, Any]]:
+    """Wait; return exit code, what is printed of each stream, and the totals."""
+    out, err = process.communicate(timeout=300)
+    assert out, err[-3000:]
+    *streams, total = map(json.loads, out.splitlines())
+    assert not list((lake / "staging" / ".fleets").rglob("*.fleet.json")), "specs of fleets are left"
+    return process.returncode, {one["stream"]: one for one in streams}, total
+
+
+def ids(sink: Path) -> list[int]:
+    rows = deltalake.DeltaTable(sink).to_pyarrow_table()
+    assert set(rows.column("source_system").to_pylist()) == {"crm"}
+    return sorted(rows.column("id").to_pylist())
+
+
+def test_a_fleet_whose_tables_break_appear_and_go_while_it_runs_loses_and_doubles_no_row(lake):
+    torn = lake / "raw" / "broken" / "_delta_log" / f"{2:020d}.json"
+    whole = torn.read_bytes()
+    torn.write_bytes(whole[: len(whole) // 2])
+
+    first = subprocess.Popen(command(lake), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 120
+    while not list(lake.rglob("*.fleet.json")) and time.monotonic() < deadline and first.poll() is None:
+        time.sleep(0.02)
+    # planned, and Spark is starting
+    shutil.rmtree(lake / "raw" / "dropped")
+    append(lake / "raw" / "new", 2)
+    append(lake / "raw" / "a", 1, first=3)
+    code, streams, total = ended(lake, first)
+
+    assert {name: (one["outcome"], one.get("batches")) for name, one in streams.items()} == {
+        "orders": ("loaded", 3),
+        "raw.a": ("loaded", 3),
+        "raw.b": ("loaded", 3),
+        "raw.broken": ("failed", None),
+        "raw.dropped": ("failed", None),
+    }
+    assert (code, total) == (EXIT_STORAGE, {"streams": 5, "stopped": 2, "applications": 1, "problems": []})
+
+    torn.write_bytes(whole)
+    second = subprocess.Popen(command(lake), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    code, streams, total = ended(lake, second)
+    assert {name: (one["outcome"], one.get("batches"), one.get("rows")) for name, one in streams.items()} == {
+        "orders": ("unchanged", None, None),
+        "raw.a": ("loaded", 1, 10),
+        "raw.b": ("unchanged", None, None),
+        "raw.broken": ("loaded", 3, 30),
+        "raw.new": ("loaded", 2, 20),
+    }
+    assert (code, total["stopped"], total["applications"]) == (EXIT_CONFIGURATION, 0, 1)
+    assert ["table" in one and "of stream 'raw.dropped' is gone" in one for one in total["problems"]] == [True]
+    loaded = {"orders": 30, "a": 40, "b": 30, "broken": 30, "new": 20}
+    assert {name: ids(lake / "bronze" / name) for name in loaded} == {
+        name: list(range(rows)) for name, rows in loaded.items()
+    }
+    assert json.loads((lake / "orders.json").read_text())["batch_id"] == 2
