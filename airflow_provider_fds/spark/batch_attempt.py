@@ -36,12 +36,15 @@ class BatchAttempt:
         spec: The job.
         batch: One of its batches.
         subject: What a line for people begins with.
+
+    Attributes:
+        batch: The batch.
     """
 
     def __init__(self, spark: Any, spec: JobSpec, batch: BatchSpec, subject: str = "FDS batch") -> None:
         self._spark = spark
         self._spec = spec
-        self._batch = batch
+        self.batch = batch
         self._subject = subject
         self._reporting = threading.Lock()
         self._is_reported = False
@@ -69,23 +72,23 @@ class BatchAttempt:
             "started_ms": int(time.time() * 1000),
             **identity(self._spark),
         }
-        name = started_name(self._batch.epoch, self._batch.batch_id, self._spec.attempt_id)
+        name = started_name(self.batch.epoch, self.batch.batch_id, self._spec.attempt_id)
         self._put(name, json.dumps(marker, sort_keys=True).encode())
 
     def write(self, writer: Writer) -> AttemptReport:
         """Write the batch into the sink if it is not there, and report what is there now."""
-        landed = writer.find(self._batch)
+        landed = writer.find(self.batch)
         self._step("check")
         if landed is None and self._spec.verify_only:
             raise RefusalError(
                 "NotCommitted",
-                f"batch {self._batch.batch_id} is not in the sink; this job only checks, and wrote nothing",
+                f"batch {self.batch.batch_id} is not in the sink; this job only checks, and wrote nothing",
                 retryable=True,
             )
         if landed is None:
-            frame = batch_rows(self._spark, self._batch, are_all_read=self._sink.takes_all_rows)
+            frame = batch_rows(self._spark, self.batch, are_all_read=self._sink.takes_all_rows)
             self._step("load")
-            landed = writer.append(frame, self._batch)
+            landed = writer.append(frame, self.batch)
             self._step("write")
             self._seconds["write"] -= landed.looked_seconds
             self._seconds["verify"] = landed.looked_seconds
@@ -97,7 +100,7 @@ class BatchAttempt:
         message = failure.message
         if not isinstance(error, RefusalError):
             print(redacted(traceback.format_exc()), file=sys.stderr)
-            batch = self._batch
+            batch = self.batch
             message = (
                 f"stream {batch.stream!r}, batch {batch.batch_id} ({_versions(batch)}) into "
                 f"{describe_sink(self._spec.sink)}: {message}"
@@ -139,7 +142,7 @@ class BatchAttempt:
             print(f"FDS warning: {warning}", flush=True)
 
     def _verified(self, landed: Landed) -> AttemptReport:
-        commit, batch = landed.commit, self._batch
+        commit, batch = landed.commit, self.batch
         if commit is None:
             # a user's function has returned; only the function knows what it wrote
             outcome = "written" if landed.by_this_attempt else "verified"
@@ -175,7 +178,7 @@ class BatchAttempt:
         lenient = [key for key in settings if "ignore" in key and settings[key] != "false"]
         if lenient:
             return f"it was written under {', '.join(f'{key}={settings[key]}' for key in lenient)}"
-        planned = self._batch.num_rows
+        planned = self.batch.num_rows
         if planned is None or not self._sink.writes_rows_as_they_are or wrote == planned:
             return None
         wrote_words = "does not say how many rows it wrote" if wrote is None else f"wrote {wrote:,} rows"

@@ -153,6 +153,7 @@ class FleetStreamRun:
         self._session: Any = None
         self._run: Optional[JobRun] = None
         self._spec: Optional[JobSpec] = None
+        self._is_given_up = False
 
     def open(self) -> None:
         """Read the spec of the job."""
@@ -172,6 +173,8 @@ class FleetStreamRun:
         assert spec is not None  # noqa: S101 - open() comes first
         if self._run is None:
             self._session, prepare = self._spark.session(self._job, spec)
+            if self._is_given_up:
+                return "failed"
             self._run = JobRun(self._session, spec, prepare=prepare, progress_seconds=None, stream=self.name)
         with self._spark.working(self._job, spec, self._session):
             self._run.step()
@@ -186,6 +189,7 @@ class FleetStreamRun:
 
     def give_up(self, error: BaseException) -> None:
         """Cancel what runs, and report the batch as failed."""
+        self._is_given_up = True
         if self._spec is None:
             # without its spec, nobody knows where its reports belong
             print(f"FDS stream {self.name}: cannot read the job spec {self._job.spec}: {error}", flush=True)

@@ -172,8 +172,11 @@ class JobRun:
             if not isinstance(attempt, FenceAttempt):
                 attempt = self._attempt = FenceAttempt(self._spark, self.spec, self.spec.fence, self._subject)
             return attempt.report(attempt.failed(error))
-        if not isinstance(attempt, BatchAttempt):
-            attempt = self._attempt = self._attempt_on(self.spec.batches[self._position])
+        if self._position >= len(self.spec.batches):
+            return False
+        batch = self.spec.batches[self._position]
+        if not isinstance(attempt, BatchAttempt) or attempt.batch is not batch:
+            attempt = self._attempt = self._attempt_on(batch)
         return attempt.report(attempt.failed(error))
 
     def _attempt_on(self, batch: BatchSpec) -> BatchAttempt:
@@ -199,7 +202,6 @@ class JobRun:
         reach("driver.report.before")
         is_written = attempt.report(report)
         reach("driver.report.after")
-        self._attempt = None
         if is_written and self._on_report is not None:
             self._on_report(report)
         if not is_written:
