@@ -1,5 +1,5 @@
 # Every target bootstraps what it needs into .venv first; with nothing changed that takes no time.
-.PHONY: help demo demo-picture test check ui-test package docs bench bench-against fuzz fuzz-input merges models chaos adversary compat s3 requirements usual-airflow lowest matrix docker-test clean
+.PHONY: help demo demo-picture demo-walk test check ui-test package docs bench bench-against fuzz fuzz-input merges models chaos adversary compat s3 requirements usual-airflow lowest matrix docker-test clean
 .DEFAULT_GOAL := help
 
 UV_COMPILE = .venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header $(if $(UPGRADE),--upgrade)
@@ -14,6 +14,10 @@ demo:  ## Load a growing table with a real Airflow and Spark, and prove it (SERV
 demo-picture:  ## Run the demo, and draw its output as docs/demo.svg
 	@scripts/bootstrap.sh demo
 	@.venv/bin/python scripts/terminal_picture.py docs/demo.svg "make demo" .venv/bin/python scripts/demo.py
+
+demo-walk:  ## Play the walk of docs/demo.md through the demo in a headless Chromium, and take its pictures (PICTURES=docs/images)
+	@scripts/bootstrap.sh ui
+	@.venv/bin/python scripts/demo_walk.py $(or $(PICTURES),docs/images)
 
 test:  ## Run all tests (SUITES="unit interop" runs these)
 	@scripts/bootstrap.sh dev
