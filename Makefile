@@ -1,5 +1,5 @@
 # Every target bootstraps what it needs into .venv first; with nothing changed that takes no time.
-.PHONY: help demo demo-picture demo-walk test check ui-test package docs bench bench-against fuzz fuzz-input merges models chaos adversary compat s3 requirements usual-airflow lowest matrix docker-test clean
+.PHONY: help demo demo-fleet demo-picture demo-walk test check ui-test package docs bench bench-against fuzz fuzz-input merges models chaos adversary compat s3 requirements usual-airflow lowest matrix docker-test clean
 .DEFAULT_GOAL := help
 
 UV_COMPILE = .venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header $(if $(UPGRADE),--upgrade)
@@ -10,6 +10,10 @@ help:  ## List the targets
 demo:  ## Load a growing table with a real Airflow and Spark, and prove it (SERVE=1 keeps the UI up, BACKEND=submit: without a Spark Connect server)
 	@scripts/bootstrap.sh demo
 	@.venv/bin/python scripts/demo.py
+
+demo-fleet:  ## Load 50 growing tables from one file, each group in one Spark application, and prove each table
+	@scripts/bootstrap.sh demo
+	@.venv/bin/python scripts/demo_fleet.py
 
 demo-picture:  ## Run the demo, and draw its output as docs/demo.svg
 	@scripts/bootstrap.sh demo
@@ -122,5 +126,5 @@ docker-test:  ## Build the image of docker/ and run the services of its compose 
 	    .venv/bin/python -m pytest -p no:randomly tests/docker
 
 clean:  ## Remove the virtual environment, the demo's files and all caches
-	rm -rf .venv .venv-docs build .demo .compat .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf .venv .venv-docs build .demo .demo-fleet .compat .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
