@@ -171,7 +171,10 @@ class Installation:
         if not (DAGS / "jobs").exists():
             shutil.copytree(ROOT / "airflow_provider_fds" / "example_dags" / "jobs", DAGS / "jobs")
             shutil.copy(ROOT / "airflow_provider_fds" / "example_dags" / ".airflowignore", DAGS)
-        return self._load((ROOT / "airflow_provider_fds" / "example_dags" / f"{name}.py").read_text(), f"{name}.py")
+        examples = ROOT / "airflow_provider_fds" / "example_dags"
+        for file in examples.glob(f"{name}_*.yaml"):
+            shutil.copy(file, DAGS)
+        return self._load((examples / f"{name}.py").read_text(), f"{name}.py")
 
     def _load(self, text: str, file_name: str) -> Any:
         try:

@@ -72,6 +72,19 @@ def test_fleet_loads_each_table_in_one_application(installation, lake):
     assert run.xcom("load")["counts"] == {"loaded": 2}
 
 
+def test_fleet_file_loads_all_tables_of_a_lake_and_those_that_appear(installation, lake):
+    lake.append("orders", 1, 2)
+    lake.append("customers", 7)
+    dag = installation.add_example("fleet_file")
+    assert dag.fileloc.endswith("/fleet_file.py")
+    first = installation.run(dag)
+    assert first.state("load") == "success"
+    assert (lake.ids("from_file/orders"), lake.ids("from_file/customers")) == ([1, 2], [7])
+    lake.append("items", 9)
+    assert installation.run(dag).state("load") == "success"
+    assert (lake.ids("from_file/orders"), lake.ids("from_file/items")) == ([1, 2], [9])
+
+
 def test_orders_three_tasks_loads_with_a_job_of_the_user(installation, lake, monkeypatch):
     from airflow_provider_fds.spark.install import bundled_spark_home
 
