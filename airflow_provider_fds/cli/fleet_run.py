@@ -52,13 +52,16 @@ _CONF_OF: Final = {
     "archives": "spark.archives",
     "driver_memory": "spark.driver.memory",
     "executor_cores": "spark.executor.cores",
+    "exclude_packages": "spark.jars.excludes",
     "executor_memory": "spark.executor.memory",
     "files": "spark.files",
     "jars": "spark.jars",
     "num_executors": "spark.executor.instances",
     "packages": "spark.jars.packages",
     "py_files": "spark.submit.pyFiles",
+    "repositories": "spark.jars.repositories",
     "total_executor_cores": "spark.cores.max",
+    "yarn_queue": "spark.yarn.queue",
 }
 
 #: Exit code of a stream that failed with an error that FDS does not know.
@@ -192,6 +195,11 @@ def _user(arguments: argparse.Namespace, group: FleetGroup) -> UserArguments:
     from airflow_provider_fds.backends.base import UserArguments
 
     given = dict(group.spark)
+    if "properties_file" in given:
+        raise ConfigurationError(
+            f"group {group.name!r} has the properties_file {given['properties_file']!r}, which only an Airflow task "
+            "passes to spark-submit. Give its settings as conf of the group, or with --conf."
+        )
     conf = {_CONF_OF[name]: str(value) for name, value in given.items() if name in _CONF_OF}
     return UserArguments(
         conf={**conf, **given.get("conf", {}), **common.pairs(arguments.conf, "--conf")},

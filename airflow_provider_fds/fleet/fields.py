@@ -111,7 +111,7 @@ GROUP_KEYS: Final[dict[str, Key]] = {
     ),
     "max_bytes_in_flight": Key("Bytes of all batches that Spark loads at the same time.", SIZE),
     "run_time_limit": Key("Once this much time has passed, a run starts no further batch.", DURATION),
-    "batches_per_run": Key("Maximum number of batches of a stream in one run.", COUNT),
+    "batches_per_run": Key("Maximum number of batches of a stream in one Spark application.", COUNT),
     "wait": Key("Whether the task waits until a table has something new.", FLAG),
     "poll_interval": Key("With wait: time between two polls.", DURATION),
     "alerts": Key("When to alert.", {}),

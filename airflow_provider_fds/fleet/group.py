@@ -47,7 +47,7 @@ class FleetGroup:
         on_stream_failure: What a failed stream means for the task.
         max_bytes_in_flight: Bytes of all batches that Spark loads at the same time; ``None``: no limit.
         run_time_limit: Once this much time has passed, a run starts no further batch.
-        batches_per_run: Maximum number of batches of a stream in one run; ``None``: the operator's default.
+        batches_per_run: Maximum number of batches of a stream in one Spark application; ``None``: as the operator.
         wait: Whether the task waits until a table has something new.
         poll_interval: With ``wait``: time between two polls.
         alerts: When to alert, without notifiers; ``None``: never.

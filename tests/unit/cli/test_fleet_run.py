@@ -164,6 +164,17 @@ def test_what_the_file_says_of_each_stream_is_refused_as_an_argument(tables, tmp
     assert (code, message in err) == (2, True), err
 
 
+def test_a_properties_file_which_only_a_task_passes_on_is_refused(spark, tables, tmp_path, capsys):
+    text = FILE.replace("driver_memory: 2g", "properties_file: spark.conf, exclude_packages: 'a:b'")
+    (tmp_path / "streams.yaml").write_text(text.format(root=tmp_path))
+    code, _, err = fds(capsys, tmp_path)
+    assert code == EXIT_CONFIGURATION
+    assert "group 'raw' has the properties_file 'spark.conf'" in err
+    (tmp_path / "streams.yaml").write_text(text.replace("properties_file: spark.conf, ", "").format(root=tmp_path))
+    fds(capsys, tmp_path)
+    assert spark.conf[-1]["spark.jars.excludes"] == "a:b"
+
+
 def test_one_stream_still_needs_its_arguments(capsys, monkeypatch):
     monkeypatch.delenv("AIRFLOW__FDS__STAGING", raising=False)
     assert main(["run", "/table", "--sink", "/sink"]) == 2
