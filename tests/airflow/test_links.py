@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -134,7 +135,9 @@ def test_the_log_has_no_credential_of_the_pages_of_spark():
     pages = {"YARN application": "http://admin:secret@rm:8088/cluster/app/1"}
     spark = SimpleNamespace(run=lambda _: None, links=lambda: pages)
     log = SimpleNamespace(info=lambda text, *values: said.append(text % values))
-    SparkTask._run_spark(SimpleNamespace(_spark=spark, log=log), None)
+    task = SimpleNamespace(_spark=spark, log=log)
+    task._with_pages = partial(SparkTask._with_pages, task)
+    SparkTask._run_spark(task, None)
     assert said == ["YARN application: http://***@rm:8088/cluster/app/1"]
 
 
