@@ -6,7 +6,9 @@ To add a store, write one module with a class that follows
 
 from __future__ import annotations
 
+import os.path
 from difflib import get_close_matches
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from airflow_provider_fds.lazy import load_class
@@ -49,6 +51,18 @@ def checkpoint_store(stream: str, checkpoint: str, table: str = "") -> Checkpoin
     return found.for_stream(stream, checkpoint.partition(":")[2] or table)
 
 
+def place_of(checkpoint: str) -> str | None:
+    """Return what two streams must not both have as ``checkpoint``: its place, ``None`` if it has none.
+
+    The other stores have a place for each stream.
+
+    >>> place_of("file:offsets/../orders.json") == place_of("file:orders.json"), place_of("variable")
+    (True, None)
+    """
+    kind, colon, place = checkpoint.partition(":")
+    return f"{kind}:{os.path.normpath(Path(place).absolute())}" if colon else None
+
+
 def _form(checkpoint: str) -> str | None:
     """Return the key of :data:`STORES` whose form a value has, or ``None``."""
     kind, colon, place = checkpoint.partition(":")
@@ -57,4 +71,4 @@ def _form(checkpoint: str) -> str | None:
     return next((form for form in STORES if form.startswith(f"{kind}:")), None) if place else None
 
 
-__all__ = ["STORES", "checkpoint_problem", "checkpoint_store"]
+__all__ = ["STORES", "checkpoint_problem", "checkpoint_store", "place_of"]

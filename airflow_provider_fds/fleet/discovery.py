@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
+from airflow_provider_fds.checkpoint.registry import place_of
 from airflow_provider_fds.errors import ConfigurationError, FdsError, LedgerError
 from airflow_provider_fds.fleet.glob import FolderGlob
 from airflow_provider_fds.schemes import comparable
@@ -122,13 +123,14 @@ def find_tables(
 
 
 class _Taken:
-    """The streams of a run so far: each table once, each name once, and each sink once."""
+    """The streams of a run so far: each table once, each name once, each sink once, and each checkpoint once."""
 
     def __init__(self, declared: Iterable[FleetStream]) -> None:
         self.streams = list(declared)
         self._tables = {comparable(one.stream.table) for one in self.streams}
         self._names = {one.name: one for one in self.streams}
         self._sinks = {_sink(one): one for one in self.streams}
+        self._places = {place_of(one.stream.checkpoint): one for one in self.streams}
 
     def has(self, one: FleetStream) -> bool:
         return comparable(one.stream.table) in self._tables
@@ -139,19 +141,32 @@ class _Taken:
         for one in streams:
             if self.has(one):
                 continue
-            other = self._names.get(one.name) or (None if shares_sink else self._sinks.get(_sink(one)))
-            if other is not None:
-                what = "the name" if other.name == one.name else f"the sink {one.sink.describe()}"
+            clash = self._clash(one, shares_sink=shares_sink)
+            if clash is not None:
+                what, other = clash
                 problems.append(
                     f"table {one.stream.table} is not loaded: its stream {one.name!r} has {what} of the stream of "
-                    f"{other.stream.table}. Give the pattern a name and a sink that differ, or exclude the table."
+                    f"{other.stream.table}. Give the pattern a name, a sink and a checkpoint that differ, or exclude "
+                    "the table."
                 )
                 continue
             self.streams.append(one)
             self._tables.add(comparable(one.stream.table))
             self._names[one.name] = one
             self._sinks[_sink(one)] = one
+            self._places[place_of(one.stream.checkpoint)] = one
         return problems
+
+    def _clash(self, one: FleetStream, *, shares_sink: bool) -> tuple[str, FleetStream] | None:
+        """Return what a stream has in common with another one, and that one; ``None`` if nothing."""
+        if (other := self._names.get(one.name)) is not None:
+            return "the name", other
+        if not shares_sink and (other := self._sinks.get(_sink(one))) is not None:
+            return f"the sink {one.sink.describe()}", other
+        place = place_of(one.stream.checkpoint)
+        if place is not None and (other := self._places.get(place)) is not None:
+            return f"the checkpoint {one.stream.checkpoint!r}", other
+        return None
 
 
 def _sink(one: FleetStream) -> tuple[str, str]:

@@ -15,7 +15,7 @@ from airflow_provider_fds.fleet.fields import (
     sink_keys,
     source_options,
 )
-from airflow_provider_fds.fleet.template import expanded, expanded_sink
+from airflow_provider_fds.fleet.template import expanded, expanded_checkpoint, expanded_sink
 from airflow_provider_fds.fleet.unknown_key import unknown_key
 from airflow_provider_fds.fleet.value import FleetStream, TablePattern
 from airflow_provider_fds.sinks import sink_from_dict
@@ -120,10 +120,11 @@ def _stream(merged: Mapping[str, Given], sink: Sink) -> FleetStream:
     folders = [folder for folder in table.split("/") if folder] if isinstance(table, str) else ["table"]
     parts = {"schema": folders[-2] if len(folders) > 1 else "", "table": folders[-1] if folders else ""}
     name = merged["name"].value if "name" in merged else "{table}"
+    name = expanded(name, parts) if isinstance(name, str) else name
     arguments, options = _arguments(merged)
-    stream = DeltaStream(
-        expanded(name, parts) if isinstance(name, str) else name, table=table, options=options, **arguments
-    )
+    if "checkpoint" in arguments:
+        arguments["checkpoint"] = expanded_checkpoint(arguments["checkpoint"], name, parts)
+    stream = DeltaStream(name, table=table, options=options, **arguments)
     return FleetStream(stream, expanded_sink(sink, parts), _value(merged, "timeout"))
 
 

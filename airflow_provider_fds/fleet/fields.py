@@ -62,7 +62,9 @@ STREAM_KEYS: Final[dict[str, Key]] = {
     "new_tables": Key("What happens when a table appears after the first run.", one_of("start", "alert", "ignore")),
     "storage_conn_id": Key("Airflow connection for the storage of table and staging.", TEXT),
     "staging": Key("URI of the folder for ledger and manifests; default: [fds] staging.", TEXT),
-    "checkpoint": Key("Where to keep the committed offset: variable, xcom, asset or file:<path>.", TEXT),
+    "checkpoint": Key(
+        "Where to keep the committed offset: variable, xcom, asset or file:<path>, with parts such as {name}.", TEXT
+    ),
     "allow_overlap": Key("Whether the stream may append versions that another stream appends to the sink.", FLAG),
     "fork_of": Key("Name of the stream that a new one continues.", TEXT),
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote
 
+from airflow_provider_fds.checkpoint.registry import place_of
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.fleet.glob import FolderGlob
 from airflow_provider_fds.fleet.value import FleetStream, TablePattern
@@ -31,6 +32,7 @@ def check_entries(document: Document, entries: list[Entry]) -> None:
     streams = [entry for entry in entries if isinstance(entry.value, FleetStream)]
     patterns = [entry for entry in entries if isinstance(entry.value, TablePattern)]
     _check_names(document, streams)
+    _check_checkpoints(document, streams)
     _check_patterns(document, patterns)
     _check_sinks(document, entries)
     _check_nesting(document, streams)
@@ -66,6 +68,20 @@ def _check_names(document: Document, streams: list[Entry]) -> None:
                 _key(document, entry, "name"),
                 f"the stream {name!r} is here a second time, first in {document.place(other.path)}. Each stream has "
                 "one position: give one of them another name.",
+            )
+
+
+def _check_checkpoints(document: Document, streams: list[Entry]) -> None:
+    first: dict[str, Entry] = {}
+    for entry in streams:
+        stream = _stream(entry).stream
+        place = place_of(stream.checkpoint)
+        other = entry if place is None else first.setdefault(place, entry)
+        if _stream(other).name != stream.name:
+            document.add(
+                _key(document, entry, "checkpoint"),
+                f"the checkpoint {stream.checkpoint!r} is also that of the stream in {document.place(other.path)}. "
+                "Give each stream its own, with a part such as {name}, or use checkpoint: variable.",
             )
 
 

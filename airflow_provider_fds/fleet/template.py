@@ -51,6 +51,18 @@ def expanded(text: str, parts: Mapping[str, str]) -> str:
     return _PART.sub(value_of, text)
 
 
+def expanded_checkpoint(checkpoint: str, name: str, parts: Mapping[str, str]) -> str:
+    """Return ``checkpoint`` with its parts replaced; ``{name}`` is the name of the stream.
+
+    Raises:
+        ConfigurationError: There is no such part, or its value is a template itself.
+
+    >>> expanded_checkpoint("file:offsets/{name}.json", "orders", {})
+    'file:offsets/orders.json'
+    """
+    return expanded(checkpoint, {**parts, "name": str(name)}) if isinstance(checkpoint, str) else checkpoint
+
+
 def expanded_sink(sink: Sink, parts: Mapping[str, str]) -> Sink:
     """Return a sink with the parts replaced in all its strings that are not code.
 
@@ -78,12 +90,18 @@ def parts_in(sink: Sink) -> frozenset[str]:
     return frozenset(found)
 
 
-def template_problems(name: object, sink: Sink, parts: Mapping[str, str]) -> list[str]:
+def template_problems(name: object, checkpoint: object, sink: Sink, parts: Mapping[str, str]) -> list[str]:
     """Return what is wrong with the templates of a pattern, one sentence each."""
     if not isinstance(name, str | None):
         return [f"name must be a string with parts such as '{{table}}', got {name!r}."]
     problems: list[str] = []
-    for check in (lambda: expanded(name or "", parts), lambda: expanded_sink(sink, parts)):
+    # what is no text is refused by the streams
+    place = checkpoint if isinstance(checkpoint, str) else ""
+    for check in (
+        lambda: expanded(name or "", parts),
+        lambda: expanded(place, {**parts, "name": "x"}),
+        lambda: expanded_sink(sink, parts),
+    ):
         try:
             check()
         except ConfigurationError as error:
@@ -92,6 +110,11 @@ def template_problems(name: object, sink: Sink, parts: Mapping[str, str]) -> lis
         problems.append(f"name {name!r} is the same for all tables. Use a part in it, such as '{{table}}'.")
     if name is not None and not problems and not NAME_PATTERN.fullmatch(_PART.sub("x", name)):
         problems.append(f"name {name!r} must consist of parts, letters, digits, '.', '_' and '-'.")
+    if ":" in place and not any(_PART.findall(place)):
+        problems.append(
+            f"checkpoint {place!r} is the same for all tables, but each stream needs its own. Use a part in it, such "
+            f"as '{place.removesuffix('.json')}.{{name}}.json', or checkpoint 'variable'."
+        )
     return problems
 
 
@@ -105,4 +128,4 @@ def _replaced(value: Any, replace: Callable[[str], str]) -> Any:
     return value
 
 
-__all__ = ["expanded", "expanded_sink", "parts_in", "template_problems"]
+__all__ = ["expanded", "expanded_checkpoint", "expanded_sink", "parts_in", "template_problems"]

@@ -7,17 +7,24 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from airflow_provider_fds.checkpoint.registry import place_of
 from airflow_provider_fds.durations import parse_duration
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.fleet.glob import FolderGlob
-from airflow_provider_fds.fleet.template import expanded, expanded_sink, parts_in, template_problems
+from airflow_provider_fds.fleet.template import (
+    expanded,
+    expanded_checkpoint,
+    expanded_sink,
+    parts_in,
+    template_problems,
+)
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.stream.sink_needs import missing_columns_problem, whole_commits_problem
 from airflow_provider_fds.stream.sink_value import coerce_sink
 from airflow_provider_fds.stream.value import DeltaStream, text_problems
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Iterable
 
     from airflow_provider_fds.sinks import Sink
 
@@ -136,7 +143,8 @@ class TablePattern:
         new_tables: What happens when a table appears after the first run: ``"start"`` loads it, ``"alert"`` leaves it
             out with an alert, ``"ignore"`` leaves it out. A table that is gone is always an alert.
         storage_conn_id: As for :class:`~airflow_provider_fds.DeltaStream`, and so are the next three.
-        checkpoint: Where to keep the committed offset.
+        checkpoint: Where to keep the committed offset. ``"file:<path>"`` needs a part, such as ``{name}``, the name of
+            the stream, so that each stream has a file of its own.
         staging: URI of the folder for ledger and manifests.
         allow_overlap: Whether the streams may append versions that other streams append to the same sink.
         options: Source options of each stream.
@@ -183,7 +191,7 @@ class TablePattern:
         problems += folders.problems()
         if not problems:
             parts = folders.parts_of(folders.sample())
-            problems += template_problems(self.name, self.sink, parts)
+            problems += template_problems(self.name, self.checkpoint, self.sink, parts)
         if not problems:
             # values that no table's stream could have
             try:
@@ -200,12 +208,12 @@ class TablePattern:
             ConfigurationError: The pattern does not match the table, or its name gives an invalid stream or sink.
         """
         parts = FolderGlob(self.tables).parts_of(table)
-        name = self.name or ".".join(value for part, value in parts.items() if part.isdigit())
+        name = expanded(self.name or ".".join(value for part, value in parts.items() if part.isdigit()), parts)
         stream = DeltaStream(
-            expanded(name, parts),
+            name,
             table=table,
             storage_conn_id=self.storage_conn_id,
-            checkpoint=self.checkpoint,
+            checkpoint=expanded_checkpoint(self.checkpoint, name, parts),
             staging=self.staging,
             allow_overlap=self.allow_overlap,
             options=self.options,
@@ -305,6 +313,25 @@ class TablePattern:
         return self.to_dict()
 
 
+def problems_between(streams: Iterable[FleetStream]) -> list[str]:
+    """Return what keeps streams from being one fleet, one sentence each: names and checkpoints that are not unique."""
+    problems: list[str] = []
+    names: set[str] = set()
+    places: dict[str, str] = {}
+    for one in streams:
+        if one.name in names:
+            problems.append(f"stream {one.name!r} is given twice. Each stream needs a name of its own.")
+            continue
+        names.add(one.name)
+        place = place_of(one.stream.checkpoint)
+        if place is not None and (other := places.setdefault(place, one.name)) != one.name:
+            problems.append(
+                f"stream {one.name!r} has the checkpoint {one.stream.checkpoint!r} of stream {other!r}. Give each "
+                "stream its own, or use checkpoint 'variable'."
+            )
+    return list(dict.fromkeys(problems))
+
+
 def _timeout(value: object) -> timedelta | None:
     if value is None:
         return None
@@ -332,4 +359,4 @@ def _fields(value: Mapping[str, Any], what: str, required: set[str], optional: s
     return dict(value)
 
 
-__all__ = ["Discovery", "FleetStream", "NewTables", "TablePattern"]
+__all__ = ["Discovery", "FleetStream", "NewTables", "TablePattern", "problems_between"]

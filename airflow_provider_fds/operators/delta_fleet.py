@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from airflow_provider_fds.durations import parse_duration
 from airflow_provider_fds.errors import ConfigurationError
-from airflow_provider_fds.fleet.value import FleetStream, TablePattern
+from airflow_provider_fds.fleet.value import FleetStream, TablePattern, problems_between
 from airflow_provider_fds.hooks.rendering import ValueTemplates
 from airflow_provider_fds.operators.checkpoint_inlet import add_checkpoint_inlet
 from airflow_provider_fds.operators.ingest_arguments import argument_problems, check_conf_by_size
@@ -131,9 +131,7 @@ class DeltaFleetOperator(ValueTemplates, SparkTask):
         if isinstance(streams, (list, tuple)):
             coerced = tuple(FleetStream.coerce(one) for one in streams)
             streams = coerced
-            names = [one.name for one in coerced]
-            doubled = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
-            problems += [f"stream {name!r} is given twice. Each stream needs a name of its own." for name in doubled]
+            problems += problems_between(coerced)
             if not streams and not patterns:
                 problems.append("a fleet needs streams or patterns, got neither.")
         if problems:

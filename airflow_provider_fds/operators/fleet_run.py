@@ -13,11 +13,11 @@ from airflow.providers.common.compat.sdk import AirflowSkipException
 
 from airflow_provider_fds.backends.base import FleetApplication, FleetPart
 from airflow_provider_fds.delta.open import open_storage
-from airflow_provider_fds.errors import TableNotFoundError
+from airflow_provider_fds.errors import ConfigurationError, TableNotFoundError
 from airflow_provider_fds.fleet.discovery import find_tables
 from airflow_provider_fds.fleet.result import FleetResult, StreamOutcome
 from airflow_provider_fds.fleet.session import FleetSession
-from airflow_provider_fds.fleet.value import FleetStream
+from airflow_provider_fds.fleet.value import FleetStream, problems_between
 from airflow_provider_fds.hooks.failures import task_failures
 from airflow_provider_fds.hooks.settings import deployment, retention, staging_uri
 from airflow_provider_fds.hooks.stats import report_at_end
@@ -26,6 +26,7 @@ from airflow_provider_fds.operators import asset_event
 from airflow_provider_fds.operators.alerting import Alerting
 from airflow_provider_fds.operators.sessions import session_context
 from airflow_provider_fds.operators.spark_failure import explained, without_command
+from airflow_provider_fds.reasons import Reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -104,6 +105,9 @@ class FleetRun:
         """Return the streams of this run, and what became of tables that are gone."""
         operator = self._operator
         declared = tuple(FleetStream.coerce(one) for one in operator.streams)
+        if problems := problems_between(declared):
+            # a parsed DAG file does not know streams that another task returns
+            raise ConfigurationError(*problems, subject=f"task {operator.task_id!r}", reason=Reason.INVALID_OPTION)
         gone: list[StreamOutcome] = []
         self._warnings = []
         for pattern in operator.patterns:

@@ -142,6 +142,17 @@ def test_a_name_or_sink_of_another_stream_is_a_problem_of_the_table_alone(lake):
     assert "has the sink" in found.problems[0]
 
 
+def test_a_checkpoint_file_of_another_stream_is_a_problem_of_the_table_alone(lake):
+    checkpoint = f"file:{lake.root}/a"
+    declared = FleetStream.from_dict(
+        {"stream": {"name": "c", "table": "/lake/c", "checkpoint": checkpoint}, "sink": {"uri": "/bronze/c"}}
+    )
+    found = lake.find(declared, checkpoint=f"file:{lake.root}/{{table}}")
+    assert names(found.streams) == ["c", "b"]
+    (problem,) = found.problems
+    assert f"its stream 'a' has the checkpoint '{checkpoint}' of the stream of /lake/c" in problem
+
+
 def test_tables_may_share_a_sink(lake):
     assert names(lake.find(sink={"uri": "/all"}).streams) == ["a", "b"]
 

@@ -232,6 +232,22 @@ def test_a_problem_of_the_defaults_is_reported_once_at_its_place():
             "- {table: /a, sink: s3://b/x}\n- {table: /b, sink: {uri: s3a://b/x, kind: delta_merge, keys: [a]}}\n",
             "3:15: the sink s3a://b/x is also that of the stream in line 2",
         ),
+        (
+            "- {table: /a, sink: /x, checkpoint: 'file:o'}\n- {table: /b, sink: /y, checkpoint: 'file:./o'}\n",
+            "3:25: the checkpoint 'file:./o' is also that of the stream in line 2. Give each stream its own",
+        ),
+        (
+            "- {table: /a, sink: /x}\n- {table: /b, sink: /y}\ndefaults: {checkpoint: 'file:o'}\n",
+            "3:3: the checkpoint 'file:o' is also that of the stream in line 2",
+        ),
+        (
+            "- {tables: '/a/*', sink: '/b/{table}'}\ndefaults: {checkpoint: 'file:o'}\n",
+            "3:12: checkpoint 'file:o' is the same for all tables",
+        ),
+        (
+            "- {tables: '/a/*', sink: '/b/{table}', group: g}\ngroups: {g: {defaults: {checkpoint: 'file:o'}}}\n",
+            "3:25: checkpoint 'file:o' is the same for all tables",
+        ),
         ("- {table: /a, sink: /x}\n- {table: /a/b, sink: /y}\n", "3:4: the table /a/b is inside the table /a of"),
         ("- {table: /a, sink: /x}\n- {table: /b, sink: /x/y}\n", "3:15: the sink /x/y is inside the sink /x of"),
         ("- {table: /a, sink: /x}\n- {table: /b, sink: /a}\n", "2:4: the table /a is the sink /a of"),
@@ -262,6 +278,13 @@ def test_streams_that_cannot_be_together_are_reported(streams, problem):
 )
 def test_streams_that_can_be_together_are_not(streams):
     read(f"streams:\n{streams}")
+
+
+def test_one_default_gives_each_stream_its_own_checkpoint_file():
+    text = "defaults: {checkpoint: 'file:/o/{name}', sink: '/b/{table}'}\nstreams:\n- table: /a\n- tables: /c/*\n"
+    group = read(text)["default"]
+    assert group.streams[0].stream.checkpoint == "file:/o/a"
+    assert group.patterns[0].stream_of("/c/d").stream.checkpoint == "file:/o/d"
 
 
 @pytest.mark.parametrize(

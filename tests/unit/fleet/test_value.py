@@ -11,7 +11,7 @@ import pytest
 
 from airflow_provider_fds.delta.open import open_storage
 from airflow_provider_fds.errors import ConfigurationError
-from airflow_provider_fds.fleet.value import FleetStream, TablePattern
+from airflow_provider_fds.fleet.value import FleetStream, TablePattern, problems_between
 from airflow_provider_fds.sinks import DeltaMergeSink, DeltaReplaceSink, DeltaTableSink, ForeachBatchSink
 from airflow_provider_fds.stream import DeltaStream
 
@@ -198,11 +198,32 @@ def test_a_pattern_survives_json_and_pickle():
         ({"include": "a*"}, "include must be a list"),
         ({"new_tables": "load"}, "new_tables must be 'start', 'alert' or 'ignore'"),
         ({"fork_of": "x"}, "no argument 'fork_of'"),
+        ({"checkpoint": "file:x.json"}, r"is the same for all tables, .* such as 'file:x.\{name\}.json'"),
+        ({"checkpoint": "file:{nmae}"}, r"unknown part \{nmae\}.* Did you mean \{name\}\?"),
+        ({"checkpoint": "variables"}, "Did you mean 'variable'"),
+        ({"checkpoint": 3}, "checkpoint must be"),
     ],
 )
 def test_a_bad_pattern_is_refused(arguments, message):
     with pytest.raises(ConfigurationError, match=message):
         TablePattern.from_dict({"tables": "s3://lake/raw/*", "sink": {"uri": "s3://bronze/{table}"}, **arguments})
+
+
+def test_each_table_of_a_pattern_may_have_its_own_checkpoint_file():
+    pattern = TablePattern("s3://lake/*/*", sink=BRONZE, checkpoint="file:/offsets/{schema}/{name}.json")
+    assert pattern.stream_of("s3://lake/crm/a").stream.checkpoint == "file:/offsets/crm/crm.a.json"
+    assert TablePattern.from_dict(pattern.to_dict()).to_dict() == pattern.to_dict()
+
+
+def test_streams_with_one_checkpoint_file_are_named():
+    a, b, c = (
+        FleetStream(DeltaStream(name, table=f"/lake/{name}", checkpoint=checkpoint), BRONZE)
+        for name, checkpoint in (("a", "file:x/../o.json"), ("b", "file:o.json"), ("c", "variable"))
+    )
+    assert problems_between([a, c]) == []
+    (problem,) = problems_between([a, b, c])
+    assert problem.startswith("stream 'b' has the checkpoint 'file:o.json' of stream 'a'. Give each stream its own")
+    assert problems_between([c, c, c]) == ["stream 'c' is given twice. Each stream needs a name of its own."]
 
 
 def test_a_pattern_without_parts_in_its_sink_shares_it():
