@@ -14,7 +14,7 @@ from airflow_provider_fds.cli import fleet
 from airflow_provider_fds.cli.loading import Loading, LogOfJob
 from airflow_provider_fds.cli.messages import end_of, shown
 from airflow_provider_fds.cli.terminal import leaving_on_sigterm
-from airflow_provider_fds.errors import EXIT_OK, ConfigurationError
+from airflow_provider_fds.errors import EXIT_OK, ConfigurationError, FdsError
 from airflow_provider_fds.sizes import format_count
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from airflow_provider_fds.backends.base import SparkBackend
     from airflow_provider_fds.batch.report import AttemptReport
-    from airflow_provider_fds.errors import FdsError
     from airflow_provider_fds.sinks import DeltaTableSink
     from airflow_provider_fds.stream.result import Collected, PhaseSeconds, RunWork
     from airflow_provider_fds.stream.session import StreamSession
@@ -180,6 +179,8 @@ def load(arguments: argparse.Namespace, stream: DeltaStream) -> int:
         collected = _load(session, work, sink, backend, phases, loading, arguments.output)
         left -= len(collected.committed)
         error, is_more = work.warning, work.is_more
+    if waiting:
+        _write_wait(session, waiting)
     _show_end(session, error, arguments, phases, is_more=is_more, waiting=waiting)
     return EXIT_OK if error is None else error.exit_code
 
@@ -213,6 +214,19 @@ def _load(
     if collected.failure is not None:
         raise collected.failure
     return collected
+
+
+def _write_wait(session: StreamSession, waits_for: str) -> None:
+    """Write what the stream waits for to its status file, for ``fds status`` and the page."""
+    from airflow_provider_fds.stream.status import status_of
+    from airflow_provider_fds.stream.status_file import write_status_file
+
+    connected = session.connected
+    try:
+        status = status_of(connected)
+        write_status_file(connected.staging, status, connected.state, written_by="run", waits_for=waits_for)
+    except FdsError as failure:
+        logger.warning("The status file was not written: %s", failure)
 
 
 class _Shown:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from airflow_provider_fds.cli import arguments as common
@@ -87,8 +88,10 @@ def status(arguments: argparse.Namespace) -> int:
 def explain(arguments: argparse.Namespace) -> int:
     """Perform ``fds explain``."""
     from airflow_provider_fds.stream import explanation
+    from airflow_provider_fds.stream.status_file import known_wait
 
-    found = explanation.explain(_connected(arguments))
+    connected = _connected(arguments)
+    found = explanation.explain(connected, partial(known_wait, connected.staging))
     if arguments.output == "json":
         print(json.dumps(found.to_dict()))
         return found.exit_code
@@ -118,8 +121,12 @@ def _connected(arguments: argparse.Namespace) -> ConnectedStream:
 
 def _one(arguments: argparse.Namespace) -> int:
     from airflow_provider_fds.stream.status import status_of
+    from airflow_provider_fds.stream.status_file import known_wait
 
-    found = status_of(_connected(arguments))
+    connected = _connected(arguments)
+    found = status_of(connected)
+    if (waits_for := known_wait(connected.staging, found)) is not None:
+        found.extra["waits for"] = waits_for
     if arguments.output == "json":
         print(json.dumps(found.to_dict()))
     else:

@@ -76,6 +76,31 @@ def send_status(connect: Callable[[], ConnectedStream], unread: UnreadFiles | No
     send(lambda: status_samples(status_of(connect(), unread or UnreadFiles())))
 
 
+def write_wait(connect: Callable[[], ConnectedStream], waits_for: str, next_within_seconds: float) -> None:
+    """Write the status file of a stream whose newest data wait, if status files are on. Never raises.
+
+    Args:
+        connect: Returns the stream.
+        waits_for: What they wait for.
+        next_within_seconds: The next file follows within this time.
+    """
+    if not _writes_status_files():
+        return
+    try:
+        connected = connect()
+        status = status_of(connected)
+        write_status_file(
+            connected.staging,
+            status,
+            connected.state,
+            written_by="run",
+            waits_for=waits_for,
+            next_within_seconds=next_within_seconds,
+        )
+    except Exception as failure:  # noqa: BLE001  # whatever goes wrong, the wait goes on
+        logger.warning("The status of the stream was not reported: %s: %s", type(failure).__name__, failure)
+
+
 @contextmanager
 def sending_status(
     session: StreamSession, *observers: Callable[[ConnectedStream, StreamStatus], None]
@@ -143,6 +168,7 @@ def _report(
             actor=connected.context.actor,
             committed_at=committed_at[-1] if committed_at else None,
             error=error if isinstance(error, FdsError) else None,
+            waits_for=session.scope.waits_for,
         )
 
     for observer in (*observers, write) if writes else observers:
@@ -214,4 +240,4 @@ def _initialize(stats: Any) -> None:
     stats.initialize(factory=factory, **more)
 
 
-__all__ = ["are_on", "report_at_end", "send", "send_status", "sending_status"]
+__all__ = ["are_on", "report_at_end", "send", "send_status", "sending_status", "write_wait"]

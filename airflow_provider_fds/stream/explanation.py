@@ -58,6 +58,7 @@ class _Facts:
     state: StreamState
     status: StreamStatus
     owner_runs: bool | None
+    waits_for: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +67,14 @@ class _Answer:
     commands: tuple[tuple[str, str], ...] = ()
 
 
-def explain(connected: ConnectedStream) -> Explanation:
+def explain(
+    connected: ConnectedStream, known_wait: Callable[[StreamStatus], str | None] = lambda _status: None
+) -> Explanation:
     """Explain why a stream does not move, or that it does. Writes nothing.
+
+    Args:
+        connected: The stream.
+        known_wait: Returns what the data of a waiting stream wait for, if somebody has seen it.
 
     Raises:
         LedgerError: The ledger cannot be read.
@@ -76,7 +83,7 @@ def explain(connected: ConnectedStream) -> Explanation:
     state = connected.state
     owner = state.owner
     runs = None if owner is None or owner.only_plans else connected.context.owner_is_running(owner)
-    answer = _ANSWERS[status.condition](_Facts(state, status, runs))
+    answer = _ANSWERS[status.condition](_Facts(state, status, runs, known_wait(status)))
     return Explanation(
         name=status.name,
         condition=status.condition,
@@ -144,6 +151,8 @@ def _waiting(facts: _Facts) -> _Answer:
         return _Answer(cause, ((f"fds history {name}", "shows the intervals that were loaded"),))
     if state.request is not None:
         return _requested(facts)
+    if facts.waits_for is not None:
+        return _Answer(facts.waits_for)
     cause = (
         "Nothing in the ledger stops the stream, but no run has planned the new data. Either no run has started since "
         "then (the DAG is paused, or its next run is not due), or runs fail before they plan, for example at a version "

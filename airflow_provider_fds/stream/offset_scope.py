@@ -160,13 +160,14 @@ class OffsetScope(Scope):
         self._check_overlap(sink, end)
         is_whole = self._keeps_replaced_rows(sink, user_job=user_job)
         found = plan_batches(self.connected, state, target, max_batches, keeps_replaced_rows=is_whole)
+        self.waits_for = None if found.waiting is None else found.waiting.describe()
         if found.empty is not None:
             self._advance(state.epoch, found.empty)
         if found.batches:
             self._record_plan(state.epoch, target, found.batches)
             return self.work(max_batches, warning=found.error, is_more=found.is_more)
         result = self.result() if record is not None else None
-        waits = "" if found.waiting is None else found.waiting.describe()
+        waits = self.waits_for or ""
         if result is not None:
             # this run has delivered what it could; the next run reports the violation
             return RunWork("done", state.epoch, target=target, result=result, warning=found.error, reason=waits)

@@ -65,6 +65,8 @@ class Scope(ABC):
     def __init__(self, connected: ConnectedStream) -> None:
         self.connected = connected
         self.stream = connected.stream
+        #: What data that the last plan left out wait for: more data, or another stream. ``None``: nothing waits.
+        self.waits_for: str | None = None
 
     @property
     def interval(self) -> str | None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 import msgspec
 
 from airflow_provider_fds.credentials import redacted
-from airflow_provider_fds.errors import AccessDeniedError
+from airflow_provider_fds.errors import AccessDeniedError, StorageError
 from airflow_provider_fds.ledger.entries import iso_time
 from airflow_provider_fds.ledger.layout import status_key
 from airflow_provider_fds.source.offset import Offset
@@ -70,6 +70,8 @@ class StatusRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         what_to_do: The commands that solve the problem, one per line.
         run_problem: Why the last run failed; a monitor keeps it until the stream moves.
         pending_rows: Rows that the stream still has to read; known only if all of them are planned.
+        waits_for: What its newest data wait for, as a run or a trigger has seen it: another stream, or more data. A
+            monitor keeps it until the stream moves.
     """
 
     format: int = STATUS_FORMAT
@@ -100,6 +102,7 @@ class StatusRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     planned_batches: int = 0
     owner: str | None = None
     watermark: str | None = None
+    waits_for: str | None = None
     last_batch: LastBatch | None = None
 
 
@@ -158,6 +161,26 @@ def read_status_file(staging: Storage, name: str) -> StatusFile | None:
     return found if found.format == STATUS_FORMAT else None
 
 
+def known_wait(staging: Storage, status: StreamStatus) -> str | None:
+    """Return what a stream that is waiting waits for, with the time; ``None`` if no status file says so. One GET.
+
+    Args:
+        staging: Root of staging.
+        status: Its status. A stream that has moved since the file was written waits for nothing known.
+    """
+    if status.condition != "waiting":
+        return None
+    try:
+        found = read_status_file(staging, status.name)
+    except StorageError:
+        return None
+    if found is None or found.waits_for is None:
+        return None
+    if (found.uuid, found.epoch, found.position) != (status.uuid, status.epoch, status.position):
+        return None
+    return f"{found.waits_for} (as of {found.written_at})"
+
+
 def write_status_file(
     staging: Storage,
     status: StreamStatus,
@@ -167,6 +190,7 @@ def write_status_file(
     actor: Actor | None = None,
     committed_at: str | None = None,
     error: FdsError | None = None,
+    waits_for: str | None = None,
     next_within_seconds: float | None = None,
     clock: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> None:
@@ -180,6 +204,7 @@ def write_status_file(
         actor: The task that worked on the stream; ``None`` keeps the one that the file has.
         committed_at: When this writer committed the last batch; ``None`` keeps the time that the file has.
         error: Why the run failed.
+        waits_for: What the newest data wait for, if the writer knows; a monitor does not.
         next_within_seconds: The next file of this writer follows within this time.
         clock: Returns the time, with a zone.
 
@@ -205,8 +230,8 @@ def write_status_file(
         and before.position == status.position
         and status.lag_versions != 0
     ):
-        # a monitor sees no failure of a run
-        run_problem = before.run_problem
+        # a monitor sees neither a failure of a run nor what a run waits for
+        run_problem, waits_for = before.run_problem, before.waits_for
     problem, what_to_do = _problem(status, state)
     samples = () if before is None else before.samples
     if status.lag_versions is not None:
@@ -239,6 +264,7 @@ def write_status_file(
         planned_batches=status.planned_batches,
         owner=status.owner,
         watermark=status.watermark,
+        waits_for=_text(waits_for) if waits_for and status.condition == "waiting" else None,
         last_batch=_last_batch(status, committed_at, before),
         samples=samples,
     )
@@ -279,6 +305,7 @@ def with_state(row: _Row, state: StreamState) -> _Row:
         lag_seconds=row.lag_seconds if is_same_place else None,
         planned_batches=len(state.planned),
         owner=None if state.owner is None else state.owner.describe(),
+        waits_for=row.waits_for if is_same_place and condition == "waiting" else None,
     )
 
 
@@ -347,6 +374,7 @@ __all__ = [
     "LastBatch",
     "StatusFile",
     "StatusRow",
+    "known_wait",
     "parse_row",
     "read_status_file",
     "update_status_file",

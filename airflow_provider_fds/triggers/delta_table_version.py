@@ -10,7 +10,7 @@ from asgiref.sync import sync_to_async
 
 from airflow_provider_fds.errors import FdsError, StorageError
 from airflow_provider_fds.hooks.position import read_standing, table_poller
-from airflow_provider_fds.hooks.stats import send, send_status
+from airflow_provider_fds.hooks.stats import send, send_status, write_wait
 from airflow_provider_fds.hooks.stream_context import reading_context
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.stream import DeltaStream
@@ -36,13 +36,15 @@ _AFTER_DUE_SECONDS: Final = 0.1
 class DeltaTableVersionTrigger(BaseTrigger):
     """Fires once, when a table has a version with data that a stream has not committed.
 
-    An unchanged table costs one HEAD request per poll. The trigger writes nothing.
+    An unchanged table costs one HEAD request per poll. The trigger writes nothing except the status file of a stream
+    whose data wait.
 
     Polls:
         - A new commit is read only to see whether it has data for the stream.
         - The first poll and every ``recheck_every``-th poll read the position again, because another run may have
           committed, and list the log, which shows whether the table is gone, cleaned up or replaced. They also send
-          metrics, if ``[metrics]`` of Airflow is switched on (docs/metrics.md).
+          metrics, if ``[metrics]`` of Airflow is switched on (docs/metrics.md). If data wait for more or for another
+          stream, they write the status file (docs/ui.md).
         - Data below the stream's ``min_batch_bytes`` is not reported until ``max_batch_wait`` has passed. The trigger
           then fires even if no commit has come since.
 
@@ -122,7 +124,7 @@ class DeltaTableVersionTrigger(BaseTrigger):
                     if poller is None or polls % self.recheck_every == 0:
                         poller, found = await sync_to_async(self._poller, thread_sensitive=False)()
                         found = await asyncio.to_thread(poller.check) if poller is not None else found
-                        await sync_to_async(self._send_status, thread_sensitive=False)()
+                        await sync_to_async(self._send_status, thread_sensitive=False)(poller)
                     else:
                         found = await poller.poll()
             except FdsError as error:
@@ -166,9 +168,15 @@ class DeltaTableVersionTrigger(BaseTrigger):
             return None, standing.found
         return table_poller(stream, stream_context, standing.position), None
 
-    def _send_status(self) -> None:
-        """Send the gauges of the stream, if the installation sends metrics. Blocks, so it must run in a thread."""
+    def _send_status(self, poller: Poller | None) -> None:
+        """Send the gauges of the stream, if the installation sends metrics, and write what its data wait for.
+
+        Blocks, so it must run in a thread.
+        """
         send_status(self._connected, self._unread)
+        held = (poller.held or poller.waiting) if isinstance(poller, TablePoller) else None
+        if held is not None:
+            write_wait(self._connected, held.describe(), self.poll_interval * self.recheck_every)
 
     def _connected(self) -> ConnectedStream:
         stream = DeltaStream.from_dict(self.stream)

@@ -37,6 +37,7 @@ def row_of(status: StatusRow, staging_uri: str, now: datetime) -> dict[str, Any]
         "condition": status.condition,
         "problem": status.problem,
         "what_to_do": status.what_to_do,
+        "waits_for": status.waits_for,
         "lag_versions": status.lag_versions,
         "lag_seconds": status.lag_seconds,
         "pending_files": status.pending_files,

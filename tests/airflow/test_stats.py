@@ -22,10 +22,12 @@ from airflow_provider_fds import (
     DeltaTableVersionTrigger,
 )
 from airflow_provider_fds.delta.local import LocalStorage
+from airflow_provider_fds.delta.open import open_storage
 from airflow_provider_fds.errors import ConfigurationError, StorageError
 from airflow_provider_fds.hooks import stats
 from airflow_provider_fds.stream.metrics import METRICS, poll_error
 from airflow_provider_fds.stream.monitor import StreamMonitor
+from airflow_provider_fds.stream.status_file import read_status_file
 from airflow_provider_fds.triggers.delta_table_condition import DeltaTableConditionTrigger
 from tests.airflow.conftest import ROOT
 
@@ -111,6 +113,30 @@ async def test_a_trigger_sends_the_gauges_of_its_stream_by_statsd(waiting, log_b
     assert found["fds.lag_seconds,stream=orders"][0] == pytest.approx(60, abs=30)
     assert found["fds.retention_left_seconds,stream=orders"][0] > 6 * 86_400
     assert found["fds.stopped,stream=orders"] == found["fds.quarantined,stream=orders"] == (0, "g")
+
+
+@pytest.mark.parametrize("is_on", [True, False])
+async def test_a_trigger_whose_data_wait_says_so_in_the_status_file(waiting, log_builder, monkeypatch, caplog, is_on):
+    monkeypatch.setenv("AIRFLOW__FDS__STATUS_FILES", str(is_on))
+    log_builder.append(1, timestamp_ms=int(time.time() * 1000))
+    arguments = {**waiting.serialize()[1], "stream": {**waiting.stream, "min_batch_bytes": "1g"}, "recheck_every": 2}
+    trigger = DeltaTableVersionTrigger(**arguments)
+    polled, loop, real = asyncio.Event(), asyncio.get_running_loop(), trigger._send_status
+
+    def send_status(poller):
+        real(poller)
+        loop.call_soon_threadsafe(polled.set)
+
+    trigger._send_status = send_status
+    task = asyncio.create_task(fired(trigger))
+    await polled.wait()
+    task.cancel()
+    row = read_status_file(open_storage(waiting.staging), "orders")
+    if is_on:
+        assert (row.condition, row.written_by, row.next_within_seconds) == ("waiting", "run", 0.02)
+        assert row.waits_for.startswith("Stream 'orders' is waiting for more data: it has ")
+    else:
+        assert row is None
 
 
 async def test_a_poll_by_head_sends_nothing(waiting, statsd, monkeypatch):

@@ -431,6 +431,13 @@ def test_a_task_writes_the_status_file_at_its_end_also_if_it_fails(
     failed = read_status_file(staging, "orders")
     assert failed.problem.endswith("version 3 deletes rows")
     assert failed.run_id == "run-2"
+    session = bench.session("run-3", stream=bench.stream(min_batch_bytes="1g"))
+    log_builder.append(2, timestamp_ms=int(time.time() * 1000))
+    with sending_status(session):
+        reason = session.begin(sink).reason
+    waiting = read_status_file(staging, "orders")
+    assert waiting.waits_for == reason != ""
+    failed = waiting
     monkeypatch.setenv("AIRFLOW__FDS__STATUS_FILES", "False")
     with sending_status(bench.session("run-3")):
         pass

@@ -11,6 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from airflow_provider_fds.cli.main import main
+from airflow_provider_fds.cli.run import _write_wait
 from airflow_provider_fds.delta.open import open_storage
 from airflow_provider_fds.errors import ConfigurationError, LedgerError
 from airflow_provider_fds.hooks.position import table_poller
@@ -120,8 +122,29 @@ def test_a_batch_ends_before_it_runs_ahead_of_the_slowest_and_says_for_whom_it_w
         "times up to 2026-01-01T01:00:36.000000Z, and max_drift is 1 h. It goes on when that stream has committed "
         "later rows or is idle."
     )
+    assert lake.last.scope.waits_for == work.reason
     lake.run("s1")
     assert lake.run("s0").batches[-1].last_version == 5
+    assert lake.last.scope.waits_for is None
+
+
+@pytest.mark.parametrize("command", ["status", "explain"])
+def test_the_command_line_says_for_whom_a_stream_waits_once_a_run_or_a_trigger_has_seen_it(lake, command, capsys):
+    begun(lake).append("s0", 0.5, 1, 1.01)
+    lake.append("s1", 0.1)
+    lake.run("s0")
+    reason = lake.run("s0").reason
+    line = [command, "s0", "--staging", str(lake.staging)]
+    assert main(line) == 0
+    assert "is waiting for stream 's1'" not in " ".join(capsys.readouterr().out.split())
+    _write_wait(lake.last, reason)
+    assert main(line) == 0
+    assert f"{reason} (as of " in " ".join(capsys.readouterr().out.split())
+    lake.run("s1")
+    lake.run("s0")
+    lake.append("s0", 9)
+    assert main(line) == 0
+    assert reason not in " ".join(capsys.readouterr().out.split())
 
 
 def test_the_slowest_goes_on_even_if_one_commit_spans_more_than_the_drift(lake):

@@ -16,6 +16,7 @@ from airflow_provider_fds.stream.monitor import ROUNDS_PER_FILE, StreamMonitor
 from airflow_provider_fds.stream.status import StreamStatus, status_of
 from airflow_provider_fds.stream.status_file import (
     KEPT_SAMPLES,
+    known_wait,
     parse_row,
     read_status_file,
     write_status_file,
@@ -115,6 +116,20 @@ def test_a_first_run_that_failed_before_there_was_a_position_says_why_until_the_
     failed = written(staging, status(**new), actor=TASK, error=error)
     assert written(staging, status(**new), by="monitor").problem == failed.problem
     assert written(staging, status(position="p", lag_versions=0), by="monitor").problem is None
+
+
+def test_what_a_stream_waits_for_is_known_until_it_moves(staging):
+    at = {"position": "p", "epoch": 1, "lag_versions": 1}
+    assert known_wait(staging, status(**at)) is None
+    assert written(staging, status(**at), waits_for="waits for stream 's1'").waits_for == "waits for stream 's1'"
+    assert written(staging, status(**at), by="monitor").waits_for == "waits for stream 's1'"
+    assert known_wait(staging, status(**at)) == "waits for stream 's1' (as of 2026-11-23T12:00:00.000Z)"
+    for moved in ({"position": "q"}, {"epoch": 2}, {"condition": "held"}, {"uuid": "other"}):
+        assert known_wait(staging, status(**{**at, **moved})) is None
+    assert written(staging, status(**at | {"position": "q"}), by="monitor").waits_for is None
+    assert (
+        written(staging, status(**at | {"lag_versions": 0, "condition": "up_to_date"}), waits_for="x").waits_for is None
+    )
 
 
 def test_what_looks_like_a_credential_is_not_written(staging):

@@ -28,6 +28,10 @@ def test_an_id_is_the_same_for_the_same_folder_and_name_and_can_be_a_segment_of_
     assert row()["id"] == str(StreamId.of(STAGING, "orders"))
 
 
+def test_a_row_says_what_the_stream_waits_for():
+    assert (row()["waits_for"], row(waits_for="another stream")["waits_for"]) == (None, "another stream")
+
+
 @pytest.mark.parametrize("text", ["", "orders", "12345678", "12345678-", "123-orders"])
 def test_another_text_is_no_id(text):
     assert StreamId.parse(text) is None

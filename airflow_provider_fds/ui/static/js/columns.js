@@ -34,7 +34,7 @@ export const COLUMNS = [
     parts: (row, now) => [
       { badge: row.condition },
       row.stale && staleMark(row, now),
-      row.problem && { text: firstWords(row.problem), title: row.problem, muted: true },
+      (row.problem || row.waits_for) && { text: firstWords(row.problem ?? row.waits_for), title: row.problem ?? row.waits_for, muted: true },
     ],
     sorts: [{ key: "state", title: "State", help: "Streams that need attention come first", value: (row) => urgency(row.condition) }],
   },
