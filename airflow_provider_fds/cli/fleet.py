@@ -5,16 +5,18 @@ from __future__ import annotations
 import argparse
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from airflow_provider_fds.cli import arguments as common
 from airflow_provider_fds.errors import ConfigurationError, FdsError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
+    from airflow_provider_fds.fleet.discovery import FoundTables
     from airflow_provider_fds.fleet.group import FleetGroup
-    from airflow_provider_fds.fleet.value import FleetStream, TablePattern
+    from airflow_provider_fds.fleet.value import FleetStream
     from airflow_provider_fds.stream.connect import StreamContext
     from airflow_provider_fds.stream.status import StreamStatus
 
@@ -26,36 +28,23 @@ _THREADS: Final = 16
 
 
 @dataclass(frozen=True)
-class FoundPattern:
-    """A table pattern, and what it finds now.
-
-    Attributes:
-        pattern: The pattern.
-        streams: Streams of its tables that the file does not list itself, by name.
-        problems: A sentence for each table that cannot have a stream.
-    """
-
-    pattern: TablePattern
-    streams: tuple[FleetStream, ...]
-    problems: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class FoundGroup:
     """A group of the file with the tables that exist now.
 
     Attributes:
         group: The group.
-        patterns: Its patterns.
+        name: The name under which its fleet remembers its tables and their positions.
+        tables: The streams that the file lists, in its order, then those that its patterns find.
     """
 
     group: FleetGroup
-    patterns: tuple[FoundPattern, ...]
+    name: str
+    tables: FoundTables
 
     @property
     def streams(self) -> tuple[FleetStream, ...]:
-        """The streams that the file lists, in its order, then those that its patterns find."""
-        return (*self.group.streams, *(stream for found in self.patterns for stream in found.streams))
+        """The streams that a run loads."""
+        return self.tables.streams
 
 
 def add_file(parser: argparse.ArgumentParser) -> None:
@@ -95,42 +84,53 @@ def require(arguments: argparse.Namespace, needed: Iterable[tuple[str, str]]) ->
         raise ConfigurationError(f"missing {', '.join(missing)}; for all streams of a file, give --all FILE instead")
 
 
-def find_fleet(arguments: argparse.Namespace) -> list[FoundGroup]:
-    """Read the file of the arguments, and find the tables of its patterns. Writes nothing.
+def find_fleet(arguments: argparse.Namespace, *, dry_run: bool) -> Iterator[FoundGroup]:
+    """Read the file of the arguments, and yield each of its groups with the tables that its patterns find then.
+
+    Args:
+        arguments: The arguments.
+        dry_run: Whether to return what a run would load, and to write nothing. A run records the tables in staging.
 
     Raises:
-        ConfigurationError: The file is invalid.
-        StorageError: A folder of a pattern cannot be listed.
+        ConfigurationError: The file is invalid, or a run has no staging folder.
+        LedgerError: The record of the tables cannot be read.
+        StorageError: Staging does not answer.
     """
-    from airflow_provider_fds.delta.open import open_storage
     from airflow_provider_fds.fleet.file import read_fleet_file
 
+    groups = read_fleet_file(arguments.file).groups
+    found: list[FleetStream] = []
+    for group in groups:
+        others = [stream for other in groups if other is not group for stream in other.streams]
+        tables = _tables_of(arguments, group, [*others, *found], dry_run=dry_run)
+        found += tables.streams[len(group.streams) :]
+        yield FoundGroup(group, _name(arguments, group), tables)
+
+
+def _tables_of(
+    arguments: argparse.Namespace, group: FleetGroup, elsewhere: Iterable[FleetStream], *, dry_run: bool
+) -> FoundTables:
+    from airflow_provider_fds.delta.open import open_storage
+    from airflow_provider_fds.fleet.discovery import find_tables
+
     options = common.pairs(arguments.storage_option, "--storage-option")
-    file = read_fleet_file(arguments.file)
-    listed = [stream for group in file.groups for stream in group.streams]
-    taken = {stream.name for stream in listed}
-    tables = {_place(stream.stream.table) for stream in listed}
-
-    def found(pattern: TablePattern) -> FoundPattern:
-        known = pattern.discover(lambda uri: open_storage(uri, options).list_folders(""))
-        free = [one for one in known.streams if _place(one.stream.table) not in tables]
-        doubled = [
-            f"table {one.stream.table} cannot be loaded: the file has another stream {one.name!r}. Give the pattern "
-            "another name, or exclude the table."
-            for one in free
-            if one.name in taken
-        ]
-        streams = tuple(one for one in free if one.name not in taken)
-        taken.update(one.name for one in streams)
-        return FoundPattern(pattern, streams, (*known.problems, *doubled))
-
-    return [FoundGroup(group, tuple(map(found, group.patterns))) for group in file.groups]
+    folders = [*(pattern.staging for pattern in group.patterns), arguments.staging]
+    staging = next((folder for folder in folders if folder), None)
+    if staging is None and group.patterns and not dry_run:
+        raise no_staging(f"pattern {group.patterns[0].tables!r}")
+    return find_tables(
+        group.patterns,
+        group.streams,
+        lambda folder: open_storage(folder, options),
+        None if staging is None else open_storage(staging, options),
+        _name(arguments, group),
+        elsewhere=elsewhere,
+        dry_run=dry_run,
+    )
 
 
-def _place(table: str) -> str:
-    from airflow_provider_fds.delta.open import canonical_uri
-
-    return canonical_uri(table).rstrip("/")
+def _name(arguments: argparse.Namespace, group: FleetGroup) -> str:
+    return f"{Path(arguments.file).stem}.{group.name}"
 
 
 def for_stream(arguments: argparse.Namespace, stream: FleetStream) -> argparse.Namespace:
@@ -212,28 +212,27 @@ def describe_patterns(groups: Iterable[FoundGroup]) -> list[str]:
     from airflow_provider_fds.sizes import format_count
 
     return [
-        f"pattern {found.pattern.tables}: {format_count(len(found.streams), 'table')}"
-        for group in groups
-        for found in group.patterns
+        f"pattern {pattern.tables}: {format_count(count, 'table')}"
+        for found in groups
+        for pattern, count in zip(found.group.patterns, found.tables.num_found, strict=True)
     ]
 
 
-def problems_of(groups: Iterable[FoundGroup]) -> list[str]:
-    """Return a sentence for each table that a pattern finds and that cannot be loaded."""
-    return [problem for group in groups for found in group.patterns for problem in found.problems]
+def messages_of(groups: Iterable[FoundGroup]) -> list[str]:
+    """Return a sentence for each table of a pattern that is gone, is new and not loaded, or cannot be loaded."""
+    return [message for found in groups for message in found.tables.messages()]
 
 
 __all__ = [
     "FoundGroup",
-    "FoundPattern",
     "add_file",
     "check_staging",
     "describe_patterns",
     "find_fleet",
     "for_stream",
     "in_threads",
+    "messages_of",
     "no_staging",
-    "problems_of",
     "refuse_together",
     "require",
     "statuses",

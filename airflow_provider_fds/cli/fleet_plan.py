@@ -73,7 +73,7 @@ def plan_fleet(
             return _Left(one, {}, Outcome(error))
 
     with Waiting("planning", is_shown=arguments.output == "text"):
-        groups = fleet.find_fleet(arguments)
+        groups = list(fleet.find_fleet(arguments, dry_run=True))
         found = [fleet.in_threads(left_of, group.streams) for group in groups]
     everything = [one for group in found for one in group]
     applications = sum(
@@ -82,7 +82,7 @@ def plan_fleet(
     )
     _show(arguments, groups, everything, applications)
     errors = [one.outcome.error for one in everything if one.outcome.error is not None]
-    problems = fleet.problems_of(groups)
+    problems = fleet.messages_of(groups)
     return max([error.exit_code for error in errors] + [ConfigurationError.exit_code] * bool(problems), default=EXIT_OK)
 
 
@@ -97,7 +97,7 @@ def _show(
     batches, files, size = (
         sum(one.totals.get(key, 0) for one in found) for key in ("batches", "num_files", "num_bytes")
     )
-    problems = fleet.problems_of(groups)
+    problems = fleet.messages_of(groups)
     if arguments.output == "json":
         for one in found:
             end = end_of(one.outcome.error, is_finished=bool(one.outcome.finished))

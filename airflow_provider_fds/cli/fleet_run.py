@@ -8,7 +8,6 @@ import sys
 import time
 from contextlib import redirect_stdout
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow_provider_fds.cli import arguments as common
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from airflow_provider_fds.backends.base import SparkBackend, UserArguments
-    from airflow_provider_fds.fleet.discovery import FoundTables
+    from airflow_provider_fds.cli.fleet import FoundGroup
     from airflow_provider_fds.fleet.group import FleetGroup
     from airflow_provider_fds.fleet.result import FleetResult, StreamOutcome
     from airflow_provider_fds.fleet.session import FleetSession
@@ -70,22 +69,22 @@ _EXIT_UNKNOWN: Final = 1
 
 def run_fleet(arguments: argparse.Namespace) -> int:
     """Perform ``fds run --all FILE``."""
-    from airflow_provider_fds.fleet.file import read_fleet_file
-
     fleet.refuse_together(arguments, _OF_ONE)
     # what became of each stream is printed at the end
     logging.getLogger("airflow_provider_fds.fleet.session").setLevel(logging.CRITICAL)
-    groups = read_fleet_file(arguments.file).groups
+    groups = fleet.find_fleet(arguments, dry_run=False)
     context = common.context_of(arguments, owner=common.process_owner(arguments.deployment))
     results: list[FleetResult] = []
     messages: list[str] = []
     applications = 0
-    for group in groups:
+    while True:
         with Waiting("looking for tables", is_shown=arguments.output == "text"):
-            found = _find(arguments, group)
+            found = next(groups, None)
+        if found is None:
+            break
         fleet.check_staging(arguments, found.streams)
-        messages += found.messages()
-        result, count = _load(arguments, group, found.streams, context)
+        messages += found.tables.messages()
+        result, count = _load(arguments, found, context)
         results.append(result)
         applications += count
     outcomes = [one for result in results for one in result.outcomes]
@@ -94,39 +93,12 @@ def run_fleet(arguments: argparse.Namespace) -> int:
     return max([*codes, *([ConfigurationError.exit_code] if messages else [])], default=EXIT_OK)
 
 
-def _find(arguments: argparse.Namespace, group: FleetGroup) -> FoundTables:
-    """Return the tables of a group: those that the file lists, and those that its patterns find."""
-    from airflow_provider_fds.delta.open import open_storage
-    from airflow_provider_fds.fleet.discovery import FoundTables, find_tables
-
-    if not group.patterns:
-        return FoundTables(group.streams)
-    options = common.pairs(arguments.storage_option, "--storage-option")
-    folders = [*(pattern.staging for pattern in group.patterns), arguments.staging]
-    staging = next((folder for folder in folders if folder), None)
-    if staging is None:
-        raise fleet.no_staging(f"pattern {group.patterns[0].tables!r}")
-    return find_tables(
-        group.patterns,
-        group.streams,
-        lambda folder: open_storage(folder, options),
-        open_storage(staging, options),
-        _name(arguments, group),
-    )
-
-
-def _name(arguments: argparse.Namespace, group: FleetGroup) -> str:
-    """Return the name under which the fleet of a group remembers its tables."""
-    return f"{Path(arguments.file).stem}.{group.name}"
-
-
-def _load(
-    arguments: argparse.Namespace, group: FleetGroup, streams: Sequence[FleetStream], context: StreamContext
-) -> tuple[FleetResult, int]:
+def _load(arguments: argparse.Namespace, found: FoundGroup, context: StreamContext) -> tuple[FleetResult, int]:
     """Load the streams of a group until all are up to date; also return the number of Spark applications."""
     from airflow_provider_fds.backends.registry import command_line_backend
     from airflow_provider_fds.fleet.session import FleetSession
 
+    group, streams = found.group, found.streams
     stop_after_ms: int | None = None
     if group.run_time_limit is not None:
         stop_after_ms = int((time.time() + group.run_time_limit.total_seconds()) * 1000)
@@ -137,7 +109,7 @@ def _load(
         session = FleetSession(
             streams,
             lambda one: _context_of(context, arguments, one),
-            fleet=_name(arguments, group),
+            fleet=found.name,
             deployment=arguments.deployment,
             max_batches=group.batches_per_run or BATCHES_PER_RUN,
             stop_after_ms=stop_after_ms,

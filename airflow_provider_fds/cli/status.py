@@ -180,12 +180,12 @@ def _of_staging(arguments: argparse.Namespace) -> list[StreamStatus]:
 
 
 def _of_file(arguments: argparse.Namespace) -> tuple[list[StreamStatus], list[str], list[str]]:
-    """Return the statuses, a line for each pattern, and the tables that cannot be loaded."""
+    """Return the statuses, a line for each pattern, and what someone should know about their tables."""
     from airflow_provider_fds.ledger.owner import Owner
 
     arguments.file = arguments.all
-    groups = fleet.find_fleet(arguments)
+    groups = list(fleet.find_fleet(arguments, dry_run=True))
     fleet.check_staging(arguments, [stream for group in groups for stream in group.streams])
     context = common.context_of(arguments, owner=Owner.of_plan(arguments.deployment))
     found = fleet.statuses(arguments, groups, lambda staging: replace(context, staging_uri=staging))
-    return found, fleet.describe_patterns(groups), fleet.problems_of(groups)
+    return found, fleet.describe_patterns(groups), fleet.messages_of(groups)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
@@ -34,12 +35,14 @@ class FoundTables:
         new: Streams of tables that appeared, which the pattern does not start: someone should know.
         gone: Tables that were loaded and are no longer there, by the name of their stream: someone should know.
         problems: A sentence for each table, or pattern, that cannot be loaded.
+        num_found: Number of streams that each pattern has added.
     """
 
     streams: tuple[FleetStream, ...]
     new: tuple[FleetStream, ...] = ()
     gone: tuple[tuple[str, str], ...] = ()
     problems: tuple[str, ...] = ()
+    num_found: tuple[int, ...] = ()
 
     def messages(self) -> list[str]:
         """Return what someone should know: problems, new tables that are not loaded, and tables that are gone."""
@@ -60,9 +63,10 @@ def find_tables(
     patterns: Iterable[TablePattern],
     declared: Iterable[FleetStream],
     open_folder: Callable[[str], Storage],
-    staging: Storage,
+    staging: Storage | None,
     fleet: str,
     *,
+    elsewhere: Iterable[FleetStream] = (),
     dry_run: bool = False,
 ) -> FoundTables:
     """Find the tables of a fleet, and record the ones that are started.
@@ -74,8 +78,9 @@ def find_tables(
         patterns: The fleet's patterns.
         declared: Its streams that are not from a pattern.
         open_folder: Opens a folder, given by URI or path.
-        staging: The staging folder, for the record.
+        staging: The staging folder, for the record; ``None``, only with ``dry_run``: as if nothing was recorded.
         fleet: Name of the fleet; equal names share a record.
+        elsewhere: Streams of other fleets, whose names, sinks and checkpoints are not free.
         dry_run: Whether to return what a run would load now, and to record nothing.
 
     Raises:
@@ -83,15 +88,16 @@ def find_tables(
         StorageError: Staging does not answer.
     """
     patterns = tuple(patterns)
-    taken = _Taken(declared)
+    taken = _Taken(declared, elsewhere)
     if not patterns:
         return FoundTables(tuple(taken.streams))
     key = f".fleets/{quote(fleet, safe='')}.tables.json"
-    record = _read(staging, key)
+    record = {} if staging is None else _read(staging, key)
     before = json.dumps(record, sort_keys=True)
     new: list[FleetStream] = []
     gone: list[tuple[str, str]] = []
     problems: list[str] = []
+    num_streams = [len(taken.streams)]
     for pattern in patterns:
         name = f"{comparable(pattern.tables)} {pattern.name or ''}".strip()
         known = record.get(name)
@@ -99,6 +105,7 @@ def find_tables(
         if found is None:
             streams = [stream for table in (known or {}).values() if (stream := _chosen(pattern, table)) is not None]
             problems += taken.add(streams, shares_sink=pattern.shares_sink)
+            num_streams.append(len(taken.streams))
             continue
         started = {
             one.name: one.stream.table
@@ -107,6 +114,7 @@ def find_tables(
         }
         streams = [one for one in found.streams if one.name in started]
         problems += taken.add(streams, shares_sink=pattern.shares_sink)
+        num_streams.append(len(taken.streams))
         if pattern.new_tables == "alert":
             new += [one for one in found.streams if one.name not in started and not taken.has(one)]
         there = {one.stream.table for one in found.streams}
@@ -117,20 +125,22 @@ def find_tables(
         }
         gone += missing.items()
         record[name] = dict(sorted({**missing, **started}.items()))
-    if not dry_run and json.dumps(record, sort_keys=True) != before:
+    if staging is not None and not dry_run and json.dumps(record, sort_keys=True) != before:
         staging.put(key, json.dumps({"format": _FORMAT, "patterns": record}, indent=1).encode())
-    return FoundTables(tuple(taken.streams), tuple(new), tuple(gone), tuple(problems))
+    num_found = tuple(after - before for before, after in pairwise(num_streams))
+    return FoundTables(tuple(taken.streams), tuple(new), tuple(gone), tuple(problems), num_found)
 
 
 class _Taken:
     """The streams of a run so far: each table once, each name once, each sink once, and each checkpoint once."""
 
-    def __init__(self, declared: Iterable[FleetStream]) -> None:
+    def __init__(self, declared: Iterable[FleetStream], elsewhere: Iterable[FleetStream]) -> None:
         self.streams = list(declared)
         self._tables = {comparable(one.stream.table) for one in self.streams}
-        self._names = {one.name: one for one in self.streams}
-        self._sinks = {_sink(one): one for one in self.streams}
-        self._places = {place_of(one.stream.checkpoint): one for one in self.streams}
+        others = [*elsewhere, *self.streams]
+        self._names = {one.name: one for one in others}
+        self._sinks = {_sink(one): one for one in others}
+        self._places = {place_of(one.stream.checkpoint): one for one in others}
 
     def has(self, one: FleetStream) -> bool:
         return comparable(one.stream.table) in self._tables

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import json
+import shutil
 from typing import Any
 
 import pytest
 
+from airflow_provider_fds.cli.fleet import find_fleet
 from airflow_provider_fds.cli.main import main
 from tests.conftest import LogBuilder
 
@@ -126,7 +129,35 @@ def test_a_table_of_a_pattern_with_the_name_of_a_stream_is_named_and_not_loaded(
     table(tmp_path / "raw" / "orders", 1)
     code, out, _ = fds(capsys, "plan", "--all", file, "--dry-run")
     assert code == 2
-    assert f"table {tmp_path}/raw/orders cannot be loaded: the file has another stream 'orders'" in out
+    assert f"table {tmp_path}/raw/orders is not loaded: its stream 'orders' has the name of the stream of" in out
+
+
+def test_plan_and_status_know_what_a_run_has_recorded_and_leave_every_byte_as_it_is(file, tmp_path, capsys):
+    text = file.read_text().replace("defaults:", f"defaults:\n  staging: {tmp_path}/staging")
+    file.write_text(text.replace("    exclude:", "    new_tables: alert\n    exclude:"))
+    table(tmp_path / "gone", 1)
+    for name, last in (("orders", 2), ("gone", 1), ("a", 1)):
+        place = tmp_path / ("raw" if name == "a" else "") / name
+        words = ("plan", place, "--stream", name, "--staging", tmp_path / "staging")
+        assert fds(capsys, *words, "--option", "starting_version=0")[0] == 0, last
+    # the run that records the tables of the pattern
+    for _ in find_fleet(argparse.Namespace(file=file, staging=None, storage_option=[]), dry_run=False):
+        pass
+    table(tmp_path / "raw" / "c", 1)
+    shutil.rmtree(tmp_path / "raw" / "b")
+
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    assert list((tmp_path / "staging" / ".fleets").iterdir())
+    code, out, _ = fds(capsys, "plan", "--all", file, "--dry-run", "--output", "json")
+    *streams, total = rows_of(out)
+    assert ([row["stream"] for row in streams], code) == (["orders", "gone", "a"], 2)
+    gone, new = total["problems"]
+    assert "of stream 'b' is gone" in gone
+    assert "raw/c is new and is not loaded" in new
+    code, out, err = fds(capsys, "status", "--all", file)
+    assert (code, out.splitlines()[-1]) == (1, f"pattern {tmp_path}/raw/*: 1 table")
+    assert "of stream 'b' is gone" in err
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
 @pytest.mark.parametrize(
