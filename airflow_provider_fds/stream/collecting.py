@@ -33,7 +33,11 @@ def commit_reported(session: StreamSession, work: RunWork) -> Collected:
     except FdsError as error:
         if not error.retryable:
             raise
-        logger.warning("A batch could not be committed while Spark works on the next one; FDS tries again: %s", error)
+        logger.warning(
+            "Stream %s: a batch could not be committed while Spark works on the next one; FDS tries again: %s",
+            session.stream.name,
+            error,
+        )
         return Collected()
 
 
@@ -64,7 +68,7 @@ def collecting(
     def say(collected: Collected) -> None:
         done, planned = len(collected.committed), len(work.batches)
         then = "Spark works on the next one" if done < planned else "waiting for Spark to end"
-        logger.info("Committed %d of %d batches; %s.", done, planned, then)
+        logger.info("Stream %s: committed %d of %d batches; %s.", session.stream.name, done, planned, then)
 
     count = 0
 
@@ -73,7 +77,9 @@ def collecting(
         try:
             collected = commit_reported(session, work)
         except Exception:
-            logger.warning("Batches are committed only after Spark has ended.", exc_info=True)
+            logger.warning(
+                "Stream %s: batches are committed only after Spark has ended.", session.stream.name, exc_info=True
+            )
             return False
         if len(collected.committed) > count:
             count = len(collected.committed)

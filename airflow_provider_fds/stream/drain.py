@@ -47,6 +47,7 @@ class Drain:
         stop_after_ms: int | None = None,
     ) -> None:
         self.session = session
+        self._name = session.stream.name
         self.sink = sink
         self.work: RunWork | None = None
         self.idle: RunWork | None = None
@@ -78,11 +79,17 @@ class Drain:
             return None
         if work.status in ("work", "fence"):
             if work.status == "fence":
-                logger.info("Epoch %d was requested; the earlier epochs are closed in the sink first.", work.epoch)
+                logger.info(
+                    "Stream %s: epoch %d was requested; the earlier epochs are closed in the sink first.",
+                    self._name,
+                    work.epoch,
+                )
             self.work = work
             return work
         if work.status == "done":
-            logger.info("This run has already committed everything up to version %s.", work.target)
+            logger.info(
+                "Stream %s: this run has already committed everything up to version %s.", self._name, work.target
+            )
             self._done = work.result
             self._end(work.warning)
             return None
@@ -111,7 +118,7 @@ class Drain:
         assert work is not None  # noqa: S101  # the caller has begun it
         collected = self.session.collect(work)
         if any(report.is_done for report in collected.reports):
-            logger.info("This application: %s.", describe_reports(collected.reports))
+            logger.info("Stream %s, this application: %s.", self._name, describe_reports(collected.reports))
         is_late = self._stop_after_ms is not None and time.time() * 1000 >= self._stop_after_ms
         if collected.failure is not None:
             was_started = len(collected.reports) > len(collected.committed)
@@ -141,7 +148,11 @@ class Drain:
     def _warn(self, stopped: FdsError | None) -> None:
         if stopped is not None:
             self.stopped = stopped
-            logger.warning("Everything before this version was delivered; the next run fails here: %s", stopped)
+            logger.warning(
+                "Stream %s: everything before this version was delivered; the next run fails here: %s",
+                self._name,
+                stopped,
+            )
 
 
 __all__ = ["Drain"]

@@ -60,10 +60,10 @@ class CollectedSoFar:
         """Return this object if it belongs to the attempt of ``work``, else an empty one."""
         return self if self.attempt_id == work.attempt_id else CollectedSoFar(work.attempt_id)
 
-    def add(self, batches: Iterable[PlannedBatch], report: AttemptReport) -> None:
-        """Add batches that were just committed, and the report they were committed by."""
+    def add(self, stream: str, batches: Iterable[PlannedBatch], report: AttemptReport) -> None:
+        """Add batches of a stream that were just committed, and the report they were committed by."""
         for warning in report.warnings:
-            logger.warning("%s", warning)
+            logger.warning("Stream %s: %s", stream, warning)
         self.committed += batches
         self.reports.append(report)
 
@@ -317,7 +317,7 @@ class StreamSession:
                 # one reason for all problems: a person accepts all of them or none
                 self._block(work, transaction, report, "; ".join(problems))
             self._commit(work, transaction, report)
-            so_far.add(transaction.parts, report)
+            so_far.add(self.stream.name, transaction.parts, report)
         return so_far.result()
 
     def _report(self, work: RunWork, transaction: Transaction) -> AttemptReport | None:

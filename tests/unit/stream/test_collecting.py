@@ -43,7 +43,7 @@ def test_the_log_says_that_spark_works_on_the_next_batch_only_if_there_is_one(be
         while not caplog.messages and time.monotonic() < until:
             time.sleep(0.01)
     count = len(work.batches)
-    assert caplog.messages[-1] == f"Committed {count} of {count} batches; waiting for Spark to end."
+    assert caplog.messages[-1] == f"Stream orders: committed {count} of {count} batches; waiting for Spark to end."
 
 
 @pytest.mark.parametrize("error", [LedgerError("the stream was taken away"), StorageError("no answer")])
@@ -53,6 +53,8 @@ def test_errors_while_spark_runs_are_left_until_it_ends(bench, two_appends, sink
     asked = threading.Event()
 
     class Failing:
+        stream = session.stream
+
         def collect(self, _work, *, is_running):
             assert is_running
             asked.set()

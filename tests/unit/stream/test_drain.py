@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 
 from airflow_provider_fds.errors import ViolationError
@@ -26,6 +28,25 @@ def test_a_run_drains_its_stream_in_turns_and_returns_all_of_it(bench, sink, two
     assert (result.batches, result.rows is None or result.rows > 0) == (5, True)
     assert drain.has_committed
     assert drain.stopped is None
+
+
+def test_each_line_of_the_log_names_the_stream(bench, sink, two_appends, log_builder, caplog):
+    caplog.set_level(logging.INFO, "airflow_provider_fds.stream")
+    log_builder.commit(log_builder.remove(next(iter(log_builder.live))), operation="DELETE")
+    drain = Drain(bench.session(), sink)
+    drain.next_work()
+    run_spark(bench, drain, warnings=("the sink was overwritten",))
+    drain.collect(spark_failed=False)
+    drain.next_work()
+    name = drain.session.stream.name
+    again = Drain(bench.session(), sink, retry=True)
+    assert again.next_work() is None
+    messages = [
+        one for one in caplog.messages if "everything before" in one or "application" in one or "this run" in one
+    ]
+    assert len(messages) >= 3
+    assert f"Stream {name}: the sink was overwritten" in caplog.messages
+    assert [one for one in caplog.messages if name not in one] == []
 
 
 def test_a_turn_that_finds_nothing_says_why(bench, sink, two_appends):

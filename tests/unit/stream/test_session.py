@@ -617,6 +617,6 @@ def test_changes_by_other_writers_are_in_log_result_and_status(bench, two_append
 
     session.collect(work)
 
-    assert caplog.messages.count("version 7 took out rows") == len(work.batches) == 2
+    assert caplog.messages.count("Stream orders: version 7 took out rows") == len(work.batches) == 2
     assert session.result().to_dict()["warnings"] == ["version 7 took out rows"]
     assert bench.session("looker", stream=stream).status().last_commit["warnings"] == ["version 7 took out rows"]
