@@ -38,6 +38,9 @@ SUITES = (
     "check",
 )
 
+#: Start spark-submit, most of them dozens of times.
+STARTING_SPARK = frozenset({"interop", "interop/spark", "chaos", "adversary", "airflow", "stack", "lineage"})
+
 
 class Finished(NamedTuple):
     """A suite that has ended."""
@@ -93,6 +96,14 @@ def command(suite: str) -> list[str]:
     return [sys.executable, "-m", "pytest", f"tests/{suite}", *inner]
 
 
+def prepare() -> None:
+    """Build the class archive with which each spark-submit starts faster; the tests use one, and build none.
+
+    They pass without it, so a failure is only shown.
+    """
+    subprocess.run([Path(sys.executable).with_name("fds"), "prepare"], cwd=ROOT, check=False)
+
+
 def main() -> int:
     """Run what the command line names."""
     parser = argparse.ArgumentParser(description="Run the test suites.")
@@ -104,6 +115,8 @@ def main() -> int:
         os.chdir(ROOT)
         one = command(suites[0])
         os.execvp(one[0], one)
+    if STARTING_SPARK.intersection(suites):
+        prepare()
     finished: list[Finished] = []
     with tempfile.TemporaryDirectory(prefix="fds-tests-") as folder, ThreadPoolExecutor(arguments.jobs) as pool:
         runner = Runner(Path(folder))
