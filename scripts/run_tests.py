@@ -93,7 +93,7 @@ def command(suite: str) -> list[str]:
     if suite == "check":
         return ["make", "--no-print-directory", "check"]
     inner = [f"--ignore=tests/{other}" for other in SUITES if other.startswith(f"{suite}/")]
-    return [sys.executable, "-m", "pytest", f"tests/{suite}", *inner]
+    return [sys.executable, "-m", "pytest", "--durations=12", "--durations-min=5", f"tests/{suite}", *inner]
 
 
 def prepare() -> None:
