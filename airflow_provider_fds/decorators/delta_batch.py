@@ -97,23 +97,26 @@ class DeltaBatchDecoratedOperator(DecoratedOperator, DeltaIngestOperator):
             **kwargs,
         )
 
-    def _load(self, context: Any, *, deadline: float | None, was_woken: bool = False) -> dict[str, Any] | None:
+    def load(self, context: Any, *, deadline: float | None, was_woken: bool = False) -> dict[str, Any] | None:
+        """Load as the base class does, unless the task is mapped."""
         with task_failures(context, self.stream):
             if context["ti"].map_index >= 0:
                 raise ConfigurationError(
                     f"task {self.task_id!r} is mapped: its instances would compete for the batches of one stream. "
                     "Call the function once; for several tables, map DeltaIngestOperator over streams."
                 )
-        return super()._load(context, deadline=deadline, was_woken=was_woken)
+        return super().load(context, deadline=deadline, was_woken=was_woken)
 
-    def _find_spark(self, conn_id: str) -> SparkBackend:
-        return super()._find_spark(conn_id).in_process()
+    def find_spark(self, conn_id: str) -> SparkBackend:
+        """Return the backend that runs jobs in this process."""
+        return super().find_spark(conn_id).in_process()
 
-    def _run_spark(self, application: Application) -> Outcome:
+    def run_spark(self, application: Application) -> Outcome:
+        """Run an application that calls the user's function."""
         sink = application.sink
         assert isinstance(sink, ForeachBatchSink)  # noqa: S101  # it was made here
         with function_here(sink.function, self._function(application.context)):
-            return super()._run_spark(application)
+            return super().run_spark(application)
 
     def _function(self, context: Any) -> Callable[[Any, Any], Any]:
         """Return the user's function as ``function(df, batch)``, with its other arguments filled in."""

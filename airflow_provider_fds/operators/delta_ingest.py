@@ -3,24 +3,11 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from airflow.providers.common.compat.sdk import AirflowSkipException
-
-from airflow_provider_fds.backends.base import Application
-from airflow_provider_fds.durations import format_duration, parse_duration
-from airflow_provider_fds.errors import StreamBusyError
-from airflow_provider_fds.hooks.data_interval import refuse_backfill, run_interval
-from airflow_provider_fds.hooks.failures import push_error, task_failures, with_staging_of
+from airflow_provider_fds.durations import parse_duration
 from airflow_provider_fds.hooks.rendering import ValueTemplates
-from airflow_provider_fds.hooks.settings import retention
-from airflow_provider_fds.hooks.stats import send_status, sending_status
-from airflow_provider_fds.operators import asset_event
-from airflow_provider_fds.operators.alerting import Alerting
-from airflow_provider_fds.operators.asset_partitions import check_source, partition_keys
 from airflow_provider_fds.operators.checkpoint_inlet import add_checkpoint_inlet
-from airflow_provider_fds.operators.gathered_lineage import gathering
 from airflow_provider_fds.operators.ingest_arguments import (
     check_arguments,
     check_asset_partitions,
@@ -29,35 +16,23 @@ from airflow_provider_fds.operators.ingest_arguments import (
     reads_by_interval,
 )
 from airflow_provider_fds.operators.lineage import EmitsLineage
-from airflow_provider_fds.operators.links import ShowsLinks, showing_links
-from airflow_provider_fds.operators.on_busy import BusyPolicy, give_way
+from airflow_provider_fds.operators.links import ShowsLinks
 from airflow_provider_fds.operators.one_sink import check_one_sink
 from airflow_provider_fds.operators.outlets import add_alert_outlet, default_outlet
 from airflow_provider_fds.operators.sdk_exceptions import sdk_exception
-from airflow_provider_fds.operators.sessions import open_session
-from airflow_provider_fds.operators.spark_failure import explained, without_command
 from airflow_provider_fds.operators.spark_task import SparkTask
 from airflow_provider_fds.operators.waiting import ARGUMENTS as WAITING_ARGUMENTS
 from airflow_provider_fds.operators.waiting import Waiting, waiting_problems
-from airflow_provider_fds.stream import DeltaStream
-from airflow_provider_fds.stream.batch_versions import describe_plan
-from airflow_provider_fds.stream.drain import Drain
-from airflow_provider_fds.stream.result import PhaseSeconds, RunResult
-from airflow_provider_fds.stream.sink_value import coerce_sink
-from airflow_provider_fds.triggers.deferral import check_event
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import timedelta
 
     from airflow_provider_fds.backends.conf_by_size import ConfBySizeArgument
+    from airflow_provider_fds.operators.on_busy import BusyPolicy
     from airflow_provider_fds.sinks import Sink
+    from airflow_provider_fds.stream import DeltaStream
     from airflow_provider_fds.stream.alerts import StreamAlerts
-    from airflow_provider_fds.stream.result import LoadResult, RunWork
-    from airflow_provider_fds.stream.session import StreamSession
-
-#: SparkSubmitOperator's default name of an application.
-_DEFAULT_NAME: Final = "arrow-spark"
 
 
 class DeltaIngestOperator(ValueTemplates, ShowsLinks, EmitsLineage, SparkTask):
@@ -206,9 +181,7 @@ class DeltaIngestOperator(ValueTemplates, ShowsLinks, EmitsLineage, SparkTask):
         self.conf_by_size = conf_by_size
         self.asset_partitions = asset_partitions
         self.wait = wait
-        self._waiting = Waiting.of(waiting) if wait else None
-        self._drained: Drain | None = None
-        self._phases = PhaseSeconds()
+        self.waiting = Waiting.of(waiting) if wait else None
         if not self.outlets:
             self.outlets = [default_outlet(self.dag_id, self.task_id)]
         self.alerts = alerts
@@ -216,7 +189,7 @@ class DeltaIngestOperator(ValueTemplates, ShowsLinks, EmitsLineage, SparkTask):
 
     def execute(self, context: Any) -> dict[str, Any] | None:  # type: ignore[override]
         """Load what is new, or wait until there is something to load. Returns what this run has committed."""
-        return self._load(context, deadline=None if self._waiting is None else self._waiting.deadline)
+        return self.load(context, deadline=None if self.waiting is None else self.waiting.deadline)
 
     def execute_complete(
         self, context: Any, event: Mapping[str, Any], deadline: float | None = None
@@ -229,11 +202,13 @@ class DeltaIngestOperator(ValueTemplates, ShowsLinks, EmitsLineage, SparkTask):
             deadline: When to stop waiting, in seconds since the epoch; the same across all deferrals. ``None`` under
                 ``dag.test()``, which resumes a task with the event alone.
         """
+        from airflow_provider_fds.triggers.deferral import check_event
+
         check_event(context, event)
         self.log.info("The trigger saw version %s (%s).", event.get("version"), event.get("reason"))
-        if deadline is None and self._waiting is not None:
-            deadline = self._waiting.deadline
-        return self._load(context, deadline=deadline, was_woken=True)
+        if deadline is None and self.waiting is not None:
+            deadline = self.waiting.deadline
+        return self.load(context, deadline=deadline, was_woken=True)
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Any) -> Any:
         """Resume after a deferral. If the wait timed out, check one last time."""
@@ -241,136 +216,10 @@ class DeltaIngestOperator(ValueTemplates, ShowsLinks, EmitsLineage, SparkTask):
             return super().resume_execution(next_method, next_kwargs, context)
         except sdk_exception("TaskDeferralTimeout"):
             self.log.info("The wait timed out; polling one last time.")
-            return self._load(context, deadline=time.time())
+            return self.load(context, deadline=time.time())
 
-    def _load(self, context: Any, *, deadline: float | None, was_woken: bool = False) -> dict[str, Any] | None:
-        self.show_links({})
-        with task_failures(context, self.stream):
-            # stored so that map_index_template can use {{ task.stream.name }} even for a dict from an XCom
-            self.stream = stream = DeltaStream.coerce(self.stream)
-            sink = coerce_sink(self.sink)
-            check_reading(stream, sink, self.run_time_limit, None if self._waiting is None else self._waiting.grace)
-            if not stream.reads_by_interval:
-                refuse_backfill(context, stream)
-            self._spark = self._find_spark(self.conn_id)
-            self._spark.check()
-            self._set_agent_settings(context, sink)
-            if self.name == _DEFAULT_NAME:
-                self.name = f"fds-{stream.name}"
-            interval = run_interval(context, stream) if stream.reads_by_interval else None
-            session = open_session(context, stream, sink, interval=interval)
-            if interval is not None and self._waiting is not None and deadline is not None:
-                self._waiting.wait_for_interval(self, context, session, deadline=deadline)
-            check_source(self.asset_partitions, session)
-            alerting = Alerting(self, context, self.alerts)
-            with (
-                sending_status(session, *alerting.observers),
-                showing_links(self, session, sink),
-                gathering(self, session, sink),
-            ):
-                result = self._drain(context, session, sink)
-            if result is not None:
-                session.purge_expired(retention())
-            elif self._may_come(session) and deadline is not None:
-                self._wait(context, stream, deadline=deadline, was_woken=was_woken)
-        if result is None:
-            idle = self._idle
-            reason = "" if idle is None else idle.reason
-            message = reason or f"Nothing new in table {stream.table} for stream {stream.name!r}."
-            if (note := session.option_notes()) is not None:
-                message = f"{message} {note}"
-            if idle is not None and idle.warning is not None:
-                push_error(context, {"error": type(idle.warning).__name__, **idle.warning.facts()})
-            if self.on_no_data == "skip":
-                raise AirflowSkipException(with_staging_of(message, stream))
-            self.log.info(message)
-            asset_event.withhold(self)
-        told = None if result is None else self._tell(context, session, sink, result)
-        alerting.emit()
-        return told
+    def load(self, context: Any, *, deadline: float | None, was_woken: bool = False) -> dict[str, Any] | None:
+        """Load what is new, or wait; see :meth:`~.ingest_run.IngestRun.load`."""
+        from airflow_provider_fds.operators.ingest_run import IngestRun
 
-    def _tell(self, context: Any, session: StreamSession, sink: Sink, result: LoadResult) -> dict[str, Any]:
-        """Report to the log and the asset event what this run has committed, and return it."""
-        note = session.option_notes()
-        result = replace(
-            result,
-            seconds={**self._phases.to_dict(), **result.seconds},
-            warnings=result.warnings if note is None else [*result.warnings, note],
-        )
-        self.log.info("%s", result.describe())
-        told = result.to_dict()
-        if self._drained is not None and self._drained.stopped is not None:
-            told["stopped"] = self._drained.stopped.facts()
-        extra = told
-        if isinstance(result, RunResult):
-            epoch_start = session.connected.state.epoch_start
-            extra = asset_event.uncovered(self, told, sink.table_uri, epoch_start=epoch_start)
-        with task_failures(context, self.stream):
-            keys = partition_keys(self.asset_partitions, context, session, extra, told)
-        asset_event.emit(self, context, extra, sink.table_uri, keys)
-        return told
-
-    def _drain(self, context: Any, session: StreamSession, sink: Sink) -> LoadResult | None:
-        """Run one application after another until the run's target, the time limit or a failure."""
-        limit = self.run_time_limit
-        self._drained = drain = Drain(
-            session,
-            sink,
-            max_batches=self.batches_per_run,
-            retry=context["ti"].try_number > 1,
-            stop_after_ms=None if limit is None else int((time.time() + limit.total_seconds()) * 1000),
-        )
-        while True:
-            try:
-                with self._phases.phase("plan"):
-                    work = drain.next_work()
-            except StreamBusyError as busy:
-                give_way(self.on_busy, busy)
-            if work is None:
-                return drain.result()
-            self._work(context, drain, work)
-            if drain.is_out_of_time and limit is not None:
-                left = "The time limit of %s is reached; the next run loads the rest."
-                self.log.warning(left, format_duration(limit))
-            elif work.is_more:
-                send_status(lambda: session.connected)
-
-    @property
-    def _idle(self) -> RunWork | None:
-        """The work of this run that found nothing to do, or ``None``."""
-        return None if self._drained is None else self._drained.idle
-
-    def _may_come(self, session: StreamSession) -> bool:
-        """Whether this run should wait for new data after it has found nothing to do."""
-        is_finished = self._idle is not None and self._idle.status == "finished"
-        # the version up to which a run works is fixed when it plans: later versions are for the next run
-        return self._waiting is not None and not is_finished and not session.is_end_fixed()
-
-    def _wait(self, context: Any, stream: DeltaStream, *, deadline: float, was_woken: bool) -> None:
-        """Defer the task, unless the time to wait is over."""
-        assert self._waiting is not None  # noqa: S101  # the caller has checked it
-        if self._idle is not None and self._idle.reason:
-            self.log.warning("Waiting: %s", with_staging_of(self._idle.reason, stream))
-        else:
-            self.log.info("Nothing new in table %s.", stream.table)
-        self._waiting.wait(self, context, stream, deadline=deadline, was_in_vain=was_woken)
-
-    def _work(self, context: Any, drain: Drain, work: RunWork) -> None:
-        """Run one Spark application and commit what it has done."""
-        session, sink = drain.session, drain.sink
-        if work.batches:
-            plan = describe_plan(work.batches, session.connected.state.snapshot)
-            self.log.info("Loading %s into %s: %s.", session.connected.table.uri, sink.describe(), plan)
-        spec_uri = drain.job()
-        with self._phases.phase("spark"):
-            application = Application(
-                session, sink, work, spec_uri, name=str(self.name), context=context, conf=self._agent_settings
-            )
-            spark_error = self._run_spark(application).error
-        with self._phases.phase("commit"):
-            collected = drain.collect(spark_failed=spark_error is not None)
-        if collected.failure is not None and not drain.is_out_of_time:
-            raise explained(collected.failure, spark_error, was_killed=self._was_killed)
-        if spark_error is not None:
-            ending = without_command(spark_error)
-            self.log.warning("Spark ended with an error after all batches were committed: %s", ending)
+        return IngestRun(self, context).load(deadline=deadline, was_woken=was_woken)

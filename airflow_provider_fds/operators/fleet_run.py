@@ -78,8 +78,8 @@ class FleetRun:
         """
         operator = self._operator
         with task_failures(self._context):
-            operator._spark = operator._find_spark(operator.conn_id)  # noqa: SLF001  # the operator's run
-            operator._spark.check()  # noqa: SLF001
+            operator.spark = operator.find_spark(operator.conn_id)  # the operator's run
+            operator.spark.check()
             with connections_looked_up_once():
                 streams, gone = self._streams()
                 result = self._load(streams)
@@ -180,8 +180,8 @@ class FleetRun:
         batches = sum(len(one.work.batches) for one in runs)
         log.info("Loading %d batches of %d streams, %d at a time.", batches, len(runs), operator.parallelism)
         name = f"fds-{self._fleet}" if operator.name == _DEFAULT_NAME else str(operator.name)
-        operator._set_agent_settings(self._context, runs[0].stream.sink)  # noqa: SLF001  # the operator's run
-        outcome = operator._run_fleet(  # noqa: SLF001
+        operator.set_agent_settings(self._context, runs[0].stream.sink)  # the operator's run
+        outcome = operator.run_fleet(
             FleetApplication(
                 parts,
                 spec_uri,
@@ -189,7 +189,7 @@ class FleetRun:
                 parallelism=operator.parallelism,
                 name=name,
                 context=self._context,
-                conf=operator._agent_settings,  # noqa: SLF001
+                conf=operator.agent_settings,
             )
         )
         error: Exception | None = outcome.error
@@ -230,7 +230,7 @@ class FleetRun:
         return end
 
     def _explain(self, failure: BatchFailedError, spark_error: Exception | None) -> FdsError:
-        return explained(failure, spark_error, was_killed=self._operator._was_killed)  # noqa: SLF001
+        return explained(failure, spark_error, was_killed=self._operator.was_killed)
 
     def _error(self, result: FleetResult) -> FdsError | None:
         """Return the error with which the task fails by its policy, or ``None``."""

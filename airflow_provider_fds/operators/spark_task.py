@@ -37,10 +37,10 @@ class SparkTask(SparkSubmitOperator):
         # a job that Airflow rejoins would report under the name of an attempt that is over; a new attempt checks the
         # sink
         self.durable = False
-        self._spark: SparkBackend | None = None
+        self.spark: SparkBackend | None = None
         self._loads_defaults = False
-        self._was_killed = False
-        self._agent_settings: dict[str, str] = {}
+        self.was_killed = False
+        self.agent_settings: dict[str, str] = {}
         # the base class would add these to the command line, where everyone can read the transport's key
         self._injects_parent, self._injects_transport = (
             bool(self.__dict__.pop(name, False)) for name in (_INJECT_PARENT, _INJECT_TRANSPORT)
@@ -50,9 +50,9 @@ class SparkTask(SparkSubmitOperator):
 
     def on_kill(self) -> None:
         """Stop Spark's work for this task. ``execute`` then fails, and says that the task was killed."""
-        self._was_killed = True
-        if self._spark is not None:
-            self._spark.cancel()
+        self.was_killed = True
+        if self.spark is not None:
+            self.spark.cancel()
 
     def kill_submission(self) -> None:
         """Kill the spark-submit that :meth:`submit` started, if any."""
@@ -78,18 +78,18 @@ class SparkTask(SparkSubmitOperator):
             # the caller removes a file with secrets
             self.properties_file = properties_file
 
-    def _find_spark(self, conn_id: str) -> SparkBackend:
+    def find_spark(self, conn_id: str) -> SparkBackend:
         """Return the backend of a connection, with the user's arguments as rendered."""
         from airflow_provider_fds.backends.base import UserArguments
         from airflow_provider_fds.backends.registry import find_backend
 
         return find_backend(conn_id, UserArguments.of(self), self)
 
-    def _set_agent_settings(self, context: Any, sink: Sink) -> None:
+    def set_agent_settings(self, context: Any, sink: Sink) -> None:
         """Remember the settings for OpenLineage's Spark agent while ``conf`` is the user's, see there."""
         from airflow_provider_fds.operators.spark_lineage import agent_settings
 
-        self._agent_settings = agent_settings(
+        self.agent_settings = agent_settings(
             self.conf or {},
             context,
             sink,
@@ -97,20 +97,20 @@ class SparkTask(SparkSubmitOperator):
             injects_transport=self._injects_transport,
         )
 
-    def _run_spark(self, application: Application) -> Outcome:
-        """Run an application on the backend that :meth:`_find_spark` has returned."""
-        assert self._spark is not None  # noqa: S101 - the caller has found it
-        return self._with_pages(self._spark.run(application))
+    def run_spark(self, application: Application) -> Outcome:
+        """Run an application on :attr:`spark`, which the caller has set."""
+        assert self.spark is not None  # noqa: S101 - the caller has found it
+        return self._with_pages(self.spark.run(application))
 
-    def _run_fleet(self, application: FleetApplication) -> Outcome:
+    def run_fleet(self, application: FleetApplication) -> Outcome:
         """Run an application of many streams likewise."""
-        assert self._spark is not None  # noqa: S101 - the caller has found it
-        return self._with_pages(self._spark.run_fleet(application))
+        assert self.spark is not None  # noqa: S101 - the caller has found it
+        return self._with_pages(self.spark.run_fleet(application))
 
     def _with_pages(self, outcome: Outcome) -> Outcome:
         """Remember and log the pages of the application that has ended."""
-        assert self._spark is not None  # noqa: S101 - it has run
-        self.spark_pages = self._spark.links()
+        assert self.spark is not None  # noqa: S101 - it has run
+        self.spark_pages = self.spark.links()
         for label, url in self.spark_pages.items():
             self.log.info("%s: %s", label, redacted(url))
         return outcome

@@ -45,7 +45,7 @@ def cluster(airflow_home, monkeypatch, spark_on_path):
 def test_the_command_has_the_settings_for_the_largest_batch(cluster, tmp_path, sizes, instances, form):
     given = STEPS if form == "pairs" else lambda size: dict(STEPS[size > 1 << 20][1])
     task = operator(conn_id="cluster", conf={"spark.a": "b"}, conf_by_size=given)
-    backend = task._find_spark("cluster")
+    backend = task.find_spark("cluster")
     backend.check()
 
     made = application_arguments(backend.master, application(*sizes), backend.arguments)

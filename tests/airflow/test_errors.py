@@ -18,8 +18,10 @@ from airflow_provider_fds.backends.base import Outcome
 from airflow_provider_fds.errors import BatchFailedError, FdsError, SchemaMismatchError, StorageError, ViolationError
 from airflow_provider_fds.hooks.exceptions import TaskFailedError, TaskInterruptedError
 from airflow_provider_fds.hooks.failures import task_failures
+from airflow_provider_fds.operators.ingest_run import IngestRun
 from airflow_provider_fds.operators.spark_failure import explained
 from airflow_provider_fds.reasons import Reason
+from airflow_provider_fds.stream.drain import Drain
 from airflow_provider_fds.stream.result import Collected, RunWork
 from airflow_provider_fds.triggers.deferral import check_event
 
@@ -125,10 +127,14 @@ def test_a_task_that_airflow_kills_says_so(is_killed):
             task.on_kill()
         return Outcome(error)
 
-    task._run_spark = run_spark
-    session = SimpleNamespace(job=lambda *_, **__: "spec", collect=lambda _: Collected((), (), failure))
+    task.run_spark = run_spark
+    work = RunWork("work", 1)
+    session = SimpleNamespace(
+        begin=lambda *_, **__: work, job=lambda *_, **__: "spec", collect=lambda _: Collected((), (), failure)
+    )
+    drain = Drain(session, task.sink)
     with pytest.raises(BatchFailedError) as caught:
-        task._work({}, session, task.sink, RunWork("work", 1), None)
+        IngestRun(task, {}).work(drain, drain.next_work())
     assert caught.value.reason_code == ("TASK_KILLED" if is_killed else "SPARK_ENDED_EARLY")
     assert ("Airflow killed this task" in str(caught.value)) is is_killed
     assert ("Spark-submit ended with exit code 143" in str(caught.value)) is not is_killed

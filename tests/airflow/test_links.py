@@ -135,9 +135,9 @@ def test_the_log_has_no_credential_of_the_pages_of_spark():
     pages = {"YARN application": "http://admin:secret@rm:8088/cluster/app/1"}
     spark = SimpleNamespace(run=lambda _: None, links=lambda: pages)
     log = SimpleNamespace(info=lambda text, *values: said.append(text % values))
-    task = SimpleNamespace(_spark=spark, log=log)
+    task = SimpleNamespace(spark=spark, log=log)
     task._with_pages = partial(SparkTask._with_pages, task)
-    SparkTask._run_spark(task, None)
+    SparkTask.run_spark(task, None)
     assert said == ["YARN application: http://***@rm:8088/cluster/app/1"]
 
 

@@ -149,7 +149,7 @@ def test_settings_of_a_new_driver_are_refused_with_a_running_server(connection, 
         conf={"spark.sql.files.ignoreCorruptFiles": True},
     )
     with pytest.raises(ConfigurationError) as caught:
-        operator._find_spark(conn_id).check()
+        operator.find_spark(conn_id).check()
     first, second = caught.value.problems
     assert "ignoreCorruptFiles" in first
     assert second.startswith("jars, driver_memory cannot be given with connection 'warm'")

@@ -42,7 +42,7 @@ def submitting(airflow_database, monkeypatch, tmp_path, spark_on_path):
             name="fds-orders",
             **arguments,
         )
-        backend = operator._find_spark("cluster")
+        backend = operator.find_spark("cluster")
         backend.check()
         master, given = backend.master, backend.arguments
         made = prepare_submission(master, "s3a://staging/x.job.json", given=given, storage=JobStorage(), cache_dir=None)
@@ -109,7 +109,7 @@ def test_the_command_of_a_cluster_is_this(submitting, host, extra, conf, expecte
 
 def test_the_page_of_an_application_on_yarn_is_known_where_the_connection_names_yarns_pages(submitting):
     with submitting("yarn", {"yarn_resourcemanager_webapp_address": "http://rm:8088/"}) as (operator, hook):
-        backend = operator._find_spark("cluster")
+        backend = operator.find_spark("cluster")
         assert backend.links() == {}
         operator._hook = hook
         hook._yarn_application_id = "application_1_0001"

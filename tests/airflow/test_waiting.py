@@ -306,7 +306,7 @@ def test_a_time_may_be_given_in_seconds_as_airflow_does():
     waiting = DeltaIngestOperator(task_id="load", stream=daily, sink=sink, wait=True, grace=90)
     limited = DeltaIngestOperator(task_id="more", stream=offset, sink=DeltaTableSink("s3://lake/s"), run_time_limit=600)
     sensor = DeltaTableVersionSensor(task_id="wait", stream=daily, wait_for="interval_complete", grace=1.5)
-    assert waiting._waiting.grace == timedelta(seconds=90)
+    assert waiting.waiting.grace == timedelta(seconds=90)
     assert limited.run_time_limit == timedelta(minutes=10)
     assert sensor.grace == timedelta(seconds=1.5)
 

@@ -1,0 +1,218 @@
+"""One run of ``DeltaIngestOperator``: polls, plans, has Spark load, commits, and tells what was committed."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from airflow.providers.common.compat.sdk import AirflowSkipException
+
+from airflow_provider_fds.backends.base import Application
+from airflow_provider_fds.durations import format_duration
+from airflow_provider_fds.errors import StreamBusyError
+from airflow_provider_fds.hooks.data_interval import refuse_backfill, run_interval
+from airflow_provider_fds.hooks.failures import push_error, task_failures, with_staging_of
+from airflow_provider_fds.hooks.settings import retention
+from airflow_provider_fds.hooks.stats import send_status, sending_status
+from airflow_provider_fds.operators import asset_event
+from airflow_provider_fds.operators.alerting import Alerting
+from airflow_provider_fds.operators.asset_partitions import check_source, partition_keys
+from airflow_provider_fds.operators.gathered_lineage import gathering
+from airflow_provider_fds.operators.ingest_arguments import check_reading
+from airflow_provider_fds.operators.links import showing_links
+from airflow_provider_fds.operators.on_busy import give_way
+from airflow_provider_fds.operators.sessions import open_session
+from airflow_provider_fds.operators.spark_failure import explained, without_command
+from airflow_provider_fds.stream import DeltaStream
+from airflow_provider_fds.stream.batch_versions import describe_plan
+from airflow_provider_fds.stream.drain import Drain
+from airflow_provider_fds.stream.result import PhaseSeconds, RunResult
+from airflow_provider_fds.stream.sink_value import coerce_sink
+
+if TYPE_CHECKING:
+    from airflow_provider_fds.operators.delta_ingest import DeltaIngestOperator
+    from airflow_provider_fds.sinks import Sink
+    from airflow_provider_fds.stream.result import LoadResult, RunWork
+    from airflow_provider_fds.stream.session import StreamSession
+
+#: SparkSubmitOperator's default name of an application.
+_DEFAULT_NAME: Final = "arrow-spark"
+
+
+class IngestRun:
+    """An attempt of a task to load what is new.
+
+    Args:
+        operator: The operator, rendered.
+        context: The task's context.
+    """
+
+    def __init__(self, operator: DeltaIngestOperator, context: Any) -> None:
+        self._operator = operator
+        self._context = context
+        self._log = operator.log
+        self._drained: Drain | None = None
+        self._phases = PhaseSeconds()
+
+    def load(self, *, deadline: float | None, was_woken: bool = False) -> dict[str, Any] | None:
+        """Load what is new, or defer the task until there is something to load.
+
+        Args:
+            deadline: When to stop waiting, in seconds since the epoch; ``None``: do not wait.
+            was_woken: Whether a trigger has just reported that there is something to do.
+
+        Returns:
+            What this run has committed, as the task's XCom.
+        """
+        operator, context = self._operator, self._context
+        operator.show_links({})
+        with task_failures(context, operator.stream):
+            # stored so that map_index_template can use {{ task.stream.name }} even for a dict from an XCom
+            operator.stream = stream = DeltaStream.coerce(operator.stream)
+            sink = coerce_sink(operator.sink)
+            waiting = operator.waiting
+            check_reading(stream, sink, operator.run_time_limit, None if waiting is None else waiting.grace)
+            if not stream.reads_by_interval:
+                refuse_backfill(context, stream)
+            operator.spark = operator.find_spark(operator.conn_id)
+            operator.spark.check()
+            operator.set_agent_settings(context, sink)
+            if operator.name == _DEFAULT_NAME:
+                operator.name = f"fds-{stream.name}"
+            interval = run_interval(context, stream) if stream.reads_by_interval else None
+            session = open_session(context, stream, sink, interval=interval)
+            if interval is not None and waiting is not None and deadline is not None:
+                waiting.wait_for_interval(operator, context, session, deadline=deadline)
+            check_source(operator.asset_partitions, session)
+            alerting = Alerting(operator, context, operator.alerts)
+            with (
+                sending_status(session, *alerting.observers),
+                showing_links(operator, session, sink),
+                gathering(operator, session, sink),
+            ):
+                result = self._drain(session, sink)
+            if result is not None:
+                session.purge_expired(retention())
+            elif self._may_come(session) and deadline is not None:
+                self._wait(stream, deadline=deadline, was_woken=was_woken)
+        if result is None:
+            self._end_without_data(session)
+        told = None if result is None else self._tell(session, sink, result)
+        alerting.emit()
+        return told
+
+    def work(self, drain: Drain, work: RunWork) -> None:
+        """Run one Spark application and commit what it has done.
+
+        Raises:
+            BatchFailedError: A batch is not done.
+        """
+        operator, session, sink = self._operator, drain.session, drain.sink
+        if work.batches:
+            plan = describe_plan(work.batches, session.connected.state.snapshot)
+            self._log.info("Loading %s into %s: %s.", session.connected.table.uri, sink.describe(), plan)
+        spec_uri = drain.job()
+        with self._phases.phase("spark"):
+            application = Application(
+                session,
+                sink,
+                work,
+                spec_uri,
+                name=str(operator.name),
+                context=self._context,
+                conf=operator.agent_settings,
+            )
+            spark_error = operator.run_spark(application).error
+        with self._phases.phase("commit"):
+            collected = drain.collect(spark_failed=spark_error is not None)
+        if collected.failure is not None and not drain.is_out_of_time:
+            raise explained(collected.failure, spark_error, was_killed=operator.was_killed)
+        if spark_error is not None:
+            ending = without_command(spark_error)
+            self._log.warning("Spark ended with an error after all batches were committed: %s", ending)
+
+    def _drain(self, session: StreamSession, sink: Sink) -> LoadResult | None:
+        """Run one application after another until the run's target, the time limit or a failure."""
+        limit = self._operator.run_time_limit
+        self._drained = drain = Drain(
+            session,
+            sink,
+            max_batches=self._operator.batches_per_run,
+            retry=self._context["ti"].try_number > 1,
+            stop_after_ms=None if limit is None else int((time.time() + limit.total_seconds()) * 1000),
+        )
+        while True:
+            try:
+                with self._phases.phase("plan"):
+                    work = drain.next_work()
+            except StreamBusyError as busy:
+                give_way(self._operator.on_busy, busy)
+            if work is None:
+                return drain.result()
+            self.work(drain, work)
+            if drain.is_out_of_time and limit is not None:
+                left = "The time limit of %s is reached; the next run loads the rest."
+                self._log.warning(left, format_duration(limit))
+            elif work.is_more:
+                send_status(lambda: session.connected)
+
+    @property
+    def _idle(self) -> RunWork | None:
+        """The work of this run that found nothing to do, or ``None``."""
+        return None if self._drained is None else self._drained.idle
+
+    def _may_come(self, session: StreamSession) -> bool:
+        """Whether this run should wait for new data after it has found nothing to do."""
+        is_finished = self._idle is not None and self._idle.status == "finished"
+        # the version up to which a run works is fixed when it plans: later versions are for the next run
+        return self._operator.waiting is not None and not is_finished and not session.is_end_fixed()
+
+    def _wait(self, stream: DeltaStream, *, deadline: float, was_woken: bool) -> None:
+        """Defer the task, unless the time to wait is over."""
+        waiting = self._operator.waiting
+        assert waiting is not None  # noqa: S101  # the caller has checked it
+        if self._idle is not None and self._idle.reason:
+            self._log.warning("Waiting: %s", with_staging_of(self._idle.reason, stream))
+        else:
+            self._log.info("Nothing new in table %s.", stream.table)
+        waiting.wait(self._operator, self._context, stream, deadline=deadline, was_in_vain=was_woken)
+
+    def _end_without_data(self, session: StreamSession) -> None:
+        """Skip the task, or let it succeed without an event."""
+        operator, stream, idle = self._operator, session.stream, self._idle
+        reason = "" if idle is None else idle.reason
+        message = reason or f"Nothing new in table {stream.table} for stream {stream.name!r}."
+        if (note := session.option_notes()) is not None:
+            message = f"{message} {note}"
+        if idle is not None and idle.warning is not None:
+            push_error(self._context, {"error": type(idle.warning).__name__, **idle.warning.facts()})
+        if operator.on_no_data == "skip":
+            raise AirflowSkipException(with_staging_of(message, stream))
+        self._log.info(message)
+        asset_event.withhold(operator)
+
+    def _tell(self, session: StreamSession, sink: Sink, result: LoadResult) -> dict[str, Any]:
+        """Report to the log and the asset event what this run has committed, and return it."""
+        operator = self._operator
+        note = session.option_notes()
+        result = replace(
+            result,
+            seconds={**self._phases.to_dict(), **result.seconds},
+            warnings=result.warnings if note is None else [*result.warnings, note],
+        )
+        self._log.info("%s", result.describe())
+        told = result.to_dict()
+        if self._drained is not None and self._drained.stopped is not None:
+            told["stopped"] = self._drained.stopped.facts()
+        extra = told
+        if isinstance(result, RunResult):
+            epoch_start = session.connected.state.epoch_start
+            extra = asset_event.uncovered(operator, told, sink.table_uri, epoch_start=epoch_start)
+        with task_failures(self._context, operator.stream):
+            keys = partition_keys(operator.asset_partitions, self._context, session, extra, told)
+        asset_event.emit(operator, self._context, extra, sink.table_uri, keys)
+        return told
+
+
+__all__ = ["IngestRun"]
