@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from airflow_provider_fds.batch.added_columns import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
 from airflow_provider_fds.batch.chosen_columns import PHYSICAL_NAME, narrowed
 from airflow_provider_fds.batch.manifest_protocol import kept_properties
 from airflow_provider_fds.errors import ConfigurationError
@@ -21,14 +22,6 @@ if TYPE_CHECKING:
 
     from airflow_provider_fds.delta.actions import Metadata
     from airflow_provider_fds.source.planned import FeedKind
-
-#: Version of the source that a row comes from.
-COMMIT_VERSION: Final = "_commit_version"
-#: Time of that version.
-COMMIT_TIMESTAMP: Final = "_commit_timestamp"
-
-#: What happened to a row: ``insert``, ``delete``, ``update_preimage``, ``update_postimage`` (change data feed).
-CHANGE_TYPE: Final = "_change_type"
 
 #: Ids are derived, not random, so that the same batch gives the same manifest to the byte, whoever builds it.
 NAMESPACE: Final = uuid.uuid5(uuid.NAMESPACE_OID, "airflow-provider-fds/manifest")

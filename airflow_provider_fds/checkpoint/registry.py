@@ -7,7 +7,6 @@ To add a store, write one module with a class that follows
 from __future__ import annotations
 
 import os.path
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -30,6 +29,8 @@ def checkpoint_problem(checkpoint: object) -> str | None:
     """Return what is wrong with a user's ``checkpoint``, or ``None`` if it names a store. Imports no store."""
     if isinstance(checkpoint, str) and _form(checkpoint) is not None:
         return None
+    from difflib import get_close_matches
+
     *most, last = map(repr, STORES)
     near = get_close_matches(str(checkpoint), list(STORES), n=1, cutoff=0.4)
     hint = f" Did you mean {near[0]!r}?" if near else ""

@@ -12,7 +12,6 @@ from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.hooks.failures import task_failures
 from airflow_provider_fds.operators.delta_ingest import DeltaIngestOperator
 from airflow_provider_fds.sinks import ForeachBatchSink
-from airflow_provider_fds.spark.user_code import function_here
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -113,6 +112,8 @@ class DeltaBatchDecoratedOperator(DecoratedOperator, DeltaIngestOperator):
 
     def run_spark(self, application: Application) -> Outcome:
         """Run an application that calls the user's function."""
+        from airflow_provider_fds.spark.user_code import function_here
+
         sink = application.sink
         assert isinstance(sink, ForeachBatchSink)  # noqa: S101  # it was made here
         with function_here(sink.function, self._function(application.context)):

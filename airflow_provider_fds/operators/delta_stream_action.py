@@ -6,26 +6,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from airflow.providers.common.compat.sdk import BaseOperator, Param
 
-from airflow_provider_fds.checkpoint.variable import VariableCheckpointStore
-from airflow_provider_fds.delta.log import DeltaLog
-from airflow_provider_fds.delta.open import open_storage
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.hooks.failures import task_failures
 from airflow_provider_fds.hooks.settings import deployment, staging_uri
-from airflow_provider_fds.hooks.storage import storage_options
-from airflow_provider_fds.ledger.log import Ledger
-from airflow_provider_fds.operators.owner import owner_is_running, task_actor
 from airflow_provider_fds.reasons import Reason
-from airflow_provider_fds.stream.action_builder import ActionBuilder
-from airflow_provider_fds.stream.connect import readable, readable_sink
 from airflow_provider_fds.stream.operator_actions import ACTIONS, ARGUMENTS
-from airflow_provider_fds.stream.prepared_action import is_answered, perform
-from airflow_provider_fds.stream.recovery_survey import fits, survey
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from airflow_provider_fds.delta.storage import Storage
+    from airflow_provider_fds.ledger.log import Ledger
     from airflow_provider_fds.stream.operator_actions import OperatorAction
 
 #: Actions for a task; the other actions concern the local machine.
@@ -132,6 +123,14 @@ class DeltaStreamActionOperator(BaseOperator):
 
     def execute(self, context: Any) -> dict[str, Any]:
         """Perform the action. Returns a description of it."""
+        from airflow_provider_fds.delta.log import DeltaLog
+        from airflow_provider_fds.delta.open import open_storage
+        from airflow_provider_fds.hooks.storage import storage_options
+        from airflow_provider_fds.operators.owner import owner_is_running, task_actor
+        from airflow_provider_fds.stream.action_builder import ActionBuilder
+        from airflow_provider_fds.stream.connect import readable, readable_sink
+        from airflow_provider_fds.stream.prepared_action import is_answered, perform
+
         with task_failures(context):
             action, given = self._asked()
             ti, name = context["ti"], deployment()
@@ -162,6 +161,13 @@ class DeltaStreamActionOperator(BaseOperator):
 
     def _recover(self, given: dict[str, Any], ti: Any, name: str) -> dict[str, Any]:
         """Make the ledger agree with the sink, and the stream's Variable with the ledger."""
+        from airflow_provider_fds.checkpoint.variable import VariableCheckpointStore
+        from airflow_provider_fds.delta.open import open_storage
+        from airflow_provider_fds.hooks.storage import storage_options
+        from airflow_provider_fds.ledger.log import Ledger
+        from airflow_provider_fds.operators.owner import task_actor
+        from airflow_provider_fds.stream.recovery_survey import fits, survey
+
         variable = VariableCheckpointStore(self.stream)
         found = survey(
             Ledger(self._staging(), self.stream, deployment=name),
@@ -212,10 +218,15 @@ class DeltaStreamActionOperator(BaseOperator):
         return action, action.parse({name: getattr(self, name) for name in _ARGUMENTS})
 
     def _staging(self) -> Storage:
+        from airflow_provider_fds.delta.open import open_storage
+        from airflow_provider_fds.hooks.storage import storage_options
+
         staging = staging_uri(self.staging or None, self.stream)
         return open_storage(staging, storage_options(self.storage_conn_id or None, staging))
 
     def _ledger(self) -> Ledger:
+        from airflow_provider_fds.ledger.log import Ledger
+
         storage = self._staging()
         ledger = Ledger(storage, self.stream, deployment=deployment())
         if ledger.find().phase == "empty":

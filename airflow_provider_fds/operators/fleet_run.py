@@ -78,7 +78,7 @@ class FleetRun:
         """
         operator = self._operator
         with task_failures(self._context):
-            operator.spark = operator.find_spark(operator.conn_id)  # the operator's run
+            operator.spark = operator.find_spark(operator.conn_id)
             operator.spark.check()
             with connections_looked_up_once():
                 streams, gone = self._streams()
@@ -180,7 +180,7 @@ class FleetRun:
         batches = sum(len(one.work.batches) for one in runs)
         log.info("Loading %d batches of %d streams, %d at a time.", batches, len(runs), operator.parallelism)
         name = f"fds-{self._fleet}" if operator.name == _DEFAULT_NAME else str(operator.name)
-        operator.set_agent_settings(self._context, runs[0].stream.sink)  # the operator's run
+        operator.set_agent_settings(self._context, runs[0].stream.sink)
         outcome = operator.run_fleet(
             FleetApplication(
                 parts,

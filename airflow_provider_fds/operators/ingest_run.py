@@ -31,7 +31,6 @@ from airflow_provider_fds.stream.result import PhaseSeconds, RunResult
 from airflow_provider_fds.stream.sink_value import coerce_sink
 
 if TYPE_CHECKING:
-    from airflow_provider_fds.operators.delta_ingest import DeltaIngestOperator
     from airflow_provider_fds.sinks import Sink
     from airflow_provider_fds.stream.result import LoadResult, RunWork
     from airflow_provider_fds.stream.session import StreamSession
@@ -44,11 +43,11 @@ class IngestRun:
     """An attempt of a task to load what is new.
 
     Args:
-        operator: The operator, rendered.
+        operator: The :class:`DeltaIngestOperator`, rendered.
         context: The task's context.
     """
 
-    def __init__(self, operator: DeltaIngestOperator, context: Any) -> None:
+    def __init__(self, operator: Any, context: Any) -> None:
         self._operator = operator
         self._context = context
         self._log = operator.log

@@ -6,8 +6,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from airflow_provider_fds.sinks.expression import expression_problem
-
 _FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _SIZE = re.compile(r"(\d+)\s*([kmg]?)b?", re.IGNORECASE)
@@ -87,6 +85,8 @@ def is_template(text: str) -> bool:
 
 def columns_only(value: str, what: str) -> None:
     """Raise ``ValueError`` if a predicate is more than an expression of columns."""
+    from airflow_provider_fds.sinks.expression import expression_problem
+
     problem = expression_problem(value)
     if problem is not None:
         raise ValueError(

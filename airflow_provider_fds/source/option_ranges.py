@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow_provider_fds.source.limits import LIMITS, default_limits
-from airflow_provider_fds.source.predicate import columns_of, parse_predicate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -187,6 +186,8 @@ def column_problems(found: Mapping[str, tuple[str, Any]]) -> list[str]:
     """
     if "where" not in found or "columns" not in found:
         return []
+    from airflow_provider_fds.source.predicate import columns_of, parse_predicate
+
     chosen = {name.lower() for name in found["columns"][1]}
     return [
         f"option 'where' uses {name}, which option 'columns' leaves out: Spark filters the rows by it. Add it there."

@@ -14,7 +14,6 @@ from airflow_provider_fds.credentials import redacted_uri, secret_part
 from airflow_provider_fds.durations import parse_duration
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.source.exclusion import compile_exclusion
-from airflow_provider_fds.source.predicate import parse_predicate
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -194,6 +193,8 @@ def row_predicate(value: object) -> str:
 
 
 def _predicate(value: object, on: str) -> str:
+    from airflow_provider_fds.source.predicate import parse_predicate
+
     if not isinstance(value, str) or not value.strip():
         raise ValueError(f"must be a predicate on {on} such as \"day >= '2026-01-31'\", got {value!r}")
     try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass, fields
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from airflow_provider_fds.errors import ConfigurationError
@@ -358,6 +357,8 @@ def _unknown(key: object) -> str:
         )
     if (foreign := foreign_option(key)) is not None:
         return f"option {key!r} belongs to {foreign.system}. Here, {foreign.answer}."
+    from difflib import get_close_matches
+
     in_snake_case = "_" in key or key.islower()
     shown = {_camel(name).lower(): name if in_snake_case else _camel(name) for name in _all_names()}
     near = get_close_matches(key.lower().replace("_", ""), list(shown), n=1, cutoff=0.6)

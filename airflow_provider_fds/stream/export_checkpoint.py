@@ -7,8 +7,8 @@ import tempfile
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from airflow_provider_fds.batch.added_columns import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
 from airflow_provider_fds.batch.location import hadoop_path
-from airflow_provider_fds.batch.manifest_schema import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
 from airflow_provider_fds.delta.open import open_storage
 from airflow_provider_fds.errors import ConfigurationError, LostPositionError
 from airflow_provider_fds.reasons import Reason

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from airflow_provider_fds.batch.added_columns import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
+
 if TYPE_CHECKING:
     from airflow_provider_fds.sinks import Sink
     from airflow_provider_fds.stream.value import DeltaStream
@@ -14,8 +16,6 @@ def missing_columns_problem(stream: DeltaStream, sink: Sink) -> str | None:
     columns = stream.options.columns
     if not columns:
         return None
-    from airflow_provider_fds.batch.manifest_schema import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
-
     # every batch has these columns, or each one of the change data feed
     there = {name.lower() for name in (*columns, COMMIT_VERSION, COMMIT_TIMESTAMP, CHANGE_TYPE)}
     missing = dict.fromkeys(name for name in sink.needed_columns if name.lower() not in there)

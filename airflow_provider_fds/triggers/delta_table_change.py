@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
-from airflow_provider_fds.delta.open import canonical_uri
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.fault_points import reach
 from airflow_provider_fds.hooks.settings import poll_interval_seconds
@@ -15,13 +14,11 @@ from airflow_provider_fds.hooks.storage import store_kind
 from airflow_provider_fds.stream import DeltaStream
 from airflow_provider_fds.stream.value import text_problems
 from airflow_provider_fds.triggers.pacing import pause_seconds
-from airflow_provider_fds.triggers.table_poll import Watchers, ticks, watchers_of
-from airflow_provider_fds.triggers.watcher_cursor import AssetCursor, StreamCursor
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Hashable
 
-    from airflow_provider_fds.triggers.table_poll import Tick
+    from airflow_provider_fds.triggers.table_poll import Tick, Watchers
     from airflow_provider_fds.triggers.watcher_cursor import Cursor
 
 #: Seconds after which a tick is repeated for a watcher that could not process it, because Airflow or storage failed;
@@ -156,6 +153,7 @@ class DeltaTableChangeTrigger(BaseEventTrigger):
     @classmethod
     def create_shared_stream_producer(cls, kwargs: dict[str, Any]) -> Any:
         """Return the poll of a table. Airflow calls this once for all triggers with the same key."""
+        from airflow_provider_fds.triggers.table_poll import watchers_of
         from airflow_provider_fds.triggers.table_poll_producer import TablePollProducer
 
         trigger = cls(**kwargs)
@@ -163,12 +161,16 @@ class DeltaTableChangeTrigger(BaseEventTrigger):
 
     async def filter_shared_stream(self, shared_stream: AsyncIterator[Any]) -> AsyncIterator[TriggerEvent]:
         """Fire for the ticks of a shared poll."""
+        from airflow_provider_fds.triggers.table_poll import watchers_of
+
         watchers = watchers_of(self.shared_stream_key())
         async for event in self._events(shared_stream, watchers):
             yield event
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Poll the table for this watcher alone. Does not end."""
+        from airflow_provider_fds.triggers.table_poll import Watchers, ticks
+
         watchers = Watchers()
         async for event in self._events(ticks(*self._place(), watchers), watchers):
             yield event
@@ -222,6 +224,8 @@ class DeltaTableChangeTrigger(BaseEventTrigger):
         return TriggerEvent(payload)  # type: ignore[no-untyped-call]
 
     def _cursor(self) -> Cursor:
+        from airflow_provider_fds.triggers.watcher_cursor import AssetCursor, StreamCursor
+
         if self.stream is not None:
             return StreamCursor(self.stream)
         # the attribute is new in Airflow 3.3
@@ -229,6 +233,8 @@ class DeltaTableChangeTrigger(BaseEventTrigger):
 
     def _place(self) -> tuple[str, str | None]:
         """Return the canonical URI of the table, and its connection."""
+        from airflow_provider_fds.delta.open import canonical_uri
+
         if self.stream is not None:
             return canonical_uri(self.stream["table"]), self.stream.get("storage_conn_id")
         return canonical_uri(str(self.table)), self.storage_conn_id
@@ -256,6 +262,8 @@ def _table_problems(table: object, storage_conn_id: object) -> list[str]:
 
 
 def _uri_problem(table: str) -> str:
+    from airflow_provider_fds.delta.open import canonical_uri
+
     try:
         canonical_uri(table)
     except ConfigurationError as error:

@@ -12,7 +12,6 @@ from airflow_provider_fds import DeltaStreamMonitorOperator, DeltaTableSink, Str
 from airflow_provider_fds.delta.local import LocalStorage
 from airflow_provider_fds.errors import AccessDeniedError, FdsError
 from airflow_provider_fds.hooks.stats import sending_status
-from airflow_provider_fds.operators import delta_stream_monitor
 from airflow_provider_fds.operators.alerting import Alerting
 from airflow_provider_fds.operators.outlets import alert_outlet, is_alert_outlet
 from airflow_provider_fds.stream.alerts import Alert, Found
@@ -65,7 +64,7 @@ def test_a_stream_whose_incidents_cannot_be_written_hides_no_other(tmp_path, con
         return put(key, data)
 
     monkeypatch.setattr(staging, "put_if_absent", refused)
-    monkeypatch.setattr(delta_stream_monitor, "open_storage", lambda *_: staging)
+    monkeypatch.setattr("airflow_provider_fds.delta.open.open_storage", lambda *_: staging)
     told = []
     alerts = StreamAlerts(notifiers=[lambda one: told.append(one["fds_alert"]["stream"])])
     operator = DeltaStreamMonitorOperator(task_id="monitor", staging=str(tmp_path), alerts=alerts)

@@ -101,7 +101,7 @@ def context(map_index=-1):
 
 def test_a_mapped_task_fails_without_a_retry_because_a_stream_has_one_reader():
     with pytest.raises(AirflowFailException, match="is mapped"):
-        operator_of()._load(context(map_index=0), deadline=None)
+        operator_of().load(context(map_index=0), deadline=None)
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_arguments_that_only_spark_submit_supports_are_refused_before_anything_i
     value = {"conn_type": "spark", "host": "local[1]", "extra": extra}
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps(value))
     with pytest.raises(AirflowFailException, match=text):
-        operator_of(**arguments)._load(context(), deadline=None)
+        operator_of(**arguments).load(context(), deadline=None)
 
 
 def test_a_function_of_this_process_is_found_by_its_name_as_long_as_its_job_runs():

@@ -10,7 +10,7 @@ import pytest
 
 from airflow_provider_fds import DeltaStream, DeltaTableSink
 from airflow_provider_fds.hooks import lineage as installed
-from airflow_provider_fds.operators import lineage
+from airflow_provider_fds.operators import gathered_lineage as lineage
 from airflow_provider_fds.operators.gathered_lineage import gathering
 
 SINK = DeltaTableSink("s3://lake/bronze")

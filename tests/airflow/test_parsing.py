@@ -47,6 +47,95 @@ def test_parsing_the_examples_does_no_io_and_imports_nothing_heavy(airflow_home)
     assert "heavy []" in ran.stdout
 
 
+#: A DAG file with each of the classes that are declared in one, and the options whose values are parsed.
+_DECLARATIONS = """
+from datetime import datetime, timedelta
+
+from airflow.sdk import DAG, Asset, AssetWatcher
+
+from airflow_provider_fds import (
+    DeltaCommitOperator, DeltaIngestOperator, DeltaMergeSink, DeltaPlanOperator, DeltaReplaceSink, DeltaStream,
+    DeltaStreamActionOperator, DeltaStreamMonitorOperator, DeltaTableChangeTrigger, DeltaTableSink,
+    DeltaTableVersionSensor, ForeachBatchSink, StreamAlerts,
+)
+
+orders = DeltaStream(
+    "orders", table="s3://lake/orders", starting_timestamp="2026-01-01", where="price > 1", columns=["id", "price"],
+    partition_filter="day > '2026-01-01'", max_bytes_per_batch="1g", allow_schema_changes={"drop": "ask"},
+)
+days = DeltaStream("days", table="s3://lake/orders", read="data_interval")
+orders.backfill(start="2026-01-01")
+orders.fork("orders_again")
+alerts = StreamAlerts(lag=timedelta(minutes=10))
+trigger = DeltaTableChangeTrigger(stream=orders)
+trigger.serialize()
+
+with DAG("orders", schedule=[Asset("lake", watchers=[AssetWatcher(name="orders", trigger=trigger)])]):
+    DeltaTableVersionSensor(task_id="wait", stream=orders, deferrable=True)
+    DeltaTableVersionSensor(task_id="find", table="s3://lake/orders", committed_after="2026-01-01")
+    DeltaIngestOperator(
+        task_id="load", stream=orders, sink=DeltaTableSink("s3://lake/bronze"), wait=True, alerts=alerts,
+        run_time_limit=timedelta(minutes=5),
+    )
+    DeltaIngestOperator(task_id="days", stream=days, sink=DeltaReplaceSink("s3://lake/days", replace_where="day = 1"))
+    merge = DeltaMergeSink("s3://lake/silver", keys=["id"])
+    DeltaIngestOperator(task_id="merge", stream=orders.fork("orders_merged"), sink=merge)
+    DeltaIngestOperator(task_id="call", stream=orders.fork("orders_called"), sink=ForeachBatchSink("jobs:load"))
+    plan = DeltaPlanOperator(task_id="plan", stream=orders.fork("orders_by_hand"))
+    plan >> DeltaCommitOperator(task_id="commit", batch=plan.output, verify=DeltaTableSink("s3://lake/own"))
+    DeltaStreamMonitorOperator(task_id="monitor", alerts=alerts)
+    DeltaStreamActionOperator.from_form(task_id="act")
+"""
+
+_PARSE_IN_A_NEW_PROCESS = """
+import sys
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+before = set(sys.modules)
+code = compile(sys.argv[1], "/dags/declared.py", "exec")
+exec(code, {"__name__": "declared", "__file__": "/dags/declared.py"})
+print(*sorted(set(sys.modules) - before), sep="\\n")
+"""
+
+#: What a DAG file may load of the rooms that runs need. The values of a stream's options are checked with it.
+_FOR_CHECKS = {
+    "airflow_provider_fds.batch.added_columns",
+    "airflow_provider_fds.checkpoint.registry",
+    "airflow_provider_fds.delta.moments",
+    "airflow_provider_fds.source.exclusion",
+    "airflow_provider_fds.source.filter_column",
+    "airflow_provider_fds.source.foreign_options",
+    "airflow_provider_fds.source.limits",
+    "airflow_provider_fds.source.option_ranges",
+    "airflow_provider_fds.source.option_values",
+    "airflow_provider_fds.source.options",
+    "airflow_provider_fds.source.predicate",
+    "airflow_provider_fds.source.schema_policy",
+}
+_ROOMS_OF_A_RUN = ("backends", "batch", "checkpoint", "delta", "ledger", "source", "spark")
+
+
+def _loaded_by(text: str) -> set[str]:
+    command = [sys.executable, "-W", "ignore", "-c", _PARSE_IN_A_NEW_PROCESS, text]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    return set(ran.stdout.split())
+
+
+def test_a_dag_file_loads_only_what_declaring_tasks_needs(airflow_home):
+    loaded = _loaded_by(_DECLARATIONS)
+    own = {name for name in loaded if name.startswith("airflow_provider_fds.")}
+    of_a_run = {name for name in own if name.split(".")[1] in _ROOMS_OF_A_RUN and name.count(".") > 1}
+    assert of_a_run - _FOR_CHECKS == set()
+    assert own & {"airflow_provider_fds.stream.session", "airflow_provider_fds.stream.poll"} == set()
+    assert loaded & {"obstore", "numpy", "pyarrow", "pyroaring", "pyspark"} == set()
+
+
+def test_the_load_operator_and_its_values_are_few_modules(airflow_home):
+    loaded = _loaded_by("from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaTableSink")
+    # as many as there are, and a few: each costs about half a millisecond in every DAG file that is parsed
+    assert len(loaded) <= 52, sorted(loaded)
+
+
 def test_the_package_root_imports_neither_airflow_nor_anything_heavy():
     code = (
         "import sys, airflow_provider_fds; "

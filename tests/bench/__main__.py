@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.bench import generate_log, generate_snapshot, measure, submitting
+from tests.bench.parsing import imports
 from tests.bench.report import Group, Row, write
 
 if TYPE_CHECKING:
@@ -215,6 +216,26 @@ def fleet() -> list[Row]:
     ]
 
 
+def _parsing() -> list[Row]:
+    found = imports(
+        _size("PARSING_ROUNDS", 15),
+        load="from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaTableSink",
+        sensor="from airflow_provider_fds import DeltaStream, DeltaTableVersionSensor",
+        watcher="from airflow_provider_fds import DeltaStream, DeltaTableChangeTrigger",
+    )
+    return [
+        Row(
+            "importing DeltaIngestOperator, a stream and a sink, CPU above SparkSubmitOperator",
+            found["load"]["cpu_seconds"] * 1000,
+            "ms",
+            30,
+        ),
+        Row("… modules", found["load"]["modules"], "", None),
+        Row("… DeltaTableVersionSensor and a stream", found["sensor"]["cpu_seconds"] * 1000, "ms", 30),
+        Row("… DeltaTableChangeTrigger and a stream", found["watcher"]["cpu_seconds"] * 1000, "ms", 30),
+    ]
+
+
 def latency() -> list[Row]:
     rounds, warm_up = _size("LATENCY_ROUNDS", 15), _size("LATENCY_WARM_UP", 10)
     found = measure.run("latency:through_airflow", rounds=rounds, warm_up=warm_up).value
@@ -226,7 +247,7 @@ def latency() -> list[Row]:
 
 def task() -> list[Row]:
     few = _size("TASK_FILES", 100_000)
-    rows = []
+    rows = _parsing()
     for files, rounds in ((few, ROUNDS), (few * 10, 1)):
         with tempfile.TemporaryDirectory() as folder:
             generate_log.write_log(Path(folder) / "table", 100, files // 100)
