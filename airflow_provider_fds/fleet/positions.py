@@ -1,9 +1,13 @@
 """Where the streams of a fleet were when they had nothing left to load: a cache that makes unchanged streams cheap.
 
-A stream is unchanged if its table has no next version and its ledger no next entry. Both are facts about a pair that
-was read together: the position as of ledger entry *n*. As long as there is no entry *n* + 1, the position is still that
-one, whoever asks; a rewind, a hold, or the work of another task writes an entry. The cache may therefore be old, lost
-or overwritten by another run without harm: it costs a look into the ledger.
+A stream is unchanged if its table has no next version, and nobody has decided something about it. What was read
+together is a pair: the position as of ledger entry *n*. As long as there is no entry *n* + 1, the position is still
+that one, whoever asks.
+
+Without a next version there is nothing that another task could have loaded, so an entry that matters is a decision of a
+person, such as a rewind. Such decisions change a token in staging (``ledger/decisions.py``): if it is the one that was
+read before the positions were, no ledger is asked. The cache may be old, lost or overwritten by another run without
+harm: it costs a look into the ledgers.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ import msgspec
 from airflow_provider_fds.delta.log import DeltaLog
 from airflow_provider_fds.delta.open import open_storage
 from airflow_provider_fds.errors import FdsError
+from airflow_provider_fds.ledger.decisions import read_token
 from airflow_provider_fds.ledger.layout import StreamFolder, fleet_folder
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.verifying import verify_version
@@ -33,7 +38,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Every Nth run lists the log of an unchanged table, which shows whether it was replaced; each stream in another run.
+#: Every Nth run lists the log of an unchanged table, which shows whether it was replaced, and looks for the next entry
+#: of its ledger, whatever the token says; each stream in another run.
 LISTED_EVERY: Final = 20
 
 
@@ -57,14 +63,15 @@ class KnownPosition(msgspec.Struct, frozen=True):
 
 
 class _File(msgspec.Struct):
-    """The cache file. ``runs`` counts the runs that wrote it."""
+    """The cache file. ``runs`` counts the runs that wrote it; ``token`` is older than all that its run has read."""
 
     runs: int = 0
+    token: str = ""
     streams: dict[str, KnownPosition] = msgspec.field(default_factory=dict)
 
 
 class KnownPositions:
-    """The cache of one fleet: one GET when a run begins, one PUT when it ends.
+    """The cache of one fleet: two GETs when a run begins, one PUT when it ends.
 
     Args:
         staging: Root of the staging folder that has the cache.
@@ -77,11 +84,19 @@ class KnownPositions:
         self.key = f"{fleet_folder(fleet)}.json"
         self._deployment = deployment
         self._file = _File()
+        self._token: str | None = None
+        self._staging_uri: str | None = None
 
     @classmethod
     def beside(cls, context: StreamContext, fleet: str, deployment: str) -> KnownPositions:
         """Return the cache of a fleet in the staging folder of one of its streams."""
-        return cls(open_storage(context.staging_uri, context.staging_options), fleet, deployment)
+        found = cls(open_storage(context.staging_uri, context.staging_options), fleet, deployment)
+        found._staging_uri = context.staging_uri
+        return found
+
+    def begin(self) -> None:
+        """Read the token, which a run must do before it reads any ledger."""
+        self._token = read_token(self.staging)
 
     def load(self) -> None:
         """Read the cache. A cache that cannot be read is empty."""
@@ -96,7 +111,7 @@ class KnownPositions:
 
     def save(self, streams: Mapping[str, KnownPosition]) -> None:
         """Write the positions of the streams that have nothing left to load. If that fails, a warning is logged."""
-        self._file = _File(self._file.runs + 1, dict(streams))
+        self._file = _File(self._file.runs + 1, self._token or "", dict(streams))
         try:
             self.staging.put(self.key, msgspec.json.encode(self._file))
         except FdsError as error:
@@ -110,8 +125,9 @@ class KnownPositions:
     def is_unchanged(self, stream: FleetStream, context: StreamContext) -> KnownPosition | None:
         """Return the known position of a stream that has nothing to do, or ``None`` if it must be opened.
 
-        Two HEADs, or one if the table has a new version; sometimes one LIST more. If storage does not answer, or the
-        table was replaced, the stream must be opened: its session then says what is wrong.
+        One HEAD; two if a person has decided something about any stream since the positions were read, or if the stream
+        has a staging folder of its own. In some runs one LIST more. If storage does not answer, or the table was
+        replaced, the stream must be opened: its session then says what is wrong.
         """
         found = self.of(stream)
         if found is None:
@@ -125,11 +141,14 @@ class KnownPositions:
     def _has_nothing_new(self, known: KnownPosition, stream: FleetStream, context: StreamContext) -> bool:
         offset, name = known.offset, stream.stream.name
         log = DeltaLog(open_storage(stream.stream.table, context.table_options))
-        if (zlib.crc32(name.encode()) + self._file.runs) % LISTED_EVERY == 0:
+        is_due = (zlib.crc32(name.encode()) + self._file.runs) % LISTED_EVERY == 0
+        if is_due:
             if verify_version(log, offset, offset.version) >= offset.version:
                 return False
         elif log.probe(offset.version):
             return False
+        if not is_due and self._token == self._file.token and context.staging_uri == self._staging_uri:
+            return True
         staging = open_storage(context.staging_uri, context.staging_options)
         return staging.head(StreamFolder(name).entry(known.entry + 1)) is None
 

@@ -211,6 +211,7 @@ class FleetSession:
         if not contexts:
             return []
         self._positions = positions = KnownPositions.beside(contexts[0][1], self.fleet, self._deployment)
+        positions.begin()
         if self._retry:
             return contexts
         positions.load()

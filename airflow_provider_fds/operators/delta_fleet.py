@@ -36,7 +36,7 @@ class DeltaFleetOperator(ValueTemplates, SparkTask):
     stream can move between the two operators: its position is its own.
 
     Contract:
-        - A run opens only the streams that have changed: two HEAD requests for each of the others. It plans them side
+        - A run opens only the streams that have changed: one HEAD request for each of the others. It plans them side
           by side, and Spark works on ``parallelism`` batches at the same time, in order for each stream.
         - Each stream has a fate of its own. One that fails, pauses or is in quarantine does not hold back the others.
           Streams that are done are committed while others run, so a driver or task that dies loses only what ran.

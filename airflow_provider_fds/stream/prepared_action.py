@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from airflow_provider_fds.batch.version_ranges import describe_range
+from airflow_provider_fds.ledger.decisions import deciding
 from airflow_provider_fds.ledger.request_entries import Requested
 from airflow_provider_fds.source.offset import Offset
 
@@ -65,13 +66,17 @@ def perform(
     Raises:
         LedgerError: The stream has moved on since the action was prepared, or does not allow it.
     """
+    if not action.commands:
+        return f"stream {action.stream!r} {action.unchanged}"
     entry = None
-    for left, command in zip(reversed(range(len(action.commands))), action.commands, strict=True):
-        # the last entry has the name itself: a request that was half done is not answered, and its repetition goes on
-        name = request_id if request_id is None or left == 0 else f"{request_id}{_MORE_FOLLOW}{left})"
-        entry = ledger.execute(command, actor, name, expected=expected) or entry
-        # the entries of this action are expected, too
-        expected = None if expected is None else ledger.n
+    with deciding(ledger.storage):
+        for left, command in zip(reversed(range(len(action.commands))), action.commands, strict=True):
+            # the last entry has the name itself: a request that was half done is not answered, and its repetition goes
+            # on
+            name = request_id if request_id is None or left == 0 else f"{request_id}{_MORE_FOLLOW}{left})"
+            entry = ledger.execute(command, actor, name, expected=expected) or entry
+            # the entries of this action are expected, too
+            expected = None if expected is None else ledger.n
     if entry is None:
         return f"stream {action.stream!r} {action.unchanged}"
     done = f"stream {action.stream}: {action.after} (ledger entry {entry.n})"

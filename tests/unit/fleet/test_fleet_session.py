@@ -122,7 +122,7 @@ def test_each_stream_is_loaded_in_one_application_and_has_a_result_of_its_own(fl
     assert "3 streams: 3 loaded; 60 rows from 6 files" in result.describe()
 
 
-def test_an_unchanged_stream_costs_two_heads_and_is_not_opened(fleet, requests):
+def test_an_unchanged_stream_costs_one_head_and_is_not_opened(fleet, requests):
     for number in range(30):
         fleet.table(f"t{number}")
     fleet.run()
@@ -134,9 +134,9 @@ def test_an_unchanged_stream_costs_two_heads_and_is_not_opened(fleet, requests):
     of_others = [one for one in requests if "/t7" not in f"{one.root}/{one.key}" and ".fleets" not in one.key]
     listed = [one for one in of_others if one.kind == "list_after"]
     assert {one.kind for one in of_others} == {"head", "list_after"}
-    assert len(of_others) == 2 * 29
-    # each stream's table is listed in every 20th run instead
+    # in every 20th run, each stream's table is listed instead, and its ledger is asked
     assert len(listed) <= 5
+    assert len(of_others) == 29 + len(listed)
 
 
 def test_without_news_a_run_reads_and_writes_the_cache_once(fleet, requests):
@@ -144,7 +144,7 @@ def test_without_news_a_run_reads_and_writes_the_cache_once(fleet, requests):
     fleet.run()
     requests.clear()
     assert fleet.run("run-2").counts == {"unchanged": 1}
-    assert sorted(one.kind for one in requests if ".fleets" in one.key) == ["get", "put"]
+    assert sorted(one.kind for one in requests if ".fleets" in one.key) == ["get", "get", "put"]
 
 
 def test_a_retry_reads_all_streams_and_works_only_on_what_is_not_done(fleet):
@@ -161,23 +161,83 @@ def test_a_rewind_between_two_runs_is_noticed(fleet):
     fleet.table("a")
     fleet.table("b")
     fleet.run()
-    ledger = Ledger(open_storage(str(fleet.staging)), "a")
-    ledger.find()
-    action = ActionBuilder(ledger, "again", replaces=False, owner_is_running=lambda _owner: False)
-    perform(ledger, action.rewind(to_version=0), Actor(deployment="test", user="person"))
+    decide(fleet, "a", lambda action: action.rewind(to_version=0))
     (run,) = fleet.session("run-2").next_work()
     assert (run.name, run.work.status) == ("a", "fence")
     assert fleet.opened == ["a", "b", "a"]
 
 
+def decide(fleet, name, make):
+    """Make a decision about a stream as a person does."""
+    ledger = Ledger(open_storage(str(fleet.staging)), name)
+    ledger.find()
+    builder = ActionBuilder(ledger, "again", replaces=False, owner_is_running=lambda _owner: False)
+    perform(ledger, make(builder), Actor(deployment="test", user="person"))
+
+
 def test_a_hold_between_two_runs_is_noticed(fleet):
+    fleet.table("a")
+    fleet.run()
+    decide(fleet, "a", lambda action: action.hold())
+    assert outcomes(fleet.run("run-2")) == {"a": "paused"}
+    assert outcomes(fleet.run("run-3")) == {"a": "paused"}
+
+
+@pytest.mark.parametrize("moment", ["before the token", "between token and ledgers", "after the ledgers"])
+def test_a_hold_at_any_moment_of_a_run_is_noticed_by_it_or_by_the_next_one(fleet, monkeypatch, moment):
+    for name in ("a", "b"):
+        fleet.table(name)
+    fleet.run()
+    hold = lambda: decide(fleet, "a", lambda action: action.hold())  # noqa: E731
+    begin, load, save = positions.KnownPositions.begin, positions.KnownPositions.load, positions.KnownPositions.save
+
+    def at(now, do):
+        return lambda self, *given: (hold() if now == moment else None, do(self, *given))[1]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(positions.KnownPositions, "begin", at("before the token", begin))
+        patch.setattr(positions.KnownPositions, "load", at("between token and ledgers", load))
+        patch.setattr(positions.KnownPositions, "save", at("after the ledgers", save))
+        fleet.run("run-2")
+    assert outcomes(fleet.run("run-3")) == {"a": "paused", "b": "unchanged"}
+
+
+def test_after_a_decision_all_ledgers_are_asked_once(fleet, requests):
+    for number in range(10):
+        fleet.table(f"t{number}")
+    fleet.run()
+
+    def of_ledgers():
+        requests.clear()
+        assert set(outcomes(fleet.run("later")).values()) <= {"unchanged", "paused"}
+        return len([one for one in requests if one.kind == "head" and "ledger" in one.key])
+
+    before = of_ledgers()
+    decide(fleet, "t3", lambda action: action.hold())
+    decided = of_ledgers()
+    assert (before <= 3, decided >= 10, of_ledgers() <= 3 + 1) == (True, True, True)
+
+
+def test_a_decision_that_nobody_was_told_of_is_noticed_within_20_runs(fleet):
     fleet.table("a")
     fleet.run()
     connected = fleet.benches["a"].session("person", stream=fleet.stream("a").stream).connected
     connected.load()
-    connected.execute(Held(why="look"))
-    assert outcomes(fleet.run("run-2")) == {"a": "paused"}
-    assert outcomes(fleet.run("run-3")) == {"a": "paused"}
+    connected.execute(Held(why="with an older FDS"))
+    found = [outcomes(fleet.run(f"run-{number}"))["a"] for number in range(positions.LISTED_EVERY)]
+    assert found[-1] == "paused"
+    assert set(found) == {"unchanged", "paused"}
+
+
+def test_a_decision_in_a_staging_folder_of_its_own_is_noticed(fleet):
+    for name in ("a", "b"):
+        fleet.table(name)
+    fleet.benches["b"].staging = fleet.staging = fleet.root / "other"
+    fleet.benches["b"] = Bench(fleet.tables["b"].root, fleet.root / "other")
+    fleet.run()
+    assert outcomes(fleet.run("run-2")) == {"a": "unchanged", "b": "unchanged"}
+    decide(fleet, "b", lambda action: action.hold())
+    assert outcomes(fleet.run("run-3")) == {"a": "unchanged", "b": "paused"}
 
 
 def test_a_stream_that_is_declared_differently_is_opened(fleet):
