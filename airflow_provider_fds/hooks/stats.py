@@ -9,13 +9,16 @@ import inspect
 import logging
 import sys
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow_provider_fds.errors import FdsError
+from airflow_provider_fds.hooks.interruption import reporting_interruption
 from airflow_provider_fds.hooks.settings import writes_status_files
 from airflow_provider_fds.ledger.entries import iso_time
+from airflow_provider_fds.stream.connect import ConnectedStream
 from airflow_provider_fds.stream.metrics import batch_samples, status_samples
 from airflow_provider_fds.stream.status import status_of
 from airflow_provider_fds.stream.status_file import write_status_file
@@ -26,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from airflow_provider_fds.ledger.commit_entries import Committed
-    from airflow_provider_fds.stream.connect import ConnectedStream
     from airflow_provider_fds.stream.metrics import Sample
     from airflow_provider_fds.stream.session import StreamSession
     from airflow_provider_fds.stream.status import StreamStatus
@@ -107,20 +109,20 @@ def sending_status(
 ) -> Iterator[None]:
     """Send the gauges of a run's stream and write its status file after the body, also if it fails.
 
+    If Airflow ends the task, only the status file is written, see :func:`~.interruption.reporting_interruption`.
     See :func:`report_at_end`.
     """
     report = report_at_end(session, *observers)
     try:
-        yield
+        with reporting_interruption(report.interrupted):
+            yield
     except Exception as error:
         report(error)
         raise
     report(None)
 
 
-def report_at_end(
-    session: StreamSession, *observers: Callable[[ConnectedStream, StreamStatus], None]
-) -> Callable[[Exception | None], None]:
+def report_at_end(session: StreamSession, *observers: Callable[[ConnectedStream, StreamStatus], None]) -> RunReport:
     """Send the counters of a run at each commit, and return what reports its end: the gauges and the status file.
 
     Args:
@@ -130,52 +132,72 @@ def report_at_end(
     Returns:
         A function to be called when the run is over, with the error if it failed.
     """
-    name = session.stream.name
-    committed_at: list[str] = []
-
-    def count(committed: Committed, batches: int) -> None:
-        committed_at.append(iso_time(datetime.now(UTC)))
-        send(lambda: batch_samples(name, committed, batches))
-
-    session.on_committed = count
-    return lambda error: _report(session, committed_at, error, observers)
+    return RunReport(session, observers)
 
 
-def _report(
-    session: StreamSession,
-    committed_at: list[str],
-    error: Exception | None,
-    observers: Sequence[Callable[[ConnectedStream, StreamStatus], None]],
-) -> None:
-    """Read the status once, for the metrics, the status file and all observers; only if one of them wants it."""
-    writes, sends = _writes_status_files(), are_on()
-    if not (writes or sends or observers):
-        return
-    try:
-        connected = session.connected
-        status = _status(connected, UnreadFiles() if sends else None)
-    except Exception as failure:  # noqa: BLE001  # whatever goes wrong, the run ends for its own reason
-        logger.warning("The status of the stream cannot be read: %s: %s", type(failure).__name__, failure)
-        return
-    send(lambda: status_samples(status))
+class RunReport:
+    """Reports the end of a run, see :func:`report_at_end`."""
 
-    def write(connected: ConnectedStream, status: StreamStatus) -> None:
+    def __init__(
+        self, session: StreamSession, observers: Sequence[Callable[[ConnectedStream, StreamStatus], None]]
+    ) -> None:
+        self._session = session
+        self._observers = observers
+        self._committed_at: str | None = None
+        session.on_committed = self._count
+
+    def __call__(self, error: Exception | None) -> None:
+        """Read the status once, for the metrics, the status file and all observers; only if one of them wants it."""
+        writes, sends = _writes_status_files(), are_on()
+        if not (writes or sends or self._observers):
+            return
+        try:
+            connected = self._session.connected
+            status = _status(connected, UnreadFiles() if sends else None)
+        except Exception as failure:  # noqa: BLE001  # whatever goes wrong, the run ends for its own reason
+            logger.warning("The status of the stream cannot be read: %s: %s", type(failure).__name__, failure)
+            return
+        send(lambda: status_samples(status))
+
+        def write(connected: ConnectedStream, status: StreamStatus) -> None:
+            self._write(connected, status, error)
+
+        for observer in (*self._observers, write) if writes else self._observers:
+            try:
+                observer(connected, status)
+            except Exception as failure:  # noqa: BLE001
+                logger.warning("The status of the stream was not reported: %s: %s", type(failure).__name__, failure)
+
+    def interrupted(self, error: FdsError) -> None:
+        """Write the status file of a run that is being ended, beside what its thread is doing. Never raises.
+
+        Args:
+            error: Why it is ended.
+        """
+        if not _writes_status_files():
+            return
+        try:
+            # the run's own connection is in use; the checkpoint may be in Airflow, which this thread cannot ask
+            connected = ConnectedStream(self._session.stream, replace(self._session.context, checkpoints=None))
+            self._write(connected, status_of(connected), error)
+        except Exception as failure:  # noqa: BLE001  # whatever goes wrong, the run ends for its own reason
+            logger.warning("The status of the stream was not reported: %s: %s", type(failure).__name__, failure)
+
+    def _count(self, committed: Committed, batches: int) -> None:
+        self._committed_at = iso_time(datetime.now(UTC))
+        send(lambda: batch_samples(self._session.stream.name, committed, batches))
+
+    def _write(self, connected: ConnectedStream, status: StreamStatus, error: Exception | None) -> None:
         write_status_file(
             connected.staging,
             status,
             connected.state,
             written_by="run",
             actor=connected.context.actor,
-            committed_at=committed_at[-1] if committed_at else None,
+            committed_at=self._committed_at,
             error=error if isinstance(error, FdsError) else None,
-            waits_for=session.scope.waits_for,
+            waits_for=self._session.scope.waits_for,
         )
-
-    for observer in (*observers, write) if writes else observers:
-        try:
-            observer(connected, status)
-        except Exception as failure:  # noqa: BLE001
-            logger.warning("The status of the stream was not reported: %s: %s", type(failure).__name__, failure)
 
 
 def _status(connected: ConnectedStream, unread: UnreadFiles | None) -> StreamStatus:
@@ -240,4 +262,4 @@ def _initialize(stats: Any) -> None:
     stats.initialize(factory=factory, **more)
 
 
-__all__ = ["are_on", "report_at_end", "send", "send_status", "sending_status", "write_wait"]
+__all__ = ["RunReport", "are_on", "report_at_end", "send", "send_status", "sending_status", "write_wait"]

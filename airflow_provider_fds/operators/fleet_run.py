@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
@@ -19,6 +20,7 @@ from airflow_provider_fds.fleet.result import FleetResult, StreamOutcome
 from airflow_provider_fds.fleet.session import FleetSession
 from airflow_provider_fds.fleet.value import FleetStream, problems_between
 from airflow_provider_fds.hooks.failures import task_failures
+from airflow_provider_fds.hooks.interruption import reporting_interruption
 from airflow_provider_fds.hooks.settings import deployment, retention, staging_uri
 from airflow_provider_fds.hooks.stats import report_at_end
 from airflow_provider_fds.hooks.storage import connections_looked_up_once, storage_options
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.checkpoint.store import CheckpointStore
     from airflow_provider_fds.delta.storage import Storage
     from airflow_provider_fds.errors import BatchFailedError, FdsError
+    from airflow_provider_fds.hooks.stats import RunReport
     from airflow_provider_fds.ledger.owner import Owner
     from airflow_provider_fds.ledger.position import Checkpoint
     from airflow_provider_fds.stream.connect import ConnectedStream, StreamContext
@@ -44,6 +47,8 @@ log = logging.getLogger(__name__)
 
 #: SparkSubmitOperator's default name of an application.
 _DEFAULT_NAME: Final = "arrow-spark"
+#: Status files that an interrupted task writes at the same time.
+_REPORTS_AT_ONCE: Final = 16
 #: XCom key of the result of a task that fails.
 FLEET_KEY: Final = "fds_fleet"
 
@@ -66,6 +71,8 @@ class FleetRun:
         # Airflow answers one question of a task after the other, and not all its versions allow several threads to ask
         self._airflow = threading.Lock()
         self._epoch_starts: dict[str, str | None] = {}
+        #: The streams of this run that are not done.
+        self._open: dict[str, RunReport] = {}
         self._warnings: list[str] = []
         self._sinks: dict[str, FleetStream] = {}
 
@@ -153,16 +160,17 @@ class FleetRun:
             watch=self._watch,
             explain=self._explain,
         )
-        while session.next_work():
-            spec_uri = session.write_jobs(
-                parallelism=operator.parallelism, max_bytes_in_flight=operator.max_bytes_in_flight
-            )
-            if spec_uri is None:
-                continue
-            with session.phases.phase("spark"):
-                error = self._run_spark(session, spec_uri)
-            session.collect(error)
-        return session.finish()
+        with reporting_interruption(self._report_interruption):
+            while session.next_work():
+                spec_uri = session.write_jobs(
+                    parallelism=operator.parallelism, max_bytes_in_flight=operator.max_bytes_in_flight
+                )
+                if spec_uri is None:
+                    continue
+                with session.phases.phase("spark"):
+                    error = self._run_spark(session, spec_uri)
+                session.collect(error)
+            return session.finish()
 
     def _run_spark(self, session: FleetSession, spec_uri: str) -> Exception | None:
         operator = self._operator
@@ -223,11 +231,20 @@ class FleetRun:
 
         report = report_at_end(session, *([alert] if self._alerting.observers else []))
 
+        name = session.stream.name
+        self._open[name] = report
+
         def end(error: Exception | None) -> None:
+            self._open.pop(name, None)
             report(error)
-            self._epoch_starts[session.stream.name] = session.connected.state.epoch_start
+            self._epoch_starts[name] = session.connected.state.epoch_start
 
         return end
+
+    def _report_interruption(self, error: FdsError) -> None:
+        """Write the status files of the streams that are not done."""
+        with ThreadPoolExecutor(_REPORTS_AT_ONCE) as threads:
+            list(threads.map(lambda report: report.interrupted(error), list(self._open.values())))
 
     def _explain(self, failure: BatchFailedError, spark_error: Exception | None) -> FdsError:
         return explained(failure, spark_error, was_killed=self._operator.was_killed)

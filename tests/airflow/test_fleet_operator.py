@@ -6,7 +6,7 @@ import shutil
 from types import SimpleNamespace
 
 import pytest
-from airflow.providers.common.compat.sdk import AirflowSkipException, TaskDeferred
+from airflow.providers.common.compat.sdk import AirflowSkipException, AirflowTaskTimeout, TaskDeferred
 
 from airflow_provider_fds import (
     DeltaFleetOperator,
@@ -18,9 +18,11 @@ from airflow_provider_fds import (
 )
 from airflow_provider_fds.backends.base import Outcome
 from airflow_provider_fds.checkpoint.file import FileCheckpointStore
+from airflow_provider_fds.delta.open import open_storage
 from airflow_provider_fds.errors import ConfigurationError, FleetFailedError
 from airflow_provider_fds.hooks import stream_context
 from airflow_provider_fds.hooks.exceptions import TaskFailedError
+from airflow_provider_fds.stream.status_file import read_status_file
 from tests.conftest import LogBuilder
 from tests.unit.stream.conftest import Bench
 
@@ -124,6 +126,19 @@ def test_a_stream_that_fails_fails_the_task_at_its_end_and_the_retry_loads_only_
     assert result["counts"] == {"loaded": 2}
     (events,) = context["outlet_events"].values()
     assert [(uri.rsplit("/", 1)[-1], extra["rows"]) for uri, extra in events.added] == [("a", 10), ("b", 10)]
+
+
+def test_a_timeout_of_airflow_leaves_the_status_of_the_streams_that_are_not_done(fleet):
+    def run_fleet(application):
+        raise AirflowTaskTimeout("60 s are over")
+
+    fleet.spark.run_fleet = run_fleet
+    with pytest.raises(AirflowTaskTimeout):
+        fleet.operator().execute(fleet.context())
+    staging = open_storage((fleet.root / "staging").as_uri())
+    rows = [read_status_file(staging, name) for name in ("a", "b")]
+    assert [(row.condition, row.planned_batches, row.dag_id) for row in rows] == [("loading", 1, "dag")] * 2
+    assert all("[TASK_KILLED] The task was ended by AirflowTaskTimeout" in row.problem for row in rows)
 
 
 def test_an_error_that_a_retry_would_meet_again_is_not_retried(fleet):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -449,6 +450,46 @@ def test_a_task_writes_the_status_file_at_its_end_also_if_it_fails(
     with sending_status(bench.session("run-4")):
         pass
     assert "The status of the stream was not reported" in caplog.text
+
+
+@pytest.mark.parametrize("way", ["SIGTERM", "timeout"])
+def test_a_task_that_airflow_ends_writes_the_status_file(bench, log_builder, tmp_path, airflow_database, way):
+    from airflow.sdk.exceptions import AirflowTaskTimeout
+
+    from airflow_provider_fds.hooks.stats import sending_status
+    from airflow_provider_fds.sinks import DeltaTableSink
+    from airflow_provider_fds.stream.status_file import read_status_file
+
+    log_builder.create()
+    log_builder.append(2)
+    session, killed = bench.session(), []
+
+    def on_kill(*_):
+        while (found := read_status_file(session.connected.staging, "orders")) is None:
+            time.sleep(0.01)
+        killed.append(found)
+
+    def run():
+        with sending_status(session):
+            session.begin(DeltaTableSink(str(tmp_path / "sink")))
+            end()
+
+    def end():
+        if way == "SIGTERM":
+            signal.raise_signal(signal.SIGTERM)
+            raise ConnectionError("Spark was stopped")
+        raise AirflowTaskTimeout("60 s are over")
+
+    before = signal.signal(signal.SIGTERM, on_kill)
+    try:
+        with pytest.raises((ConnectionError, AirflowTaskTimeout)):
+            run()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    files = killed or [read_status_file(session.connected.staging, "orders")]
+    assert [(one.condition, one.planned_batches, one.run_id) for one in files] == [("loading", 1, "run-1")]
+    said = "Airflow killed the task" if way == "SIGTERM" else "The task was ended by AirflowTaskTimeout: 60 s are over"
+    assert files[0].problem.startswith(f"The last run failed: [TASK_KILLED] {said}")
 
 
 def test_the_monitors_trigger_writes_the_files_without_metrics(bench, log_builder, tmp_path, airflow_database):
