@@ -177,17 +177,17 @@ def statuses(
     """
     from airflow_provider_fds.delta.open import open_storage
     from airflow_provider_fds.stream.status import status_of
-    from airflow_provider_fds.stream.statuses import find_table, open_stream, unreadable
+    from airflow_provider_fds.stream.statuses import find_ledger, open_stream, unreadable
 
     def status(one: FleetStream) -> StreamStatus:
         context = context_of(one.stream.staging or arguments.staging)
-        found = find_table(open_storage(context.staging_uri, context.staging_options), one.name)
+        found = find_ledger(open_storage(context.staging_uri, context.staging_options), one.name)
         try:
             if found is None:
                 return _not_begun(one, context)
             if isinstance(found, FdsError):
                 raise found
-            return status_of(open_stream(context, one.name, *found))
+            return status_of(open_stream(context, found))
         except FdsError as problem:
             return unreadable(one.name, one.stream.table, problem)
 

@@ -22,7 +22,7 @@ from airflow_provider_fds.stream.connect import ConnectedStream
 from airflow_provider_fds.stream.metrics import batch_samples, status_samples
 from airflow_provider_fds.stream.status import status_of
 from airflow_provider_fds.stream.status_file import write_status_file
-from airflow_provider_fds.stream.statuses import find_table, unreadable
+from airflow_provider_fds.stream.statuses import find_ledger, unreadable
 from airflow_provider_fds.stream.unread_files import UnreadFiles
 
 if TYPE_CHECKING:
@@ -207,7 +207,7 @@ def _status(connected: ConnectedStream, unread: UnreadFiles | None) -> StreamSta
     except FdsError as error:
         if error.retryable:
             raise
-        problem = find_table(connected.staging, connected.stream.name)
+        problem = find_ledger(connected.staging, connected.stream.name)
         if not isinstance(problem, FdsError):
             # the ledger is in order, and the run fails for a reason of its own
             raise

@@ -146,6 +146,12 @@ class ConnectedStream:
             )
         return state
 
+    def use(self, ledger: Ledger) -> None:
+        """Continue with a ledger of this stream that was just read, so that :meth:`load` reads new entries only."""
+        self.ledger = ledger
+        if ledger.source is not None:
+            self._known.add(ledger.source)
+
     def load_to_work(self) -> StreamState:
         """Like :meth:`load`; also write the checkpoint again if a run died before it could."""
         state = self.load()

@@ -11,12 +11,13 @@ from airflow_provider_fds.delta.open import open_storage
 from airflow_provider_fds.errors import FdsError, StorageError
 from airflow_provider_fds.stream.status import StreamStatus, status_of
 from airflow_provider_fds.stream.status_file import write_status_file
-from airflow_provider_fds.stream.statuses import find_table, open_stream, stream_names, unreadable
+from airflow_provider_fds.stream.statuses import find_ledger, open_stream, stream_names, unreadable
 from airflow_provider_fds.stream.unread_files import UnreadFiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from airflow_provider_fds.ledger.log import Ledger
     from airflow_provider_fds.ledger.state import StreamState
     from airflow_provider_fds.stream.connect import ConnectedStream, StreamContext
 
@@ -77,8 +78,8 @@ class StreamMonitor:
         self._watched = {name: self._watched.get(name) or _Watched(name) for name in names}
         with ThreadPoolExecutor(_THREADS) as threads:
             new = [watched for watched in self._watched.values() if watched.connected is None]
-            tables = list(threads.map(lambda watched: find_table(staging, watched.name), new))
-            for watched, found in zip(new, tables, strict=True):
+            ledgers = list(threads.map(lambda watched: find_ledger(staging, watched.name), new))
+            for watched, found in zip(new, ledgers, strict=True):
                 watched.open(found, context, self._table_options)
             statuses = list(threads.map(_Watched.poll, self._watched.values()))
         self._rounds += 1
@@ -141,22 +142,22 @@ class _Watched:
 
     def open(
         self,
-        found: tuple[str, str] | FdsError | None,
+        found: Ledger | FdsError | None,
         context: StreamContext,
         table_options: Callable[[str], Mapping[str, Any]] | None,
     ) -> None:
-        """Connect to the table that :func:`find_table` has found."""
+        """Connect to the table of the ledger that :func:`find_ledger` has found."""
         self._status = None
         if found is None:
             return
         if isinstance(found, FdsError):
             self._status = unreadable(self.name, "", found)
             return
-        table, deployment = found
+        table = found.state.table
         try:
             if table_options is not None:
                 context = replace(context, table_options=table_options(table))
-            self.connected = open_stream(context, self.name, table, deployment)
+            self.connected = open_stream(context, found)
         except FdsError as problem:
             self._status = unreadable(self.name, table, problem)
 

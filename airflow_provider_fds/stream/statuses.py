@@ -50,24 +50,32 @@ def stream_names(staging: Storage) -> list[str]:
     return [name for name in staging.list_folders("") if _is_stream_name(name)]
 
 
-def find_table(staging: Storage, name: str) -> tuple[str, str] | FdsError | None:
-    """Return table and deployment of a stream, ``None`` for a folder without a ledger, or why it cannot be read."""
+def find_ledger(staging: Storage, name: str) -> Ledger | FdsError | None:
+    """Return the ledger of a stream, read; ``None`` for a folder without one, or why it cannot be read."""
+    ledger = Ledger(staging, name)
     try:
-        state = Ledger(staging, name).find()
+        state = ledger.find()
     except FdsError as problem:
         return problem
-    return None if state.phase == "empty" else (state.table, state.deployment)
+    return None if state.phase == "empty" else ledger
 
 
-def open_stream(context: StreamContext, name: str, table: str, deployment: str) -> ConnectedStream:
+def open_stream(context: StreamContext, ledger: Ledger) -> ConnectedStream:
     """Return a stream of any deployment, to be read.
+
+    Args:
+        context: How staging and the table are reached.
+        ledger: Its ledger, as :func:`find_ledger` has read it. It is not read again, except for new entries.
 
     Raises:
         FdsError: The table's URI cannot be opened.
     """
-    stream = DeltaStream(name, table=table, staging=context.staging_uri)
-    context = replace(context, deployment=deployment, owner=Owner.of_plan(deployment))
-    return ConnectedStream(stream, context)
+    state = ledger.state
+    stream = DeltaStream(state.name, table=state.table, staging=context.staging_uri)
+    context = replace(context, deployment=state.deployment, owner=Owner.of_plan(state.deployment))
+    connected = ConnectedStream(stream, context)
+    connected.use(ledger)
+    return connected
 
 
 def unreadable(name: str, table: str, problem: FdsError) -> StreamStatus:
@@ -93,16 +101,15 @@ def _is_stream_name(name: str) -> bool:
 
 
 def _status(context: StreamContext, staging: Storage, name: str) -> StreamStatus | None:
-    found = find_table(staging, name)
+    found = find_ledger(staging, name)
     if found is None:
         return None
     if isinstance(found, FdsError):
         return unreadable(name, "", found)
-    table, deployment = found
     try:
-        return status_of(open_stream(context, name, table, deployment))
+        return status_of(open_stream(context, found))
     except FdsError as problem:
-        return unreadable(name, table, problem)
+        return unreadable(name, found.state.table, problem)
 
 
-__all__ = ["all_statuses", "find_table", "open_stream", "stream_names", "unreadable"]
+__all__ = ["all_statuses", "find_ledger", "open_stream", "stream_names", "unreadable"]

@@ -12,7 +12,7 @@ from asgiref.sync import sync_to_async
 from airflow_provider_fds.delta.open import open_storage
 from airflow_provider_fds.hooks.settings import deployment, writes_status_files
 from airflow_provider_fds.hooks.stats import send
-from airflow_provider_fds.hooks.storage import storage_options
+from airflow_provider_fds.hooks.storage import connections_looked_up_once, storage_options
 from airflow_provider_fds.ledger.owner import Actor, Owner
 from airflow_provider_fds.stream.connect import StreamContext
 from airflow_provider_fds.stream.incident_watch import IncidentWatch
@@ -111,6 +111,10 @@ class DeltaStreamMonitorTrigger(BaseTrigger):
 
     def _round(self, monitor: StreamMonitor, watch: IncidentWatch | None) -> dict[str, Any]:
         """Send the gauges of all streams, and return the incidents to tell. Blocks, so it must run in a thread."""
+        with connections_looked_up_once():
+            return self._watch(monitor, watch)
+
+    def _watch(self, monitor: StreamMonitor, watch: IncidentWatch | None) -> dict[str, Any]:
         try:
             statuses = monitor.poll()
         except Exception as error:  # noqa: BLE001  # storage or Airflow's API server may be restarting

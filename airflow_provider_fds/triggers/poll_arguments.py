@@ -9,9 +9,13 @@ from airflow_provider_fds.durations import parse_duration
 
 def poll_option_problems(recheck_every: object, max_refusals: object) -> list[str]:
     """Return what is wrong with the poll counts given to a trigger, one sentence each."""
+    given = (
+        ("recheck_every", recheck_every, ""),
+        ("max_refusals", max_refusals, "; to wait through any outage, use a large number"),
+    )
     return [
-        f"{name} must be an integer of at least 1, got {value!r}; to wait through any outage, use a large number"
-        for name, value in (("recheck_every", recheck_every), ("max_refusals", max_refusals))
+        f"{name} must be an integer of at least 1, got {value!r}{hint}"
+        for name, value, hint in given
         if not isinstance(value, int) or isinstance(value, bool) or value < 1
     ]
 

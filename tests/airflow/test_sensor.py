@@ -200,8 +200,9 @@ def test_it_refuses_to_run_in_a_backfill(sensor, context):
 @pytest.mark.parametrize("name", ["max_refusals", "recheck_every"])
 @pytest.mark.parametrize("value", [0, -1, -2, 1.5, True, "3"])
 def test_an_invalid_number_of_polls_is_refused_by_name(sensor, name, value):
-    with pytest.raises(ConfigurationError, match=f"{name} must be an integer of at least 1"):
+    with pytest.raises(ConfigurationError, match=f"{name} must be an integer of at least 1") as refused:
         sensor(**{name: value})
+    assert ("outage" in str(refused.value)) == (name == "max_refusals")
 
 
 def test_a_missing_table_fails_without_a_retry_and_is_named(sensor, context, tmp_path):

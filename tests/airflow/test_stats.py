@@ -332,6 +332,34 @@ def test_the_monitor_sends_the_lag_of_a_stream_whose_dag_does_not_run(
     assert found["fds.pending_files,stream=orders"] == (2, "g")
 
 
+def test_a_round_of_the_monitor_asks_airflow_once_for_the_connection_of_all_tables(monkeypatch):
+    from airflow.providers.common.compat.sdk import BaseHook, Connection
+
+    asked = []
+
+    def get_connection(conn_id):
+        asked.append(conn_id)
+        return Connection(conn_id=conn_id, conn_type="aws", login="a", password="b")
+
+    monkeypatch.setattr(BaseHook, "get_connection", get_connection)
+    trigger = DeltaStreamMonitorTrigger(staging="s3://lake/_fds", interval=60, until=0, storage_conn_id="aws_lake")
+
+    class Monitor:
+        def poll(self):
+            assert trigger._context().staging_options
+            assert all(trigger._options(f"s3://lake/t{number}") for number in range(1000))
+            return []
+
+        def write_status_files(self, *_args, **_more):
+            return None
+
+    assert trigger._round(Monitor(), None) == {}
+    assert asked == ["aws_lake"]
+    trigger._round(Monitor(), None)
+    # the next round sees credentials that were changed
+    assert asked == ["aws_lake", "aws_lake"]
+
+
 async def test_the_monitor_goes_on_after_a_round_that_fails_and_sends_what_is_new(
     waiting, log_builder, statsd, monkeypatch
 ):

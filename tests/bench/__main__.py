@@ -49,6 +49,26 @@ def polling() -> list[Row]:
     return rows
 
 
+def monitor() -> list[Row]:
+    streams = _size("STREAMS", 1000)
+    samples = [measure.run("monitoring:watch", streams=streams, rounds=5) for _ in range(ROUNDS)]
+
+    def of(kind: str, number: str) -> float:
+        return statistics.median(sample.value[kind][number] for sample in samples)
+
+    made = {kind: samples[0].value[kind]["requests"] for kind in ("unchanged", "full")}
+    others = (sum(made["unchanged"].values()) - made["unchanged"]["head"]) / streams
+    return [
+        Row(f"requests per unchanged stream, a round over {streams:,}", made["unchanged"]["head"] / streams, "HEAD", 1),
+        Row("… others, for a new entry of its ledger", others, "", 1.01),
+        Row("… CPU seconds of the round", of("unchanged", "cpu"), "s", 0.5),
+        Row("requests per stream, every 20th round, which reads everything", sum(made["full"].values()) / streams, ""),
+        Row("… CPU seconds of the round", of("full", "cpu"), "s", 3),
+        Row("… time of the round, local disk", of("full", "time"), "s", None),
+        Row("memory", measure.median(samples).peak_mb, "MB", 80),
+    ]
+
+
 def planning() -> list[Row]:
     with tempfile.TemporaryDirectory() as folder:
         generate_log.write_log(Path(folder) / "many", 10_000, 10)
@@ -288,6 +308,7 @@ BENCHES = {
     f.__name__: f
     for f in (
         polling,
+        monitor,
         planning,
         snapshot,
         reading,

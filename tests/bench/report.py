@@ -9,6 +9,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 TITLES = {
     "polling": "Polling",
+    "monitor": "Watching many streams",
     "planning": "Planning",
     "snapshot": "Initial snapshot",
     "reading": "Reading a batch in a warm session",

@@ -58,6 +58,21 @@ def test_a_table_that_did_not_change_costs_one_head_and_no_log_is_read(staging, 
     assert table == [("head", "_delta_log/00000000000000000003.json")] * 2
 
 
+def test_a_full_round_reads_each_ledger_once(staging, monkeypatch):
+    requests = []
+
+    def counted(uri, options=None):
+        return CountingStorage(opening.open_storage(uri, options), requests)
+
+    monkeypatch.setattr(connect, "open_storage", counted)
+    monkeypatch.setattr("airflow_provider_fds.stream.monitor.open_storage", counted)
+    monitor_of(staging).poll()
+    entries = [one.key for one in requests if one.kind == "get" and "/ledger/" in one.key]
+    assert entries
+    # the last one is the question for a new entry
+    assert len(entries) == len(set(entries))
+
+
 def test_new_versions_and_new_entries_show_in_the_next_round(staging, log_builder, capsys):
     watched = monitor_of(staging)
     watched.poll()

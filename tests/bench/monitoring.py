@@ -1,0 +1,95 @@
+"""Watching many streams in one process, as ``fds monitor`` does."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+_TABLE_ID = "5d3c1f0e-0000-4000-8000-000000000000"
+#: Versions of each table, all of which its stream has read.
+_VERSIONS = 10
+
+
+def watch(streams: int, rounds: int) -> dict[str, Any]:
+    """Watch ``streams`` local streams that do not change: the first round, ``rounds`` rounds, and a full one.
+
+    Returns:
+        By kind of round the CPU seconds, the seconds and the requests of a round.
+    """
+    from airflow_provider_fds.delta.local import LocalStorage
+    from airflow_provider_fds.ledger.owner import Actor, Owner
+    from airflow_provider_fds.stream import monitor, statuses
+    from airflow_provider_fds.stream.connect import StreamContext
+    from tests.counting_storage import CountingStorage, Request
+
+    requests: list[Request] = []
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        write_streams(folder, streams)
+
+        def opened(uri: str, _options: Any = None) -> Any:
+            return CountingStorage(LocalStorage(uri.removeprefix("file://")), requests)
+
+        def context() -> StreamContext:
+            return StreamContext(
+                staging_uri=f"{folder}/staging",
+                deployment="bench",
+                actor=Actor(deployment="bench"),
+                owner=Owner.of_plan("bench"),
+                owner_is_running=lambda _owner: False,
+            )
+
+        found: dict[str, list[tuple[float, float, Counter[str]]]] = {"first": [], "unchanged": [], "full": []}
+        connect = "airflow_provider_fds.stream.connect.open_storage"
+        with mock.patch.object(monitor, "open_storage", opened), mock.patch(connect, opened):
+            assert statuses  # imported before the clock starts
+            watched = monitor.StreamMonitor(context, recheck_every=rounds + 1)
+            for number in range(rounds + 2):
+                requests.clear()
+                cpu, began = os.times(), time.perf_counter()
+                conditions = Counter(one.condition for one in watched.poll())
+                took, after = time.perf_counter() - began, os.times()
+                assert conditions == {"up_to_date": streams}, conditions
+                kind = "first" if not number else "full" if number == rounds + 1 else "unchanged"
+                seconds = after.user + after.system - cpu.user - cpu.system
+                found[kind].append((seconds, took, Counter(request.kind for request in requests)))
+    return {
+        kind: {
+            "cpu": statistics.median(one[0] for one in samples),
+            "time": statistics.median(one[1] for one in samples),
+            "requests": samples[-1][2],
+        }
+        for kind, samples in found.items()
+    }
+
+
+def write_streams(folder: Path, streams: int) -> None:
+    """Write tables of 10 versions, and streams that have read them."""
+    from airflow_provider_fds.delta.open import canonical_uri, open_storage
+    from airflow_provider_fds.ledger.epoch_entries import Created, Opened
+    from airflow_provider_fds.ledger.log import Ledger
+    from airflow_provider_fds.ledger.owner import Actor
+    from airflow_provider_fds.source.offset import Offset
+    from tests.bench.generate_log import write_log
+
+    staging, actor = open_storage(f"{folder}/staging"), Actor(deployment="bench")
+    for number in range(streams):
+        name, table = f"s{number:04d}", folder / "tables" / f"s{number:04d}"
+        write_log(table, _VERSIONS - 1, 1)
+        ledger = Ledger(staging, name)
+        ledger.find()
+        uri = canonical_uri(str(table))
+        ledger.execute(Created(uuid=name, name=name, table=uri, deployment="bench"), actor)
+        start = Offset.after(_VERSIONS - 1, _TABLE_ID).to_json()
+        ledger.execute(Opened(epoch=1, start=start, table_id=_TABLE_ID), actor)
+
+
+if __name__ == "__main__":
+    print(json.dumps(watch(1_000, 5), indent=1))
