@@ -22,6 +22,7 @@ from airflow_provider_fds.hooks.settings import deployment
 from airflow_provider_fds.ledger.owner import Actor
 from airflow_provider_fds.stream.status_file import update_status_file
 from airflow_provider_fds.ui.actions import PAGE_ACTIONS, describe_actions
+from airflow_provider_fds.ui.audit import record_action
 from airflow_provider_fds.ui.owners import owner_is_running
 from airflow_provider_fds.ui.rights import Rights
 from airflow_provider_fds.ui.rows import row_of
@@ -85,12 +86,11 @@ def create_app() -> FastAPI:
     @app.get("/api/streams/{stream_id}")
     def show_stream(stream_id: str, request: Request, user: GetUserDep) -> Response:
         """One stream, with its history from the ledger."""
-        found = _find(streams, stream_id)
         rights = Rights(request, user, deployment())
-        rights.require("GET", found.row)
+        found = _find(streams, rights, stream_id)
         row, details = found.details()
         row_now = row_of(row, found.staging.uri, datetime.now(UTC))
-        actions = {"actions": describe_actions(), "may_act": rights.may_act(found.row)}
+        actions = {"actions": describe_actions(), "may_act": rights.may("PUT", found.row)}
         return _answer({**row_now, **details, **actions})
 
     @app.post("/api/streams/{stream_id}/actions/{action}/preview")
@@ -104,15 +104,25 @@ def create_app() -> FastAPI:
         """Perform an action."""
         found, chosen = _may_act(streams, request, user, stream_id, action)
         actions = found.actions(owner_is_running)
+        asked = {"stream": found.row.name, "staging": found.staging.uri, **body.model_dump(mode="json")}
+        name, here = user.get_name(), deployment()
+        is_here = found.row.deployment == here
+        record_action(
+            action,
+            name,
+            dag_id=found.row.dag_id if is_here else None,
+            task_id=found.row.task_id if is_here else None,
+            facts=asked,
+        )
         message = actions.perform(
             chosen,
             body.arguments,
             why=body.why,
-            actor=Actor(deployment=deployment(), user=user.get_name(), host=_HOST),
+            actor=Actor(deployment=here, user=name, host=_HOST),
             request_id=str(body.request_id),
             expected=body.expected,
         )
-        logger.info("%s by %s: %s", chosen.name, user.get_name(), message)
+        logger.info("%s by %s: %s", chosen.name, name, message)
         try:
             update_status_file(found.staging, found.row.name, actions.ledger.state)
         except StorageError as error:
@@ -126,9 +136,10 @@ def create_app() -> FastAPI:
     return app
 
 
-def _find(streams: Streams, stream_id: str) -> FoundStream:
+def _find(streams: Streams, rights: Rights, stream_id: str) -> FoundStream:
+    """Return a stream that the user may see. Another one answers as one that does not exist: its name is a secret."""
     found = streams.find(stream_id)
-    if found is None:
+    if found is None or not rights.may("GET", found.row):
         detail = f"There is no stream with the id {stream_id!r}: it was removed, or its staging folder is not shown."
         raise HTTPException(status.HTTP_404_NOT_FOUND, detail)
     return found
@@ -139,8 +150,9 @@ def _may_act(
 ) -> tuple[FoundStream, OperatorAction]:
     """Return a stream and an action of it, if the user may perform it."""
     _refuse_other_sites(request)
-    found = _find(streams, stream_id)
-    Rights(request, user, deployment()).require("PUT", found.row)
+    rights = Rights(request, user, deployment())
+    found = _find(streams, rights, stream_id)
+    rights.require("PUT", found.row)
     chosen = PAGE_ACTIONS.get(action)
     if chosen is None:
         detail = f"There is no action {action!r} on this page. The actions are {', '.join(PAGE_ACTIONS)}."

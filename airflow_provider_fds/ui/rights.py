@@ -64,10 +64,10 @@ class Rights:
         elif not self._has_variable(method, stream.name):
             raise HTTPException(status.HTTP_403_FORBIDDEN, "Forbidden")
 
-    def may_act(self, stream: StatusRow) -> bool:
-        """Whether the user may change a stream."""
+    def may(self, method: Method, stream: StatusRow) -> bool:
+        """Whether the user may see (``GET``) or change (``PUT``) a stream."""
         try:
-            self.require("PUT", stream)
+            self.require(method, stream)
         except HTTPException:
             return False
         return True

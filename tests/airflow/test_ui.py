@@ -185,14 +185,29 @@ def test_a_stream_is_seen_by_those_who_may_read_its_dag_else_its_variable(
     assert [row["name"] for row in client.get("/fds/api/streams").json()["streams"]] == seen
     for name, stream_id in ids.items():
         answer = client.get(f"/fds/api/streams/{stream_id}")
-        assert answer.status_code == (200 if name in seen else 403)
+        assert answer.status_code == (200 if name in seen else 404)
     assert client.get(f"/fds/api/streams/{ids['with_dag']}").json()["may_act"] is may_act
+
+
+@pytest.mark.parametrize("path", ["", "/actions/hold/preview", "/actions/hold", "/actions/explode"])
+def test_a_stream_that_the_user_may_not_see_answers_as_one_that_does_not_exist(staging, client_of, path):
+    client, secret = client_of("viewer"), add_stream(staging, "secret")
+    missing = secret.replace("secret", "missing")
+
+    def ask(stream_id):
+        url = f"/fds/api/streams/{stream_id}{path}"
+        answer = client.post(url, json=body(expected="x")) if path else client.get(url)
+        return answer.status_code, answer.text.replace(stream_id, "ID"), sorted(answer.headers)
+
+    assert ask(secret) == ask(missing)
+    assert ask(secret)[0] == 404
+    assert kinds(staging, "secret") == ["created"]
 
 
 def test_a_dag_that_was_deleted_does_not_hide_its_stream_from_everybody(staging, client_of):
     stream_id = add_stream(staging, dag_id="deleted")
     assert client_of().get(f"/fds/api/streams/{stream_id}").status_code == 200
-    assert client_of("viewer").get(f"/fds/api/streams/{stream_id}").status_code == 403
+    assert client_of("viewer").get(f"/fds/api/streams/{stream_id}").status_code == 404
     assert len(client_of().get("/fds/api/streams").json()["streams"]) == 1
 
 
@@ -273,8 +288,47 @@ def acting(staging, client_of, dag_id):
     return post
 
 
-def kinds(staging):
-    return [entry.action.kind for entry in Ledger(staging, "orders").entries()]
+def kinds(staging, name="orders"):
+    return [entry.action.kind for entry in Ledger(staging, name).entries()]
+
+
+@pytest.fixture
+def audit_log(airflow_database):
+    """Return a function that returns the new entries of Airflow's audit log."""
+    from airflow.models import Log
+    from airflow.utils.session import create_session
+    from sqlalchemy import func, select
+
+    with create_session() as session:
+        before = session.scalar(select(func.max(Log.id))) or 0
+
+    def read():
+        with create_session() as session:
+            return [
+                (one.event, one.owner, one.dag_id, one.task_id, json.loads(one.extra))
+                for one in session.scalars(select(Log).where(Log.id > before).order_by(Log.id))
+            ]
+
+    return read
+
+
+def test_an_action_is_in_the_audit_log_of_airflow_with_its_dag_and_without_credentials(
+    acting, client_of, staging, dag_id, audit_log
+):
+    preview = acting("hold/preview", {"arguments": {}}).json()
+    assert acting("hold", body(expected="x"), client=client_of("viewer")).status_code == 403
+    assert audit_log() == []
+    why = f"https://h/x?X-Amz-Signature={SECRET} is old"
+    acting("hold", body(expected=preview["expected"], why=why)).raise_for_status()
+    ((event, owner, dag, task, extra),) = audit_log()
+    assert (event, owner, dag, task) == ("fds_hold", "anna", dag_id, "ingest")
+    assert (extra["stream"], extra["staging"], extra["arguments"]) == ("orders", staging.uri, {})
+    assert extra["request_id"] == body()["request_id"]
+    assert "is old" in extra["why"]
+    assert SECRET not in str(extra)
+    # what is refused was asked for, too
+    assert acting("retire", body(expected="x", request_id="6f9b7f3e-7a8c-4c2f-9d4e-0c9c8f4f2f12")).status_code == 409
+    assert [one[0] for one in audit_log()] == ["fds_hold", "fds_retire"]
 
 
 def test_a_person_holds_a_stream_on_the_page(acting, staging, client_of):
@@ -341,7 +395,7 @@ def test_a_stream_without_a_dag_needs_the_right_to_edit_variables(staging, clien
     stream_id = add_stream(staging)
     path = f"/fds/api/streams/{stream_id}/actions/hold/preview"
     codes = {role: client_of(role).post(path, json={"arguments": {}}).status_code for role in ("user", "op")}
-    assert codes == {"user": 403, "op": 200}
+    assert codes == {"user": 404, "op": 200}
 
 
 @pytest.mark.parametrize(
