@@ -55,7 +55,7 @@ class DeltaTableConditionTrigger(DeltaTableVersionTrigger):
         storage = open_storage(self.table, storage_options(self.storage_conn_id, self.table))
         return ConditionPoller(storage, TableCondition.from_dict(self.condition)), None
 
-    def _send_status(self, poller: Any) -> None:
+    def _send_status(self, poller: Any = None) -> None:
         """There is no stream, so there are no metrics."""
 
     def _count_error(self) -> None:

@@ -168,7 +168,7 @@ class DeltaTableVersionTrigger(BaseTrigger):
             return None, standing.found
         return table_poller(stream, stream_context, standing.position), None
 
-    def _send_status(self, poller: Poller | None) -> None:
+    def _send_status(self, poller: Poller | None = None) -> None:
         """Send the gauges of the stream, if the installation sends metrics, and write what its data wait for.
 
         Blocks, so it must run in a thread.

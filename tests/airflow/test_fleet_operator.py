@@ -90,7 +90,7 @@ class Fleet:
     def operator(self, **arguments):
         given = {"streams": [self.one(name) for name in ("a", "b")], **arguments}
         operator = DeltaFleetOperator(task_id="load", **given)
-        operator._find_spark = lambda _conn_id: self.spark
+        operator.find_spark = lambda _conn_id: self.spark
         return operator
 
     def context(self, run="r1", try_number=1):
