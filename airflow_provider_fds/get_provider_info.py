@@ -160,6 +160,16 @@ _OPTIONS: dict[str, dict[str, Any]] = {
         "example": "https://catalog.example/table?location={table}&version={version}",
         "default": "",
     },
+    "spark_history_url_template": {
+        "description": (
+            "URL of an application in Spark's history server, for links on the pages of tasks; {application} is the "
+            "application's id. Empty: no such links."
+        ),
+        "version_added": "0.2.0",
+        "type": "string",
+        "example": "https://history.example/history/{application}",
+        "default": "",
+    },
     "status_files": {
         "description": (
             "Whether tasks and monitors write a small file for each stream to staging, which the page Delta streams "

@@ -91,6 +91,9 @@ class SubmitTask(Protocol):
     def kill_submission(self) -> None:
         """Kill the process that :meth:`submit` started, if any."""
 
+    def application_id(self) -> str | None:
+        """Return the id of the application that :meth:`submit` started, if it is known and can be in a history."""
+
     def yarn_application_id(self) -> str | None:
         """Return the YARN id of the application that :meth:`submit` started, or ``None`` if unknown."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -19,7 +20,7 @@ from airflow_provider_fds.backends.spark_master import SparkMaster, application_
 from airflow_provider_fds.backends.spark_session import SessionBackend
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.fault_points import reach
-from airflow_provider_fds.hooks.settings import cache_dir
+from airflow_provider_fds.hooks.settings import cache_dir, spark_history_url
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.spark.settings import FLEET_CONF
 from airflow_provider_fds.stream.collecting import collecting, committing
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from airflow_provider_fds.backends.base import SubmitTask
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass
@@ -115,7 +118,22 @@ class SubmitBackend(ConnectionBackend):
             self.task.kill_submission()
 
     def links(self) -> dict[str, str]:
-        """Return the application's page in YARN, if the connection names the address of the pages."""
+        """Return the pages of the application in Spark's history server and in YARN, if their addresses are known."""
+        return {**self._history(), **self._yarn()}
+
+    def _history(self) -> dict[str, str]:
+        application = None if self.task is None else self.task.application_id()
+        if application is None:
+            return {}
+        try:
+            page = spark_history_url(application)
+        except ConfigurationError as error:
+            # a link is never a reason to fail
+            logger.warning("The task's page has no link to Spark's history: %s", error)
+            return {}
+        return {} if page is None else {"Spark history": page}
+
+    def _yarn(self) -> dict[str, str]:
         application = None if self.task is None else self.task.yarn_application_id()
         if application is None or self.resource_manager is None:
             return {}

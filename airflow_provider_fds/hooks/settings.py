@@ -86,16 +86,10 @@ def catalog_url(table: str, version: int) -> str | None:
     Raises:
         ConfigurationError: The template is not a URL, has a credential, or has other placeholders.
     """
-    from airflow.providers.common.compat.sdk import conf
-
-    template: str = conf.get(_SECTION, "catalog_url_template", fallback="").strip()
-    if not template:
+    template = _template("catalog_url_template")
+    if template is None:
         return None
-    try:
-        fields = {name for _, name, _, _ in Formatter().parse(template) if name is not None}
-    except ValueError:
-        fields = {""}
-    if not is_page(template) or not fields <= {"table", "version"} or "table" not in fields:
+    if not _is_template(template, "table", "version"):
         raise ConfigurationError(
             f"[fds] catalog_url_template is {redacted_uri(template)!r}; it must be an http or https URL without "
             "credentials, with the placeholders {table} and {version}, such as "
@@ -103,6 +97,43 @@ def catalog_url(table: str, version: int) -> str | None:
             reason=Reason.INVALID_OPTION,
         )
     return template.format(table=quote(table, safe=""), version=version)
+
+
+def spark_history_url(application: str) -> str | None:
+    """Return the page of a Spark application by ``[fds] spark_history_url_template``, ``None`` if that is not set.
+
+    Args:
+        application: Id of the application.
+
+    Raises:
+        ConfigurationError: The template is not a URL, has a credential, or has other placeholders.
+    """
+    template = _template("spark_history_url_template")
+    if template is None:
+        return None
+    if not _is_template(template, "application"):
+        raise ConfigurationError(
+            f"[fds] spark_history_url_template is {redacted_uri(template)!r}; it must be an http or https URL without "
+            "credentials, with the placeholder {application}, such as https://history.example/history/{application}.",
+            reason=Reason.INVALID_OPTION,
+        )
+    return template.format(application=quote(application, safe=""))
+
+
+def _template(setting: str) -> str | None:
+    from airflow.providers.common.compat.sdk import conf
+
+    template: str = conf.get(_SECTION, setting, fallback="").strip()
+    return template or None
+
+
+def _is_template(template: str, needed: str, *others: str) -> bool:
+    """Whether a template is that of a page, with the placeholder ``needed`` and none but ``others`` besides."""
+    try:
+        fields = {name for _, name, _, _ in Formatter().parse(template) if name is not None}
+    except ValueError:
+        return False
+    return is_page(template) and needed in fields and fields <= {needed, *others}
 
 
 def is_page(url: str) -> bool:

@@ -59,6 +59,11 @@ class SparkTask(SparkSubmitOperator):
         if self._hook is not None:
             super().on_kill()
 
+    def application_id(self) -> str | None:
+        """Return the id of the application that :meth:`submit` started, if it is known and can be in a history."""
+        names = ("spark_application_id", "_yarn_application_id", "_kubernetes_application_id")
+        return next((found for name in names if (found := getattr(self._hook, name, None)) is not None), None)
+
     def yarn_application_id(self) -> str | None:
         """Return the id of the application that :meth:`submit` started, if known."""
         found: str | None = getattr(self._hook, "_yarn_application_id", None)

@@ -22,6 +22,9 @@ _WANTED: Final = re.compile(
     r"\b(?:WARN|ERROR|FATAL)\b|Exception|Error:"
 )
 
+#: What the driver prints if its application goes to Spark's history, see ``tell_ui_address``.
+_APPLICATION: Final = re.compile(r"FDS Spark application: (\S+)")
+
 
 class SubmitHook(SparkSubmitHook):
     """Starts spark-submit as its base class does, from the same arguments.
@@ -30,6 +33,8 @@ class SubmitHook(SparkSubmitHook):
     settings, this hook tells Spark to read both.
     """
 
+    #: Id of the application, if its driver has named it.
+    spark_application_id: str | None = None
     _loads_defaults = False
     _child_env: dict[str, str] | None = None
 
@@ -74,7 +79,14 @@ class SubmitHook(SparkSubmitHook):
         return [*command[:before], LOAD_DEFAULTS, *command[before:]]
 
     def _process_spark_submit_log(self, itr: Iterator[Any]) -> None:
-        super()._process_spark_submit_log(bounded(itr))
+        super()._process_spark_submit_log(bounded(self._noted(itr)))
+
+    def _noted(self, lines: Iterator[Any]) -> Iterator[Any]:
+        """Yield the lines, and remember the application that the driver names."""
+        for line in lines:
+            if isinstance(line, str) and (found := _APPLICATION.match(line)):
+                self.spark_application_id = found[1]
+            yield line
 
 
 def bounded(lines: Iterator[str]) -> Iterator[str]:

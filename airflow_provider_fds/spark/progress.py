@@ -264,12 +264,17 @@ def _items(sequence: Any) -> Iterator[Any]:
 
 
 def tell_ui_address(spark: Any) -> None:
-    """Print the address of the UI of a session in this process, if it has one."""
-    address = None
+    """Print the address of the UI of a session in this process, if it has one, and the id that Spark's history has."""
+    address = application = None
     with suppress(Exception):
         address = spark.sparkContext.uiWebUrl
+    with suppress(Exception):
+        if spark.sparkContext.getConf().get("spark.eventLog.enabled", "false") == "true":
+            application = spark.sparkContext.applicationId
     if address is not None:
         print(f"FDS Spark UI: {address}", flush=True)
+    if application is not None:
+        print(f"FDS Spark application: {application}", flush=True)
 
 
 __all__: List[str] = ["INTERVAL_SECONDS", "JobProgress", "Stage", "describe_stages", "share_of", "tell_ui_address"]

@@ -101,6 +101,7 @@ def test_options_have_text_defaults_as_airflow_needs_them():
         "cache_dir",
         "allow_schema_changes",
         "catalog_url_template",
+        "spark_history_url_template",
         "status_files",
         "ui_staging",
         "ui_conn_id",

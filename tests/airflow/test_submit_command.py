@@ -116,6 +116,28 @@ def test_the_page_of_an_application_on_yarn_is_known_where_the_connection_names_
         assert backend.links() == {"YARN application": "http://rm:8088/cluster/app/application_1_0001"}
 
 
+@pytest.mark.parametrize(
+    ("host", "lines", "application"),
+    [
+        ("yarn", ["Submitted application application_1_0001"], "application_1_0001"),
+        ("spark://host:7077", ["starting", "FDS Spark application: app-20261123-0001"], "app-20261123-0001"),
+    ],
+)
+def test_the_page_in_sparks_history_is_known_where_a_template_names_it(
+    submitting, monkeypatch, caplog, host, lines, application
+):
+    with submitting(host, {"deploy-mode": "cluster" if host == "yarn" else "client"}) as (operator, hook):
+        backend = operator.find_spark("cluster")
+        operator._hook = hook
+        hook._process_spark_submit_log(iter(lines))
+        assert backend.links() == {}
+        monkeypatch.setenv("AIRFLOW__FDS__SPARK_HISTORY_URL_TEMPLATE", "https://history/history/{application}/jobs/")
+        assert backend.links() == {"Spark history": f"https://history/history/{application}/jobs/"}
+        monkeypatch.setenv("AIRFLOW__FDS__SPARK_HISTORY_URL_TEMPLATE", "history/{app}")
+        assert backend.links() == {}
+        assert "spark_history_url_template is 'history/{app}'" in caplog.text
+
+
 def test_without_secrets_the_command_is_the_providers_own(submitting):
     with submitting("yarn", {}) as (_, hook):
         assert "--properties-file" not in hook._build_spark_submit_command("job.py")

@@ -123,6 +123,9 @@ class Task:
     def kill_submission(self):
         pass
 
+    def application_id(self):
+        return None
+
     def yarn_application_id(self):
         return None
 

@@ -79,11 +79,14 @@ def test_a_missing_spec_ends_the_run_with_a_clear_message(tmp_path):
     assert any("FDS cannot read the job spec" in line and "gone.json" in line for line in lines)
 
 
-def test_the_address_of_sparks_ui_is_told_where_it_is_on(stream):
+def test_the_address_of_sparks_ui_and_the_id_in_its_history_are_told_where_they_are_on(stream, tmp_path):
     lines = []
     spec = stream.save(stream.job(stream.plan()[0]))
-    assert run_locally(spec, conf={"spark.ui.enabled": True}, on_line=lines.append) == 0
+    conf = {"spark.ui.enabled": True, "spark.eventLog.enabled": True, "spark.eventLog.dir": tmp_path.as_uri()}
+    assert run_locally(spec, conf=conf, on_line=lines.append) == 0
     assert any(line.startswith("FDS Spark UI: http://127.0.0.1:") for line in lines), lines
+    (application,) = (line.split(": ")[1] for line in lines if line.startswith("FDS Spark application: "))
+    assert any(application in one.name for one in tmp_path.iterdir())
 
 
 UDF = """

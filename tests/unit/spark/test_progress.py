@@ -185,3 +185,18 @@ def test_the_address_of_the_ui_is_told_where_it_is_on(capsys: Any) -> None:
 
     tell_ui_address(WithUi)
     assert capsys.readouterr().out == "FDS Spark UI: http://10.0.0.7:4040\n"
+
+
+@pytest.mark.parametrize(("logs", "said"), [("true", "FDS Spark application: app-1\n"), ("false", "")])
+def test_an_application_is_named_if_it_will_be_in_sparks_history(capsys: Any, logs: str, said: str) -> None:
+    class WithHistory:
+        class sparkContext:  # noqa: N801 - Spark's name
+            uiWebUrl = None  # noqa: N815 - Spark's name
+            applicationId = "app-1"  # noqa: N815 - Spark's name
+
+            @staticmethod
+            def getConf() -> dict[str, str]:  # noqa: N802 - Spark's name
+                return {"spark.eventLog.enabled": logs}
+
+    tell_ui_address(WithHistory)
+    assert capsys.readouterr().out == said
