@@ -87,7 +87,8 @@ def find_tables(
         LedgerError: The record cannot be read.
         StorageError: Staging does not answer.
     """
-    patterns = tuple(patterns)
+    declared = tuple(declared)
+    patterns = tuple(pattern.without(one.stream.table for one in declared) for pattern in patterns)
     taken = _Taken(declared, elsewhere)
     if not patterns:
         return FoundTables(tuple(taken.streams))

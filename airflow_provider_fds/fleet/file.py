@@ -103,9 +103,10 @@ def _read(document: Document) -> tuple[FleetGroup, ...]:
 
 def _group(arguments: dict[str, Any], entries: list[Entry]) -> FleetGroup:
     values = [entry.value for entry in entries if entry.group == arguments["name"]]
+    declared = [entry.value.stream.table for entry in entries if isinstance(entry.value, FleetStream)]
     return FleetGroup(
         streams=tuple(value for value in values if isinstance(value, FleetStream)),
-        patterns=tuple(value for value in values if isinstance(value, TablePattern)),
+        patterns=tuple(value.without(declared) for value in values if isinstance(value, TablePattern)),
         **arguments,
     )
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, unquote
 
 from airflow_provider_fds.errors import ConfigurationError
-from airflow_provider_fds.schemes import PATH_SAFE
+from airflow_provider_fds.schemes import PATH_SAFE, comparable
 from airflow_provider_fds.stream.backfill_range import is_template
 
 if TYPE_CHECKING:
@@ -91,6 +91,19 @@ class FolderGlob:
 
         return (not include or is_one_of(include)) and not is_one_of(exclude)
 
+    def path_of(self, table: str) -> str | None:
+        """Return what :meth:`chooses` compares of a table, or ``None`` if the pattern does not match it.
+
+        The two may be written in different ways, such as ``/lake/orders`` and ``file:///lake/*``.
+        """
+        globs, folders = _location(self.pattern).split("/"), _location(table).split("/")
+        if len(globs) != len(folders) or not all(
+            _expression(glob).fullmatch(folder) for glob, folder in zip(globs, folders, strict=True)
+        ):
+            return None
+        fixed = next(number for number, glob in enumerate(globs) if "*" in glob)
+        return "/".join(folders[fixed:])
+
     def matches(self, list_folders: Callable[[str], Collection[str]]) -> Iterator[str]:
         """Yield the URI of each folder that the pattern matches, in order, encoded if the pattern is a URI.
 
@@ -123,6 +136,11 @@ class FolderGlob:
 
     def _decoded(self, text: str) -> str:
         return unquote(text) if self._is_encoded else text
+
+
+def _location(table: str) -> str:
+    """Return a table's URI or path in one form per location."""
+    return comparable(unquote(table) if "://" in table else f"file:{table}" if table.startswith("/") else table)
 
 
 def _expression(glob: str) -> re.Pattern[str]:

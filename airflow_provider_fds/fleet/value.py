@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -219,6 +219,13 @@ class TablePattern:
             options=self.options,
         )
         return FleetStream(stream, expanded_sink(self.sink, parts), self.timeout)
+
+    def without(self, tables: Iterable[str]) -> TablePattern:
+        """Return the pattern with those of the tables excluded that it matches; they are declared as streams."""
+        folders = FolderGlob(self.tables)
+        paths = (folders.path_of(table) for table in tables)
+        more = [path for path in paths if path is not None and path not in self.exclude]
+        return replace(self, exclude=(*self.exclude, *more)) if more else self
 
     @property
     def shares_sink(self) -> bool:

@@ -203,3 +203,12 @@ def test_a_record_that_cannot_be_read_is_an_error(lake, data, message):
     lake.staging.put(".fleets/dag.load.tables.json", data)
     with pytest.raises(LedgerError, match=message):
         lake.find()
+
+
+def test_a_declared_table_is_no_problem_of_the_pattern_whatever_its_name(lake):
+    lake.create("not a name")
+    declared = FleetStream.from_dict(
+        {"stream": {"name": "mine", "table": f"file://{lake.root}/raw/not%20a%20name"}, "sink": {"uri": "/m"}}
+    )
+    found = lake.find(declared)
+    assert (names(found.streams), found.messages()) == (["mine", "a", "b"], [])

@@ -416,3 +416,16 @@ def test_a_file_names_its_groups():
     assert found.group("default").streams[0].name == "a"
     with pytest.raises(ConfigurationError, match="there is no group 'crm' in the file; its groups are 'default'"):
         found.group("crm")
+
+
+@pytest.mark.parametrize("table", ["/lake/crm/orders", "file:///lake/crm/orders/", "file:/lake/crm/orders"])
+def test_a_declared_table_is_loaded_by_no_pattern_of_any_group(table):
+    text = (
+        "groups: {a: {}, b: {}}\n"
+        "streams:\n"
+        "- {tables: '/lake/*/*', sink: '/bronze/{schema}/{table}', exclude: [tmp_*], group: a}\n"
+        f"- {{table: '{table}', sink: /mine, group: b}}\n"
+        "- {table: /elsewhere/crm/orders, name: other, sink: /other, group: b}\n"
+    )
+    (pattern,) = read(text)["a"].patterns
+    assert pattern.exclude == ("tmp_*", "crm/orders")
