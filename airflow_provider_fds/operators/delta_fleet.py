@@ -10,6 +10,8 @@ from airflow_provider_fds.fleet.value import FleetStream, TablePattern, problems
 from airflow_provider_fds.hooks.rendering import ValueTemplates
 from airflow_provider_fds.operators.checkpoint_inlet import add_checkpoint_inlet
 from airflow_provider_fds.operators.ingest_arguments import argument_problems, check_conf_by_size
+from airflow_provider_fds.operators.lineage import EmitsFleetLineage
+from airflow_provider_fds.operators.links import ShowsLinks
 from airflow_provider_fds.operators.one_sink import check_one_sink
 from airflow_provider_fds.operators.outlets import add_alert_outlet, default_outlet
 from airflow_provider_fds.operators.sdk_exceptions import sdk_exception
@@ -29,7 +31,7 @@ FailurePolicy = Literal["fail_at_end", "continue", "fail_fast"]
 _POLICIES: Final = ("fail_at_end", "continue", "fail_fast")
 
 
-class DeltaFleetOperator(ValueTemplates, SparkTask):
+class DeltaFleetOperator(ValueTemplates, ShowsLinks, EmitsFleetLineage, SparkTask):
     """Loads everything new in many tables, each into its own sink, in one Spark application.
 
     For each stream, what :class:`DeltaIngestOperator` says about batches, retries and exactly-once holds unchanged. A

@@ -19,6 +19,7 @@ from airflow_provider_fds.fleet.discovery import find_tables
 from airflow_provider_fds.fleet.result import FleetResult, StreamOutcome
 from airflow_provider_fds.fleet.session import FleetSession
 from airflow_provider_fds.fleet.value import FleetStream, problems_between
+from airflow_provider_fds.hooks import lineage
 from airflow_provider_fds.hooks.failures import task_failures
 from airflow_provider_fds.hooks.interruption import reporting_interruption
 from airflow_provider_fds.hooks.settings import deployment, retention, staging_uri
@@ -26,9 +27,13 @@ from airflow_provider_fds.hooks.stats import report_at_end
 from airflow_provider_fds.hooks.storage import connections_looked_up_once, storage_options
 from airflow_provider_fds.operators import asset_event
 from airflow_provider_fds.operators.alerting import Alerting
+from airflow_provider_fds.operators.gathered_lineage import gathered
+from airflow_provider_fds.operators.lineage_values import Lineage
+from airflow_provider_fds.operators.links import showing_spark
 from airflow_provider_fds.operators.sessions import session_context
 from airflow_provider_fds.operators.spark_failure import explained, without_command
 from airflow_provider_fds.reasons import Reason
+from airflow_provider_fds.sinks import DeltaSink
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,9 +41,11 @@ if TYPE_CHECKING:
     from airflow_provider_fds.checkpoint.store import CheckpointStore
     from airflow_provider_fds.delta.storage import Storage
     from airflow_provider_fds.errors import BatchFailedError, FdsError
+    from airflow_provider_fds.fleet.stream_run import StreamRun
     from airflow_provider_fds.hooks.stats import RunReport
     from airflow_provider_fds.ledger.owner import Owner
     from airflow_provider_fds.ledger.position import Checkpoint
+    from airflow_provider_fds.sinks import Sink
     from airflow_provider_fds.stream.connect import ConnectedStream, StreamContext
     from airflow_provider_fds.stream.session import StreamSession
     from airflow_provider_fds.stream.status import StreamStatus
@@ -84,7 +91,7 @@ class FleetRun:
             was_woken: Whether a trigger has resumed the task.
         """
         operator = self._operator
-        with task_failures(self._context):
+        with task_failures(self._context), showing_spark(operator):
             operator.spark = operator.find_spark(operator.conn_id)
             operator.spark.check()
             with connections_looked_up_once():
@@ -142,6 +149,8 @@ class FleetRun:
                 one if one.timeout is not None else replace(one, timeout=operator.stream_timeout) for one in declared
             )
         self._sinks = {one.name: one for one in declared}
+        if lineage.is_on():
+            operator.lineages = {one.name: Lineage.planned(one.stream, one.sink) for one in declared}
         return declared, gone
 
     def _load(self, streams: tuple[FleetStream, ...]) -> FleetResult:
@@ -188,7 +197,7 @@ class FleetRun:
         batches = sum(len(one.work.batches) for one in runs)
         log.info("Loading %d batches of %d streams, %d at a time.", batches, len(runs), operator.parallelism)
         name = f"fds-{self._fleet}" if operator.name == _DEFAULT_NAME else str(operator.name)
-        operator.set_agent_settings(self._context, runs[0].stream.sink)
+        operator.set_agent_settings(self._context, self._sink_for_agent(runs))
         outcome = operator.run_fleet(
             FleetApplication(
                 parts,
@@ -204,6 +213,12 @@ class FleetRun:
         if error is not None:
             log.warning("Spark ended with an error; what is in the sinks is committed: %s", without_command(error))
         return error
+
+    @staticmethod
+    def _sink_for_agent(runs: tuple[StreamRun, ...]) -> Sink:
+        """Return the sink whose settings OpenLineage's agent gets: what users' functions write must be reported."""
+        sinks = [one.stream.sink for one in runs]
+        return next((sink for sink in sinks if not isinstance(sink, DeltaSink)), sinks[0])
 
     def _context_of(self, one: FleetStream) -> StreamContext:
         """Return the context of a stream; what it asks Airflow, it asks while no other thread does."""
@@ -237,6 +252,7 @@ class FleetRun:
         def end(error: Exception | None) -> None:
             self._open.pop(name, None)
             report(error)
+            self._gather(session, reads_schemas=error is None)
             self._epoch_starts[name] = session.connected.state.epoch_start
 
         return end
@@ -245,6 +261,13 @@ class FleetRun:
         """Write the status files of the streams that are not done."""
         with ThreadPoolExecutor(_REPORTS_AT_ONCE) as threads:
             list(threads.map(lambda report: report.interrupted(error), list(self._open.values())))
+
+    def _gather(self, session: StreamSession, *, reads_schemas: bool) -> None:
+        """Keep what a stream has committed for OpenLineage, while its session is open."""
+        name, lineages = session.stream.name, self._operator.lineages
+        if name in lineages:
+            sink = self._sinks[name].sink
+            lineages[name] = gathered(session, sink, reads_schemas=reads_schemas) or lineages[name]
 
     def _explain(self, failure: BatchFailedError, spark_error: Exception | None) -> FdsError:
         return explained(failure, spark_error, was_killed=self._operator.was_killed)

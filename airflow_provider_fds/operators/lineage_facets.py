@@ -65,6 +65,39 @@ def operator_lineage(found: Lineage) -> Any:
     )
 
 
+def fleet_lineage(found: Iterable[Lineage]) -> Any:
+    """Return the provider's ``OperatorLineage`` for many streams: their sources and sinks, each table once."""
+    from airflow.providers.openlineage.extractors import OperatorLineage
+
+    each = [operator_lineage(one) for one in found]
+    return OperatorLineage(
+        inputs=_once([one for lineage in each for one in lineage.inputs], "inputFacets"),
+        outputs=_once([one for lineage in each for one in lineage.outputs], "outputFacets"),
+    )
+
+
+def _once(datasets: list[Any], statistics: str) -> list[Any]:
+    """Return each dataset once, at its newest version; statistics of one stream alone would be wrong for a table."""
+    import attr
+
+    found: dict[tuple[str, str], Any] = {}
+    for one in datasets:
+        place = one.namespace, one.name
+        if place not in found:
+            found[place] = one
+            continue
+        newest = max(found[place], one, key=_version_of)
+        is_from_one = not (getattr(found[place], statistics) and getattr(one, statistics))
+        either = getattr(found[place], statistics) or getattr(one, statistics)
+        found[place] = attr.evolve(newest, **{statistics: either if is_from_one else {}})
+    return list(found.values())
+
+
+def _version_of(dataset: Any) -> int:
+    version = dataset.facets.get("version")
+    return -1 if version is None else int(version.datasetVersion)
+
+
 def _own(name: str, base: type, fields: tuple[str, ...], values: Mapping[str, Any]) -> Any:
     """Return a facet of FDS; unknown values are left out of the event."""
     return _facet_class(name, base, fields)(**{field: values.get(field) for field in fields})
@@ -185,4 +218,4 @@ def _inner(kind: Any) -> list[dict[str, Any]]:
     return list(kind.get("fields", ()))
 
 
-__all__ = ["BATCHES_FIELDS", "STREAM_FIELDS", "VERSIONS_FIELDS", "operator_lineage"]
+__all__ = ["BATCHES_FIELDS", "STREAM_FIELDS", "VERSIONS_FIELDS", "fleet_lineage", "operator_lineage"]

@@ -100,13 +100,25 @@ def showing_links(operator: ShowsLinks, session: StreamSession, sink: Sink | Non
             logger.debug("The links of stream %s were not made.", session.stream.name, exc_info=True)
 
 
+@contextmanager
+def showing_spark(operator: ShowsLinks) -> Iterator[None]:
+    """Show the page of the last Spark application after the body: the one link of a task of many streams."""
+    try:
+        yield
+    finally:
+        operator.show_links(_spark_link(operator))
+
+
+def _spark_link(operator: ShowsLinks) -> dict[str, str]:
+    pages: Mapping[str, str] = getattr(operator, "spark_pages", {})
+    first = next(filter(is_page, pages.values()), None)
+    return {} if first is None else {SparkLink.label: first}
+
+
 def _page_links(operator: ShowsLinks, session: StreamSession) -> dict[str, str]:
     stream = StreamId.of(session.connected.staging.uri, session.stream.name)
-    links = {DeltaStreamLink.label: f"{base_path()}/fds/#/streams/{quote(str(stream), safe='')}"}
-    pages: Mapping[str, str] = getattr(operator, "spark_pages", {})
-    if (first := next(filter(is_page, pages.values()), None)) is not None:
-        links[SparkLink.label] = first
-    return links
+    page = f"{base_path()}/fds/#/streams/{quote(str(stream), safe='')}"
+    return {DeltaStreamLink.label: page, **_spark_link(operator)}
 
 
 def _version_links(session: StreamSession, sink: Sink | None) -> dict[str, str]:
@@ -136,4 +148,5 @@ __all__ = [
     "SparkLink",
     "TaskLink",
     "showing_links",
+    "showing_spark",
 ]

@@ -20,6 +20,7 @@ from airflow_provider_fds.backends.base import Outcome
 from airflow_provider_fds.checkpoint.file import FileCheckpointStore
 from airflow_provider_fds.delta.open import open_storage
 from airflow_provider_fds.errors import ConfigurationError, FleetFailedError
+from airflow_provider_fds.hooks import lineage as installed_lineage
 from airflow_provider_fds.hooks import stream_context
 from airflow_provider_fds.hooks.exceptions import TaskFailedError
 from airflow_provider_fds.stream.status_file import read_status_file
@@ -251,3 +252,38 @@ def test_templates_in_streams_and_sinks_are_rendered(fleet):
     operator = DeltaFleetOperator(task_id="load", streams=[one])
     (rendered,) = operator.render_template(operator.streams, {"ds": "2026-01-01"})
     assert (rendered.stream.table, rendered.sink.uri) == ("s3://lake/2026-01-01", "s3://bronze/2026-01-01")
+
+
+def test_the_lineage_of_a_run_has_each_stream_and_what_it_has_committed(fleet, monkeypatch):
+    monkeypatch.setattr(installed_lineage, "is_on", lambda: True)
+    fleet.logs["b"].commit(fleet.logs["b"].remove(next(iter(fleet.logs["b"].live))), operation="DELETE")
+    operator = fleet.operator(streams=[fleet.one(name, on_violation="quarantine") for name in ("a", "b")])
+    operator.execute(fleet.context())
+    found = operator.lineages
+    assert {name: (one.source.version, one.result.get("rows")) for name, one in found.items()} == {
+        "a": (1, 10), "b": (1, 10)
+    }  # fmt: skip
+    assert [one.uri for one in found["a"].sinks] == [f"file://{fleet.root}/sinks/a"]
+    assert found["a"].source.metadata is not None
+    # what has nothing to load is named, without versions
+    fleet.logs["a"].append()
+    operator.execute(fleet.context("r2"))
+    assert {name: one.source.version for name, one in operator.lineages.items()} == {"a": 2, "b": None}
+
+
+def test_without_openlineage_nothing_is_gathered(fleet):
+    operator = fleet.operator()
+    operator.execute(fleet.context())
+    assert operator.lineages == {}
+
+
+def test_the_link_to_spark_is_the_link_of_a_fleet(fleet):
+    fleet.spark.links = lambda: {"Spark history": "http://history/app-1"}
+    operator = fleet.operator()
+    operator.execute(fleet.context())
+    assert operator.known_links == {"Spark": "http://history/app-1"}
+    assert [link.name for link in operator.operator_extra_links] == ["Spark"]
+    idle = fleet.operator()
+    with pytest.raises(AirflowSkipException):
+        idle.execute(fleet.context("r2"))
+    assert idle.known_links == {}

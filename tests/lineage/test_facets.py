@@ -10,7 +10,7 @@ import pytest
 from airflow_provider_fds import DeltaMergeSink, DeltaStream, DeltaTableSink, ForeachBatchSink
 from airflow_provider_fds.delta.actions import Metadata
 from airflow_provider_fds.operators import spark_lineage
-from airflow_provider_fds.operators.lineage_facets import operator_lineage
+from airflow_provider_fds.operators.lineage_facets import fleet_lineage, operator_lineage
 from airflow_provider_fds.operators.lineage_values import Lineage, TableUse
 from airflow_provider_fds.operators.spark_lineage import DENIED_NODES, REMOVED_PATH, agent_settings
 
@@ -119,3 +119,22 @@ def test_without_openlineage_in_airflow_the_agent_gets_what_the_user_asks_for(ma
     assert made({}, sink, is_on=False) == {}
     assert set(made({}, sink, is_on=False, injects_parent=True)) == {"spark.openlineage.parentRunId"}
     assert set(made({}, sink, is_on=False, injects_transport=True)) == {"spark.openlineage.transport.type"}
+
+
+def test_a_fleet_names_each_table_once_at_its_newest_version():
+    def one(name, table, sink, version, rows):
+        result = {"rows": rows, "rows_read": rows, "files": 1, "bytes": 9} if rows else {}
+        stream = DeltaStream(name, table=f"s3://lake/{table}")
+        uses = TableUse(f"s3://lake/{table}", version), (TableUse(f"s3://lake/{sink}", version),)
+        return Lineage(stream, *uses, DeltaTableSink(f"s3://lake/{sink}"), "u", result)
+
+    found = fleet_lineage([one("a", "a", "all", 3, 5), one("b", "b", "all", 4, 6), one("c", "b", "c", None, 0)])
+    inputs = {dataset.name: dataset for dataset in found.inputs}
+    assert list(inputs) == ["a", "b"]
+    assert inputs["b"].facets["version"].datasetVersion == "4"
+    assert inputs["b"].inputFacets["inputStatistics"].rowCount == 6
+    outputs = {dataset.name: dataset for dataset in found.outputs}
+    assert list(outputs) == ["all", "c"]
+    assert (outputs["all"].facets["version"].datasetVersion, outputs["all"].outputFacets) == ("4", {})
+    assert outputs["c"].facets == {}
+    assert fleet_lineage([]).inputs == []
