@@ -32,6 +32,7 @@ def row(name: str, condition: str = "up_to_date", **fields: Any) -> dict[str, An
         "condition": condition,
         "problem": None,
         "what_to_do": None,
+        "waits_for": None,
         "lag_versions": 0,
         "lag_seconds": 0.0,
         "pending_files": 0,

@@ -63,6 +63,17 @@ def test_a_stream_that_needs_a_person_says_why_and_what_to_do(page, server):
     expect(problem).to_contain_text("What to do: Acknowledge version 214")
 
 
+def test_a_stream_that_waits_for_another_one_says_so_in_the_list_and_on_its_page(page, server):
+    reason = "Stream 'orders' is waiting for stream 'payments', whose watermark is 2026-01-01: version 4 is later."
+    waiting = row("orders", "waiting", lag_versions=1, waits_for=reason)
+    server.show([waiting, row("refunds")])
+    page.goto(f"{server.url}/fds/")
+    expect(page.get_by_title(reason)).to_have_text(f"{reason[:57]}…")
+    open_stream(page, server, detail(waiting))
+    expect(page.locator(".waits")).to_have_text(reason)
+    expect(page.locator(".problem")).to_have_count(0)
+
+
 def test_charts_have_units_and_a_text_for_those_who_do_not_see_them(page, server):
     open_stream(page, server, detail(ORDERS))
     versions = page.get_by_role("img", name="Lag in versions")

@@ -63,7 +63,7 @@ function state({ condition, problem, what_to_do: whatToDo, waits_for: waitsFor, 
     ),
     (problem || whatToDo) &&
       h("div", { class: `notice tone-${isStuck ? "bad" : "warn"} problem` }, h("div", null, problem && h("p", { class: "words" }, problem), whatToDo && h("p", { class: "words" }, h("strong", null, "What to do: "), whatToDo))),
-    waitsFor && !problem && h("div", { class: "notice waits" }, h("p", { class: "words" }, waitsFor)),
+    waitsFor && !problem && h("div", { class: "notice tone-idle waits" }, h("p", { class: "words" }, waitsFor)),
   ];
 }
 
