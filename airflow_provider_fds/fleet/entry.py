@@ -92,6 +92,9 @@ def read_entry(
     for key in (ONLY_TABLE if is_pattern else ONLY_TABLES) & given.keys():
         other = "table" if is_pattern else "tables"
         document.add((*path, key), f"{key} has no effect on an entry without {other!r}. Omit it.")
+    if not is_pattern and isinstance(table := merged["table"].value, str) and "*" in table:
+        document.add((*path, "table"), f"table is one table, got {table!r}. Write tables: for a pattern with '*'.")
+        return None
     merged = {
         key: one
         for key, one in merged.items()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
 #: Id of the task of each DAG.
 _TASK_ID: Final = "load"
+#: Airflow 3.3 starts a continuous DAG without a start date once and never again. Nothing is caught up, so the date does
+#: not matter.
+_SOME_START: Final = datetime(2020, 1, 1, tzinfo=UTC)
 
 
 def fds_dags(
@@ -85,7 +89,10 @@ def fds_dags(
 
 def _dag(group: FleetGroup, dag_id: str, arguments: Mapping[str, Any] | None) -> DAG:
     given = {"tags": list(group.tags), "catchup": False, "max_active_runs": 1, **(arguments or {})}
-    return DAG(dag_id, schedule=given.pop("schedule", group.schedule), **given)
+    schedule = given.pop("schedule", group.schedule)
+    if schedule == "@continuous":
+        given = {"start_date": _SOME_START, **given}
+    return DAG(dag_id, schedule=schedule, **given)
 
 
 def _fleet_arguments(group: FleetGroup) -> dict[str, Any]:

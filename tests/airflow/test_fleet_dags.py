@@ -93,6 +93,15 @@ def test_arguments_of_the_dag_file_decide(dag_file):
     assert (dag.start_date, dag.schedule, dag.tasks[0].retries, dag.tasks[0].pool) == (start, None, 3, "other")
 
 
+def test_a_continuous_dag_has_a_start_date_without_which_airflow_runs_it_once(dag_file, tmp_path):
+    (tmp_path / "streams.yaml").write_text(FILE.replace("@hourly", "@continuous"))
+    dags = fds_dags("streams.yaml", dag_file)
+    assert (dags["fds_crm"].start_date, dags["fds_apart.a"].start_date.year) == (None, 2020)
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    dags = fds_dags("streams.yaml", {**dag_file}, dag_arguments={"start_date": start})
+    assert dags["fds_apart.a"].start_date == start
+
+
 def test_a_file_that_is_not_valid_is_an_import_error_with_lines(dag_file, tmp_path):
     (tmp_path / "streams.yaml").write_text("streams:\n- {table: /a, sink: /b, x: 1}\n- {table: /c}\n")
     with pytest.raises(ConfigurationError) as error:

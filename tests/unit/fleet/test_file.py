@@ -200,6 +200,7 @@ def test_a_pattern_has_no_dag_per_stream():
         ("streams:\n- {table: /a, sink: {uri: /b, kind: {}}}\n", "2:31: the kind of a sink must be"),
         ("streams:\n- {table: /a, sink: {uri: /b, kind: [a]}}\n", "2:31: the kind of a sink must be"),
         ("streams:\n- {table: /a, sink: /b, group: [a]}\n", "2:25: there is no group ['a']"),
+        ("streams:\n- {table: /a/*, sink: /b}\n", "2:4: table is one table, got '/a/*'. Write tables: for a pattern"),
         ("streams:\n- {tables: /a/*, sink: '/b/{table}', include: 3}\n", "2:38: include must be a list"),
         ("streams:\n- {table: /a, sink: /b}\ngroups: {a: {defaults: 3}}\n", "3:14: defaults must be a mapping"),
     ],
