@@ -32,7 +32,8 @@ class Drain:
     Attributes:
         work: The work in hand, or the last one.
         idle: The work of a turn that found nothing to do, which says why; ``None`` if there was no such turn.
-        stopped: The error with which the next run fails, if the stream stops before a version after what was loaded.
+        stopped: The error with which the next run fails or pauses, if the stream stops before a version after what was
+            loaded.
         has_committed: Whether a turn has committed batches.
         is_out_of_time: Whether the limit ended the run before everything was loaded.
     """
@@ -147,9 +148,12 @@ class Drain:
 
     def _warn(self, stopped: FdsError | None) -> None:
         if stopped is not None:
+            is_known = str(stopped) == str(self.stopped)
             self.stopped = stopped
+            if is_known:
+                return
             logger.warning(
-                "Stream %s: everything before this version was delivered; the next run fails here: %s",
+                "Stream %s: everything before this version was delivered; the stream stops here: %s",
                 self._name,
                 stopped,
             )
