@@ -5,8 +5,11 @@ Standard library only, Python 3.9 syntax: used in Airflow and on the Spark drive
 
 from __future__ import annotations
 
+import os.path
 import re
+from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import unquote
 
 #: Characters allowed unencoded in the path of a URI (RFC 3986 ``pchar`` and the slash). ``%`` is not among them.
 PATH_SAFE = "/:@!$&'()*+,;=-._~"
@@ -82,6 +85,21 @@ def with_plain_scheme(uri: str) -> str:
 def comparable(path: str) -> str:
     """Return a decoded path in one form per location: one S3 scheme, one slash after ``file:``, no trailing slash."""
     return re.sub(r"^file:/*", "file:/", with_plain_scheme(path)).rstrip("/")
+
+
+def location(table: str) -> str:
+    """Return a table's URI or local path, as a user writes it, in one form per location.
+
+    What has no slash, as the name of a catalog's table, is returned as it is.
+
+    >>> {location("/lake/my orders"), location("file:///lake/my%20orders/"), location("file:/lake/my orders")}
+    {'file:/lake/my orders'}
+    """
+    if "/" not in table:
+        return table
+    if "://" in table:
+        return comparable(unquote(table))
+    return comparable(table if table.startswith("file:") else f"file:{os.path.normpath(Path(table).absolute())}")
 
 
 #: The schemes of S3 and of S3-compatible stores.

@@ -15,7 +15,7 @@ from urllib.parse import quote
 from airflow_provider_fds.checkpoint.registry import place_of
 from airflow_provider_fds.errors import ConfigurationError, FdsError, LedgerError
 from airflow_provider_fds.fleet.glob import FolderGlob
-from airflow_provider_fds.schemes import comparable
+from airflow_provider_fds.schemes import comparable, location
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
@@ -108,6 +108,11 @@ def find_tables(
             problems += taken.add(streams, shares_sink=pattern.shares_sink)
             num_streams.append(len(taken.streams))
             continue
+        if found.is_empty and not known:
+            problems.append(
+                f"the tables {pattern.tables!r} match no table. Check the path; a relative one begins at the working "
+                "directory."
+            )
         started = {
             one.name: one.stream.table
             for one in found.streams
@@ -137,14 +142,14 @@ class _Taken:
 
     def __init__(self, declared: Iterable[FleetStream], elsewhere: Iterable[FleetStream]) -> None:
         self.streams = list(declared)
-        self._tables = {comparable(one.stream.table) for one in self.streams}
+        self._tables = {location(one.stream.table) for one in self.streams}
         others = [*elsewhere, *self.streams]
         self._names = {one.name: one for one in others}
         self._sinks = {_sink(one): one for one in others}
         self._places = {place_of(one.stream.checkpoint): one for one in others}
 
     def has(self, one: FleetStream) -> bool:
-        return comparable(one.stream.table) in self._tables
+        return location(one.stream.table) in self._tables
 
     def add(self, streams: Iterable[FleetStream], *, shares_sink: bool) -> list[str]:
         """Add streams of tables that are not loaded yet; return a problem for each that cannot be added."""
@@ -162,7 +167,7 @@ class _Taken:
                 )
                 continue
             self.streams.append(one)
-            self._tables.add(comparable(one.stream.table))
+            self._tables.add(location(one.stream.table))
             self._names[one.name] = one
             self._sinks[_sink(one)] = one
             self._places[place_of(one.stream.checkpoint)] = one
@@ -185,7 +190,7 @@ def _sink(one: FleetStream) -> tuple[str, str]:
     kind = identity["kind"]
     # a function may load each stream into a table of its own
     owner = one.name if kind == "foreach_batch" else ""
-    return owner or "delta", comparable(identity["target"])
+    return owner or "delta", location(identity["target"])
 
 
 def _discover(

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import unquote
 
 from airflow_provider_fds.checkpoint.registry import place_of
-from airflow_provider_fds.errors import ConfigurationError
-from airflow_provider_fds.fleet.glob import FolderGlob
+from airflow_provider_fds.fleet.glob import FolderGlob, is_chosen
 from airflow_provider_fds.fleet.value import FleetStream, TablePattern
-from airflow_provider_fds.schemes import comparable
+from airflow_provider_fds.schemes import location
 from airflow_provider_fds.sinks.options import is_template
 
 if TYPE_CHECKING:
@@ -25,6 +23,9 @@ class _Use(NamedTuple):
     uri: str
     what: str
     entry: Entry
+
+    def __str__(self) -> str:
+        return f"{self.what} {self.uri.removeprefix('file:').rstrip('/')}"
 
 
 def check_entries(document: Document, entries: list[Entry]) -> None:
@@ -89,7 +90,7 @@ def _check_patterns(document: Document, patterns: list[Entry]) -> None:
     first: dict[tuple[str, str | None], Entry] = {}
     for entry in patterns:
         pattern = _pattern(entry)
-        other = first.setdefault((comparable(pattern.tables), pattern.name), entry)
+        other = first.setdefault((location(pattern.tables), pattern.name), entry)
         if other is not entry:
             document.add(
                 _key(document, entry, "tables"),
@@ -115,7 +116,7 @@ def _check_sinks(document: Document, entries: list[Entry]) -> None:
                 "{table} in its URI, or set shares_sink: true.",
             )
         target = "delta" if identity["kind"].startswith("delta") else identity["kind"]
-        other = first.setdefault((target, comparable(identity["target"])), entry)
+        other = first.setdefault((target, location(identity["target"])), entry)
         if other is not entry and not (entry.shares_sink and other.shares_sink):
             document.add(
                 _key(document, entry, "sink"),
@@ -146,9 +147,8 @@ def _check_nesting(document: Document, streams: list[Entry]) -> None:
             continue
         document.add(
             _key(document, use.entry, use.what),
-            f"the {use.what} {use.uri.rstrip('/')} is {'' if use.uri == around.uri else 'inside '}the {around.what} "
-            f"{around.uri.rstrip('/')} of the stream in {document.place(around.entry.path)}. Each table needs a folder "
-            "of its own.",
+            f"the {use} is {'' if use.uri == around.uri else 'inside '}the {around} of the stream in "
+            f"{document.place(around.entry.path)}. Each table needs a folder of its own.",
         )
 
 
@@ -163,11 +163,8 @@ def _check_found_sinks(document: Document, entry: Entry, streams: Iterable[Entry
     for table, other in sinks:
         if is_template(table):
             continue
-        try:
-            folders.parts_of(table.rstrip("/"))
-        except ConfigurationError:
-            continue
-        if not folders.chooses(table.rstrip("/"), pattern.include, pattern.exclude):
+        path = folders.path_of(table)
+        if path is None or not is_chosen(path, pattern.include, pattern.exclude):
             continue
         document.add(
             _key(document, other, "sink"),
@@ -178,7 +175,7 @@ def _check_found_sinks(document: Document, entry: Entry, streams: Iterable[Entry
 
 def _folder(uri: str) -> str:
     """Return a table's location for comparisons, with a slash at its end; empty if it is known only at run time."""
-    return "" if is_template(uri) else comparable(unquote(uri) if "://" in uri else uri) + "/"
+    return "" if is_template(uri) else location(uri) + "/"
 
 
 def _stream(entry: Entry) -> FleetStream:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, unquote
 
 from airflow_provider_fds.errors import ConfigurationError
-from airflow_provider_fds.schemes import PATH_SAFE, comparable
+from airflow_provider_fds.schemes import PATH_SAFE, location
 from airflow_provider_fds.stream.backfill_range import is_template
 
 if TYPE_CHECKING:
@@ -82,21 +82,14 @@ class FolderGlob:
         """Whether a table that the pattern matches is one of ``include``, if there are any, and none of ``exclude``."""
         fixed = next(number for number, segment in enumerate(self._segments) if "*" in segment)
         folders = [folder for folder in table.removeprefix(self._root).split("/") if folder]
-        path = [self._decoded(folder) for folder in folders[fixed:]]
-
-        def is_one_of(globs: Sequence[str]) -> bool:
-            return any(
-                _expression(glob).fullmatch("/".join(path) if "/" in glob else path[-1]) is not None for glob in globs
-            )
-
-        return (not include or is_one_of(include)) and not is_one_of(exclude)
+        return is_chosen("/".join(self._decoded(folder) for folder in folders[fixed:]), include, exclude)
 
     def path_of(self, table: str) -> str | None:
-        """Return what :meth:`chooses` compares of a table, or ``None`` if the pattern does not match it.
+        """Return what :func:`is_chosen` compares of a table, or ``None`` if the pattern does not match it.
 
         The two may be written in different ways, such as ``/lake/orders`` and ``file:///lake/*``.
         """
-        globs, folders = _location(self.pattern).split("/"), _location(table).split("/")
+        globs, folders = location(self.pattern).split("/"), location(table).split("/")
         if len(globs) != len(folders) or not all(
             _expression(glob).fullmatch(folder) for glob, folder in zip(globs, folders, strict=True)
         ):
@@ -138,13 +131,18 @@ class FolderGlob:
         return unquote(text) if self._is_encoded else text
 
 
-def _location(table: str) -> str:
-    """Return a table's URI or path in one form per location."""
-    return comparable(unquote(table) if "://" in table else f"file:{table}" if table.startswith("/") else table)
+def is_chosen(path: str, include: Sequence[str], exclude: Sequence[str]) -> bool:
+    """Whether a path below the part of a pattern without ``*`` is one of ``include``, and none of ``exclude``."""
+    folder = path.rpartition("/")[2]
+
+    def is_one_of(globs: Sequence[str]) -> bool:
+        return any(_expression(glob).fullmatch(path if "/" in glob else folder) is not None for glob in globs)
+
+    return (not include or is_one_of(include)) and not is_one_of(exclude)
 
 
 def _expression(glob: str) -> re.Pattern[str]:
     return re.compile("([^/]*)".join(map(re.escape, glob.split("*"))), re.DOTALL)
 
 
-__all__ = ["FolderGlob"]
+__all__ = ["FolderGlob", "is_chosen"]

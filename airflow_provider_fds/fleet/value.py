@@ -118,10 +118,12 @@ class Discovery:
     Attributes:
         streams: The stream of each table, by name.
         problems: A sentence for each table that cannot have a stream.
+        is_empty: Whether there is no table at all, not even one that is excluded.
     """
 
     streams: tuple[FleetStream, ...] = ()
     problems: tuple[str, ...] = ()
+    is_empty: bool = False
 
 
 @dataclass(frozen=True)
@@ -251,11 +253,14 @@ class TablePattern:
         found: dict[str, list[FleetStream]] = {}
         problems: list[str] = []
         folders = FolderGlob(self.tables)
+        is_empty = True
         for table in folders.matches(list_folders):
             if not folders.chooses(table, self.include, self.exclude):
+                is_empty = False
                 continue
             if not (is_table(table) if is_table is not None else "_delta_log" in list_folders(table)):
                 continue
+            is_empty = False
             try:
                 one = self.stream_of(table)
             except ConfigurationError as error:
@@ -269,7 +274,7 @@ class TablePattern:
                     "Give the pattern a name that differs, such as '{schema}.{table}'."
                 )
         streams = (same[0] for _, same in sorted(found.items()) if len(same) == 1)
-        return Discovery(tuple(streams), tuple(problems))
+        return Discovery(tuple(streams), tuple(problems), is_empty)
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-compatible values that :meth:`from_dict` accepts. Contains no secret."""

@@ -212,3 +212,10 @@ def test_a_declared_table_is_no_problem_of_the_pattern_whatever_its_name(lake):
     )
     found = lake.find(declared)
     assert (names(found.streams), found.messages()) == (["mine", "a", "b"], [])
+
+
+def test_a_pattern_without_any_table_is_a_problem_and_one_whose_tables_are_left_out_is_none(lake):
+    found = lake.find(tables=f"{lake.root}/rwa/*")
+    assert (found.streams, len(found.messages())) == ((), 1)
+    assert "rwa/*' match no table. Check the path" in found.messages()[0]
+    assert lake.find(tables=f"{lake.root}/*/*", exclude=["*"]).messages() == []

@@ -430,3 +430,24 @@ def test_a_declared_table_is_loaded_by_no_pattern_of_any_group(table):
     )
     (pattern,) = read(text)["a"].patterns
     assert pattern.exclude == ("tmp_*", "crm/orders")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (
+            "streams:\n- {tables: /lake/crm/*, sink: 'file:///lake/crm/x_{table}'}\n",
+            "the sink file:///lake/crm/x_x is one of the tables '/lake/crm/*'",
+        ),
+        (
+            "streams:\n- {table: /a, sink: /one}\n- {table: /b, sink: 'file:///one/'}\n",
+            "the sink file:///one is also that of the stream in",
+        ),
+        (
+            "streams:\n- {table: /a, sink: /one}\n- {table: 'file:///a/b', sink: /two}\n",
+            "is inside the table",
+        ),
+    ],
+)
+def test_one_place_is_recognized_however_it_is_written(text, problem):
+    assert problem in one_problem(text)
