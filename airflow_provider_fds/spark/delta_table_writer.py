@@ -27,6 +27,7 @@ from airflow_provider_fds.spark.settings import file_size_conf, session_conf, tr
 from airflow_provider_fds.spark.sink_columns import PROVENANCE, check_columns, types_differ, with_provenance
 from airflow_provider_fds.spark.sink_others import RowsTaken, refuse_namesakes
 from airflow_provider_fds.spark.sink_place import check_features, check_place, check_properties, check_table
+from airflow_provider_fds.spark.sink_transactions import give_transactions
 from airflow_provider_fds.spark.sql import literal, quoted_name, temporary_view
 from airflow_provider_fds.spark.writers import Landed, Writer
 
@@ -173,6 +174,8 @@ class DeltaTableWriter(Writer):
             if self._sink.partition_by:
                 writer = writer.partitionBy(*self._sink.partition_by)
             writer = writer.options(**self._sink.properties)
+        else:
+            give_transactions(self._spark, self._path, batch.txn_app_id, batch.prev_txn_version)
         if self._sink.merge_schema:
             writer = writer.option("mergeSchema", "true")
         writer = (

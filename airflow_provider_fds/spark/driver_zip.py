@@ -59,6 +59,7 @@ _MODULES: Final = (
     "spark/sink_columns.py",
     "spark/sink_others.py",
     "spark/sink_place.py",
+    "spark/sink_transactions.py",
     "spark/sql.py",
     "spark/user_code.py",
     "spark/versions.py",
