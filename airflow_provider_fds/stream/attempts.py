@@ -17,6 +17,8 @@ from airflow_provider_fds.fault_points import reach
 from airflow_provider_fds.reasons import Reason
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from airflow_provider_fds.batch.spec import JobSpec
     from airflow_provider_fds.ledger.log import Ledger
     from airflow_provider_fds.ledger.values import PlannedBatch
@@ -88,19 +90,26 @@ def read_report(
 
 def is_reported_done(ledger: Ledger, epoch: int, batch: PlannedBatch) -> bool:
     """Whether any attempt's driver says that it is done with a batch: for a function, that it has returned."""
-    folder = ledger.folder.attempt_reports(epoch, batch.batch_id)
-    return any(_says_done(ledger, meta.key, epoch, batch) for meta in ledger.storage.list_after(folder))
+    return any(report.is_done for report in _reports(ledger, epoch, batch))
 
 
-def _says_done(ledger: Ledger, key: str, epoch: int, batch: PlannedBatch) -> bool:
-    if not key.endswith(".json") or key.endswith((".started.json", ".job.json")):
-        return False
-    try:
-        report = AttemptReport.from_json(ledger.storage.get(key)[0])
-    except (FileNotFoundError, TypeError, ValueError):
-        return False
-    found = (report.uuid, report.epoch, report.batch_id, report.manifest_digest)
-    return found == (ledger.state.uuid, epoch, batch.batch_id, batch.digest) and report.is_done
+def last_report(ledger: Ledger, epoch: int, batch: PlannedBatch) -> AttemptReport | None:
+    """Return what the driver of the last attempt on a batch says, or ``None`` if no attempt has left a report."""
+    # the name of an attempt begins with its time
+    return max(_reports(ledger, epoch, batch), key=lambda report: report.attempt_id, default=None)
+
+
+def _reports(ledger: Ledger, epoch: int, batch: PlannedBatch) -> Iterator[AttemptReport]:
+    for meta in ledger.storage.list_after(ledger.folder.attempt_reports(epoch, batch.batch_id)):
+        if not meta.key.endswith(".json") or meta.key.endswith((".started.json", ".job.json")):
+            continue
+        try:
+            report = AttemptReport.from_json(ledger.storage.get(meta.key)[0])
+        except (FileNotFoundError, TypeError, ValueError):
+            continue
+        found = (report.uuid, report.epoch, report.batch_id, report.manifest_digest)
+        if found == (ledger.state.uuid, epoch, batch.batch_id, batch.digest):
+            yield report
 
 
 def refused(connected: ConnectedStream, name: str, why: str) -> BatchFailedError:
@@ -133,4 +142,4 @@ def _decoded(connected: ConnectedStream, name: str, data: bytes) -> AttemptRepor
     return report
 
 
-__all__ = ["is_reported_done", "new_attempt_id", "put_job", "read_report", "refused"]
+__all__ = ["is_reported_done", "last_report", "new_attempt_id", "put_job", "read_report", "refused"]

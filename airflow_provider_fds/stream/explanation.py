@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from airflow_provider_fds.durations import format_duration
 from airflow_provider_fds.sizes import format_count
 from airflow_provider_fds.source.offset import Offset
+from airflow_provider_fds.stream.attempts import last_report
 from airflow_provider_fds.stream.lost_position import oldest_commit
 from airflow_provider_fds.stream.status import status_of
 
@@ -115,6 +116,7 @@ def _evidence(connected: ConnectedStream, status: StreamStatus) -> list[str]:
         found.append(
             f"the oldest of them is safe from the table's retention for {_duration(status.retention_left_seconds)}"
         )
+    found += _last_attempt(connected)
     newest = list(connected.ledger.entries(max(0, connected.ledger.n + 1 - _ENTRIES)))
     committed = next((one for one in reversed(newest) if one.action.kind == "committed"), None)
     if committed is not None:
@@ -122,6 +124,17 @@ def _evidence(connected: ConnectedStream, status: StreamStatus) -> list[str]:
     if newest and newest[-1] is not committed:
         found.append(f"last entry of the ledger: {newest[-1].action.kind} {_when(newest[-1])}")
     return found
+
+
+def _last_attempt(connected: ConnectedStream) -> list[str]:
+    """Return what the last attempt on the next batch failed with, if it did."""
+    planned, epoch = connected.state.planned, connected.state.epoch
+    if not planned or connected.state.reads_by_interval:
+        return []
+    report = last_report(connected.ledger, epoch, planned[0])
+    if report is None or report.outcome != "failed":
+        return []
+    return [f"the last attempt on batch {report.batch_id} failed: {report.error_class}: {report.error_message}"]
 
 
 def _when(entry: Entry) -> str:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, get_args
 
 import pytest
 
+from airflow_provider_fds.batch.report import AttemptReport, report_name
 from airflow_provider_fds.cli.main import main
 from airflow_provider_fds.delta.open import open_storage
 from airflow_provider_fds.ledger.commit_entries import Blocked
@@ -119,6 +121,23 @@ def test_planned_batches_are_explained_by_their_owner(plan, explain, staging, ow
     assert found["condition"] == "loading"
     assert cause in found["cause"]
     assert [one.removesuffix(" --why …") for one in commands(found)] == ([] if command is None else [command])
+
+
+def test_the_failure_of_the_last_attempt_is_evidence(plan, explain, staging):
+    plan("starting_version=0")
+    ledger = Ledger(open_storage(str(staging)), "orders")
+    state = ledger.find()
+    batch = state.planned[0]
+    blank = AttemptReport(state.uuid, 1, batch.batch_id, batch.digest, "", "failed", error_class="SinkSchema")
+    for attempt, uuid, text in (
+        ("20260102T000000-b", state.uuid, "column b"),
+        ("20260101T000000-a", state.uuid, "column a"),
+        ("20260103T000000-c", "of another stream", "column c"),
+    ):
+        report = replace(blank, attempt_id=attempt, uuid=uuid, error_message=text)
+        name = f"{ledger.folder.attempts}/{report_name(1, batch.batch_id, attempt)}"
+        ledger.storage.put(name, report.to_json())
+    assert f"the last attempt on batch {batch.batch_id} failed: SinkSchema: column b" in explain()["evidence"]
 
 
 def test_a_blocked_batch_is_compared_then_accepted_or_planned_again(plan, explain, staging):
