@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
+
+from airflow_provider_fds.triggers.delta_fleet import DeltaFleetTrigger
 
 NAMES = ("t1", "t2", "t3", "t4", "t5", "t6")
 
@@ -23,6 +27,19 @@ with DAG("{name}", schedule=None, start_date=datetime(2026, 1, 1)):
         ],
         parallelism=4,
         {arguments}
+    )
+"""
+
+SINGLE = """
+from datetime import datetime
+from airflow.sdk import DAG
+from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaTableSink
+
+with DAG("single", schedule=None, start_date=datetime(2026, 1, 1)):
+    DeltaIngestOperator(
+        task_id="ingest",
+        stream=DeltaStream("t1", table="{lake}/t1", starting_version="earliest", on_violation="quarantine"),
+        sink=DeltaTableSink("{lake}/sinks/t1"),
     )
 """
 
@@ -107,3 +124,59 @@ def test_a_fleet_without_news_is_skipped_without_spark(dag_of, installation, lak
     run = installation.run(dag)
     assert run.state("load") == "skipped"
     assert len(installation.events(f"{lake.uri}/sinks/t1")) == 1
+
+
+def batches(lake, table):
+    """Return the ids of a sink's batches, in the order of their commits."""
+    commits = sorted((lake.root / table / "_delta_log").glob("*.json"))
+    actions = [json.loads(line) for commit in commits for line in commit.read_text().splitlines()]
+    return [one["txn"]["version"] % 2**32 - 1 for one in actions if "txn" in one]
+
+
+def test_a_fleet_and_a_task_of_a_single_stream_take_turns_on_it(dag_of, installation, lake):
+    fleet, single = dag_of("shared", names=("t1", "t2")), installation.add(SINGLE.format(lake=lake.uri))
+    lake.append("t1", 1)
+    lake.append("t2", 1)
+    assert outcomes(installation.run(fleet)) == {"t1": "loaded", "t2": "loaded"}
+
+    lake.append("t1", 2)
+    found = installation.run(single)
+    assert (found.state("ingest"), found.xcom("ingest")["first_batch_id"]) == ("success", 1)
+
+    # the fleet remembers an older position, and loads nothing twice
+    idle = installation.run(fleet)
+    assert idle.state("load") == "skipped"
+
+    lake.append("t1", 3)
+    third = installation.run(fleet)
+    assert outcomes(third) == {"t1": "loaded"}
+    assert third.xcom("load")["streams"]["t1"]["first_batch_id"] == 2
+    assert installation.run(single).state("ingest") == "skipped"
+    assert lake.ids("sinks/t1") == [1, 2, 3]
+    assert batches(lake, "sinks/t1") == [0, 1, 2]
+
+
+def test_a_fleet_that_waits_loads_a_table_that_grows_meanwhile(dag_of, installation, lake, monkeypatch):
+    for name in ("t1", "t2"):
+        lake.append(name, 1)
+    dag = dag_of("waiting", "wait=True, poll_interval=0.2, timeout=120", names=("t1", "t2"))
+    assert installation.run(dag).state("load") == "success"
+
+    polled, poll = [], DeltaFleetTrigger._poll
+
+    async def poll_and_grow(self, name):
+        found = await poll(self, name)
+        polled.append((name, found))
+        if len(polled) == 4:
+            lake.append("t2", 2)
+        return found
+
+    monkeypatch.setattr(DeltaFleetTrigger, "_poll", poll_and_grow)
+    run = installation.run(dag)
+    assert run.state("load") == "success"
+    assert outcomes(run) == {"t2": "loaded"}
+    assert run.xcom("load")["counts"] == {"loaded": 1, "unchanged": 1}
+    assert (lake.ids("sinks/t1"), lake.ids("sinks/t2")) == ([1], [1, 2])
+    # two polls of each table found nothing, the third woke the task
+    assert [found for _, found in polled[:4]] == [None] * 4
+    assert dict(polled[4:])["t2"] is not None

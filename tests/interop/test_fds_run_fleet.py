@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import deltalake
 import pyarrow as pa
 import pytest
 
+from airflow_provider_fds.cli.main import main
 from airflow_provider_fds.errors import EXIT_CONFIGURATION, EXIT_STORAGE
+from tests.interop.test_fds_run import spark_of
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from pathlib import Path
 
 FILE = """
@@ -60,12 +66,19 @@ def command(lake: Path) -> list[str]:
     return [sys.executable, "-m", "airflow_provider_fds.cli.main", *words]
 
 
-def ended(lake: Path, process: subprocess.Popen[str]) -> tuple[int, dict[str, dict[str, Any]], dict[str, Any]]:
-    """Wait; return exit code, what is printed of each stream, and the totals."""
+def specs(lake: Path) -> set[Path]:
+    """Return the specs of applications in staging."""
+    return set((lake / "staging" / ".fleets").rglob("*.fleet.json"))
+
+
+def ended(
+    lake: Path, process: subprocess.Popen[str], left: Collection[Path] = ()
+) -> tuple[int, dict[str, dict[str, Any]], dict[str, Any]]:
+    """Wait; return exit code, what is printed of each stream, and the totals. ``left``: specs of a killed run."""
     out, err = process.communicate(timeout=300)
     assert out, err[-3000:]
     *streams, total = map(json.loads, out.splitlines())
-    assert not list((lake / "staging" / ".fleets").rglob("*.fleet.json")), "specs of fleets are left"
+    assert specs(lake) == set(left), "specs of fleets are left"
     return process.returncode, {one["stream"]: one for one in streams}, total
 
 
@@ -116,3 +129,87 @@ def test_a_fleet_whose_tables_break_appear_and_go_while_it_runs_loses_and_double
         name: list(range(rows)) for name, rows in loaded.items()
     }
     assert json.loads((lake / "orders.json").read_text())["batch_id"] == 2
+
+
+FOUR = """
+defaults:
+  staging: {root}/staging
+  starting_version: 0
+  max_versions_per_batch: 1
+  sink: {{uri: "{root}/bronze/{{table}}"}}
+groups:
+  default: {{parallelism: 2}}
+streams:
+  - tables: {root}/raw/*
+    checkpoint: file:{root}/offsets/{{name}}.json
+"""
+
+
+@pytest.fixture
+def four(tmp_path: Path) -> Path:
+    for name in "abcd":
+        append(tmp_path / "raw" / name, 4)
+    (tmp_path / "streams.yaml").write_text(FOUR.format(root=tmp_path))
+    return tmp_path
+
+
+def landed(lake: Path) -> dict[str, int]:
+    """Return the number of batches in each sink."""
+    found = {}
+    for name in "abcd":
+        commits = (lake / "bronze" / name / "_delta_log").glob("*.json")
+        found[name] = sum('"txn"' in commit.read_text() for commit in commits)
+    return found
+
+
+def all_ids(lake: Path) -> dict[str, list[int]]:
+    tables = {name: deltalake.DeltaTable(lake / "bronze" / name).to_pyarrow_table() for name in "abcd"}
+    return {name: sorted(rows.column("id").to_pylist()) for name, rows in tables.items()}
+
+
+def test_a_fleet_that_is_killed_with_its_spark_is_continued_by_its_next_run(four, capsys):
+    single = [
+        "run", str(four / "raw" / "a"), "--stream", "a", "--sink", str(four / "bronze" / "a"), "--master", "local[2]",
+        "--staging", str(four / "staging"), "--checkpoint", str(four / "offsets" / "a.json"), "--output", "json",
+        "--option", "starting_version=0", "--option", "max_versions_per_batch=1",
+    ]  # fmt: skip
+    first = subprocess.Popen(command(four), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while not specs(four) and time.monotonic() < deadline and first.poll() is None:
+        time.sleep(0.02)
+    # a command about one of its streams finds it at work
+    assert main(single) != 0
+    assert "[STREAM_BUSY]" in capsys.readouterr().err
+    while sum(landed(four).values()) < 3 and time.monotonic() < deadline and first.poll() is None:
+        time.sleep(0.02)
+    first.kill()
+    first.wait(timeout=60)
+    for process_id in spark_of(four):
+        with suppress(ProcessLookupError):
+            os.kill(process_id, signal.SIGKILL)
+    done = landed(four)
+    assert 3 <= sum(done.values()) < 16, done
+    left = specs(four)
+    append(four / "raw" / "a", 1, first=4)
+    second = subprocess.Popen(command(four), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    code, streams, total = ended(four, second, left)
+    # what the killed run had planned, and then the new version
+    assert (code, total["stopped"], total["applications"]) == (0, 0, 2)
+    assert streams["a"]["last_batch_id"] == 4
+    assert all_ids(four) == {"a": list(range(50)), **{name: list(range(40)) for name in "bcd"}}
+    assert landed(four) == {"a": 5, "b": 4, "c": 4, "d": 4}
+    assert json.loads((four / "offsets" / "d.json").read_text())["batch_id"] == 3
+
+
+def test_a_fleet_is_loaded_by_a_spark_connect_server(four, connect_server):
+    words = command(four)
+    place = words.index("--master")
+    words[place : place + 2] = ["--spark-remote", connect_server.url]
+    code, streams, total = ended(
+        four, subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    )
+    assert (code, total["stopped"], total["applications"]) == (0, 0, 1)
+    assert {name: (one["outcome"], one["batches"], one["rows"]) for name, one in streams.items()} == dict.fromkeys(
+        "abcd", ("loaded", 4, 40)
+    )
+    assert all_ids(four) == {name: list(range(40)) for name in "abcd"}
