@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
+from deltalake import DeltaTable
 
 # less than a minute each on two free cores, starting Airflow included; a busy machine may take its time
 pytestmark = pytest.mark.timeout(900)
@@ -36,3 +39,25 @@ def test_a_run_loads_what_is_there_and_the_next_one_defers_until_there_is_more(p
     told = [[event["extra"][key] for key in ("first_version", "last_version", "rows")] for event in events]
     assert told == [[0, 0, 3], [1, 1, 2]]
     assert events[0]["uri"].endswith("grows_sink")
+
+
+@named("stops")
+def test_a_stream_in_quarantine_alerts_once_as_an_event_and_by_its_notifier_however_many_runs_follow(pipeline):
+    pipeline.create()
+    pipeline.append(1, 2, 3)
+    DeltaTable(pipeline.source).delete("id = 2")
+
+    first, second = "", ""
+    for _ in range(2):
+        first, second = second, pipeline.start()
+        pipeline.wait_for_state(second, "ingest", "success")
+
+    (told,) = map(json.loads, (pipeline.lake / "told").read_text().splitlines())
+    assert (told["stream"], told["state"], told["version"]) == ("stops", "quarantined", 2)
+    assert told["operation"].startswith("DELETE")
+    assert told["run"] == first
+    assert told["action"].startswith("fds acknowledge stops --version 2 --why …")
+    (event,) = pipeline.stack.client.asset_events("stops")
+    assert event["uri"] == "fds://stops/state"
+    same = ("stream", "state", "version", "operation", "why", "action")
+    assert [event["extra"][key] for key in same] == [told[key] for key in same]

@@ -1,11 +1,16 @@
-"""One DAG per test, so that the tests may run in any order: wait for a table, deferred, and load the new rows."""
+"""One DAG per test, so that the tests may run in any order.
 
+``grows`` waits for a table, deferred, and loads the new rows; ``stops`` finds a version that its stream may not pass.
+"""
+
+import json
 import os
 from datetime import timedelta
+from pathlib import Path
 
-from airflow.sdk import DAG
+from airflow.sdk import DAG, BaseNotifier
 
-from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaTableSink
+from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaTableSink, StreamAlerts
 
 LAKE = os.environ["FDS_TEST_LAKE"]
 
@@ -20,3 +25,23 @@ for name in ("grows",):
             wait=True,
             poll_interval=1,
         )
+
+
+class Told(BaseNotifier):
+    """Appends each alert to a file."""
+
+    def notify(self, context):
+        with Path(LAKE, "told").open("a") as file:
+            file.write(json.dumps({**context["fds_alert"], "run": context["ti"].run_id}) + "\n")
+
+
+with DAG("stops", schedule=None):
+    DeltaIngestOperator(
+        task_id="ingest",
+        stream=DeltaStream("stops", table=f"{LAKE}/stops", starting_version=2, on_violation="quarantine"),
+        sink=DeltaTableSink(f"{LAKE}/stops_sink"),
+        conn_id="spark_default",
+        # a skipped task emits no event
+        on_no_data="succeed",
+        alerts=StreamAlerts(notifiers=[Told()]),
+    )
