@@ -19,7 +19,7 @@ from tests.bench.parsing import imports
 from tests.bench.report import Group, Row, write
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 ROUNDS = int(os.environ.get("FDS_BENCH_ROUNDS", "5"))
 
@@ -219,6 +219,13 @@ def fleet() -> list[Row]:
     ours, theirs = found["ours"], found["theirs"]
     cold = measure.run("fleet:from_cold", tables=_size("COLD_TABLES", 40), threads=threads).value
     own = ours["plan"] + ours["driver_python"] + ours["commit"]
+    sizes = [tables * factor // 4 for factor in (1, 2, 4, 8)]
+    by_size = measure.run("fleet:by_size", sizes=sizes, threads=threads, rounds=ROUNDS).value
+    few, changed = (
+        measure.median([measure.run("fleet:few_changed", tables=size, changed=5) for _ in range(ROUNDS)])
+        for size in (tables, 5)
+    )
+    many = measure.run("fleet:few_changed", tables=tables * 10, changed=20)
     return [
         Row(
             f"{tables} tables, one new file each, {threads} threads, FDS / AvailableNow (CPU)",
@@ -233,7 +240,25 @@ def fleet() -> list[Row]:
         Row("… AvailableNow, CPU per table", theirs["all"], "s", None),
         Row("… from a cold spark-submit, time per table / one spark-submit per table", cold["ratio"], "x", 0.125),
         Row("… CPU per table / one spark-submit per table", cold["cpu"] / cold["single_cpu"], "x", None),
+        Row(
+            f"CPU per table of {', '.join(map(str, sizes))} tables, most / least", _spread(by_size.values()), "x", 1.15
+        ),
+        *(Row(f"… of {size} tables", by_size[str(size)], "s", None) for size in sizes),
+        Row(f"{tables} tables of which 5 have changed, until Spark starts", few.seconds * 1000, "ms", None),
+        Row("… 5 tables, all changed", changed.seconds * 1000, "ms", None),
+        Row(
+            "… requests for each unchanged table",
+            (few.value["requests"] - changed.value["requests"]) / (tables - 5),
+            "",
+            1.1,
+        ),
+        Row(f"{tables * 10:,} tables of which 20 have changed: memory of the process", many.peak_mb, "MB", 200),
     ]
+
+
+def _spread(values: Iterable[float]) -> float:
+    found = list(values)
+    return max(found) / min(found)
 
 
 def _parsing() -> list[Row]:

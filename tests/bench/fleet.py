@@ -147,21 +147,120 @@ class FleetBench:
                 assert rows == versions * ROWS, (place, name, rows)
 
     def _stream_session(self, name: str, number: int) -> Any:
-        from airflow_provider_fds.checkpoint.file import FileCheckpointStore
-        from airflow_provider_fds.ledger.owner import Actor, Owner
-        from airflow_provider_fds.stream import DeltaStream, StreamContext, StreamSession
+        from airflow_provider_fds.stream import StreamSession
 
-        return StreamSession(
-            DeltaStream(name, table=str(self.folder / "tables" / name), starting_version=0),
-            StreamContext(
-                staging_uri=str(self.folder / "staging"),
-                deployment="bench",
-                actor=Actor(deployment="bench", user="bench", host="bench"),
-                owner=Owner(kind="cli", deployment="bench", run_id=f"bench-{number}"),
-                owner_is_running=lambda _owner: False,
-                checkpoints=FileCheckpointStore(self.folder / "positions" / f"{name}.json"),
-            ),
-        )
+        return StreamSession(_declared(self.folder, name).stream, _context(self.folder, name, number))
+
+
+def by_size(sizes: list[int], threads: int, rounds: int) -> dict[str, float]:
+    """Return the CPU seconds per table of fleets of several sizes, medians, one after the other in one session."""
+    found: dict[str, float] = {}
+    with tempfile.TemporaryDirectory() as name:
+        spark = _session(Path(name))
+        try:
+            # the first one warms the session up
+            for number, size in enumerate([min(sizes), *sizes]):
+                folder = Path(name) / str(number)
+                folder.mkdir()
+                bench = FleetBench(spark, folder, size, threads)
+                costs = []
+                for version in range(rounds + 1):
+                    bench.commit(version)
+                    costs.append(bench.by_fds(version)["all"])
+                # the first round creates the sinks
+                found[str(size)] = statistics.median(costs[1:]) / size
+                shutil.rmtree(folder)
+        finally:
+            spark.stop()
+    return found
+
+
+def few_changed(tables: int, changed: int) -> dict[str, float]:
+    """Begin a run of a fleet of which few tables have changed, up to the start of Spark.
+
+    Returns:
+        Its wall seconds, CPU seconds and requests. The fleet has run before, so it knows the positions.
+    """
+    from airflow_provider_fds.delta.local import LocalStorage
+    from airflow_provider_fds.delta.open import canonical_uri, open_storage
+    from airflow_provider_fds.fleet.positions import KnownPosition, KnownPositions, declared
+    from airflow_provider_fds.fleet.session import FleetSession
+    from airflow_provider_fds.ledger.epoch_entries import Created, Opened
+    from airflow_provider_fds.ledger.log import Ledger
+    from airflow_provider_fds.source.offset import Offset
+    from tests.conftest import LogBuilder
+
+    folder = Path(tempfile.mkdtemp())
+    try:
+        staging = open_storage(str(folder / "staging"))
+        now_ms = int(time.time() * 1000)
+        streams = [_declared(folder, f"table_{number:04d}") for number in range(tables)]
+        positions = {}
+        for number, one in enumerate(streams):
+            log = LogBuilder(Path(one.stream.table))
+            log.create(timestamp_ms=now_ms)
+            log.append(timestamp_ms=now_ms)
+            end = Offset.after(1, log.table_id).to_json()
+            ledger = Ledger(staging, one.name)
+            ledger.find()
+            actor = _context(folder, one.name, 0).actor
+            table = canonical_uri(one.stream.table)
+            ledger.execute(Created(uuid=str(uuid.uuid4()), name=one.name, table=table, deployment="bench"), actor)
+            ledger.execute(Opened(epoch=1, start=end, table_id=log.table_id), actor)
+            positions[one.name] = KnownPosition(declared(one, "bench"), end, ledger.n)
+            if number < changed:
+                log.append(timestamp_ms=now_ms)
+        known = KnownPositions(staging, "bench", "bench")
+        known.begin()
+        known.save(positions)
+        requests = 0
+
+        def counted(method: Any) -> Any:
+            def call(*arguments: Any, **options: Any) -> Any:
+                nonlocal requests
+                requests += 1
+                return method(*arguments, **options)
+
+            return call
+
+        for name in ("head", "get", "list_after", "put", "put_if_absent"):
+            setattr(LocalStorage, name, counted(getattr(LocalStorage, name)))
+        began, before = time.perf_counter(), time.process_time()
+        session = FleetSession(streams, lambda one: _context(folder, one.name, 1), fleet="bench", deployment="bench")
+        assert session.next_work()
+        assert len(session.runs) == changed
+        session.write_jobs(parallelism=8)
+        return {
+            "seconds": time.perf_counter() - began,
+            "cpu": time.process_time() - before,
+            "requests": requests,
+        }
+    finally:
+        shutil.rmtree(folder)
+
+
+def _declared(folder: Path, name: str) -> Any:
+    from airflow_provider_fds.fleet.value import FleetStream
+    from airflow_provider_fds.sinks import DeltaTableSink
+    from airflow_provider_fds.stream import DeltaStream
+
+    stream = DeltaStream(name, table=str(folder / "tables" / name), starting_version=0)
+    return FleetStream(stream, DeltaTableSink(str(folder / "sinks" / name)))
+
+
+def _context(folder: Path, name: str, number: int) -> Any:
+    from airflow_provider_fds.checkpoint.file import FileCheckpointStore
+    from airflow_provider_fds.ledger.owner import Actor, Owner
+    from airflow_provider_fds.stream import StreamContext
+
+    return StreamContext(
+        staging_uri=str(folder / "staging"),
+        deployment="bench",
+        actor=Actor(deployment="bench", user="bench", host="bench"),
+        owner=Owner(kind="cli", deployment="bench", run_id=f"bench-{number}"),
+        owner_is_running=lambda _owner: False,
+        checkpoints=FileCheckpointStore(folder / "positions" / f"{name}.json"),
+    )
 
 
 class Lap:
