@@ -9,7 +9,7 @@ import deltalake
 import pyarrow as pa
 import pytest
 
-from airflow_provider_fds.fault_points import Fault
+from airflow_provider_fds.fault_points import POINTS, Fault
 from tests.chaos.actors import Actor, Stage
 from tests.chaos.lake import Lake
 from tests.chaos.profile import IS_LONG
@@ -30,6 +30,25 @@ DRIVER = (
     ("kill-group", "driver.started", 4),
 )
 SHORT = (TASK[0], DRIVER[0], DRIVER[2])
+
+PLACES = ("entry.before", "entry.after", "checkpoint.after")
+#: Only the first run of a stream comes to these.
+FIRST = tuple(f"{place}.{kind}" for kind in ("created", "opened", "bound") for place in PLACES)
+#: Only a run that takes over what another one has planned comes to these.
+TAKING_OVER = tuple(f"{place}.claimed" for place in PLACES)
+#: A fleet of these tables does not come to them: there is no snapshot, commit without data, schema change, end,
+#: interval or epoch to close; nobody recovers a stream, and no asset is watched.
+ELSEWHERE = ("snapshot", "fence", "recover", "watcher")
+KINDS_ELSEWHERE = ("advanced", "ended", "boundary", "interval_opened", "requested")
+EACH_RUN = tuple(
+    point
+    for point in POINTS
+    if point not in (*FIRST, *TAKING_OVER)
+    and point.split(".")[0] not in ELSEWHERE
+    and point.rpartition(".")[2] not in KINDS_ELSEWHERE
+)
+#: Reached once for all streams, or by the first of them.
+ONCE = ("submit.before", "submit.after", *TAKING_OVER)
 
 
 class Fleet:
@@ -94,6 +113,39 @@ def test_a_fleets_driver_that_outlives_its_task_doubles_nothing(fleet, tally):
     assert retry.await_end() == 0, retry.said()[-5000:]
     orphan.go_on()
     fleet.append()
+    last = fleet.start("last")
+    assert last.await_end() == 0, last.said()[-5000:]
+    fleet.judge(tally)
+
+
+@pytest.mark.skipif(not IS_LONG, reason="the short profile has three points")
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("effect", ["kill", "stop"])
+@pytest.mark.parametrize(
+    "points",
+    [EACH_RUN, ("entry.after.planned", *TAKING_OVER), *((point,) for point in FIRST)],
+    ids=lambda points: points[-1],
+)
+def test_a_fleet_that_dies_or_hangs_at_any_point_is_finished_by_its_next_run(fleet, tally, points, effect):
+    if effect == "stop" and points[-1] in TAKING_OVER:
+        pytest.skip("the run beside it leaves nothing to take over")
+    for number, point in enumerate(points):
+        fleet.append(2)
+        is_driver = effect == "kill" and point.startswith("driver.")
+        # the second stream to come to it, with others in flight
+        nth = 1 if point in ONCE else 2
+        actor = fleet.start(f"run-{number}", Fault("kill-group" if is_driver else effect, point, nth))
+        assert actor.await_hit(), f"no second stream came to {point}: {actor.said()[-5000:]}"
+        if effect == "kill":
+            actor.process.wait()
+            tally.hit("group" if is_driver else "killed", point)
+            continue
+        fleet.append(1)
+        other = fleet.start(f"other-{number}")
+        assert other.await_end() == 0, other.said()[-5000:]
+        actor.go_on()
+        actor.process.wait()
+        tally.hit("stalled", point)
     last = fleet.start("last")
     assert last.await_end() == 0, last.said()[-5000:]
     fleet.judge(tally)
