@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+import time
+from typing import Any, Final
 from urllib.error import HTTPError
 from urllib.parse import quote, urlencode
 from urllib.request import ProxyHandler, Request, build_opener
+
+#: Seconds between attempts of a call that Airflow's database refused.
+_PAUSES: Final = (0.2, 0.5, 1, 2, 4)
 
 
 class AirflowClient:
@@ -83,7 +87,14 @@ class AirflowClient:
         return list(found["asset_events"])
 
     def call(self, method: str, path: str, *, body: object = None, **parameters: str) -> Any:
-        """Call the API and return the decoded answer. Raises ``HTTPError`` with the answer's text."""
+        """Call the API and return the decoded answer.
+
+        A call that the database refused is repeated: SQLite does not let a transaction write which has read what
+        another one changed since, and rolls it back.
+
+        Raises:
+            HTTPError: With the answer's text.
+        """
         if self._token is None:
             if self._login is None:
                 answer = self._send("GET", "/auth/token")
@@ -92,6 +103,13 @@ class AirflowClient:
                 answer = self._send("POST", "/auth/token", {"username": user, "password": password})
             self._token = answer["access_token"]
         target = f"{path}?{urlencode(parameters)}" if parameters else path
+        for pause in _PAUSES:
+            try:
+                return self._send(method, target, body)
+            except HTTPError as error:
+                if error.code != 500 or "Database error" not in error.msg:
+                    raise
+            time.sleep(pause)
         return self._send(method, target, body)
 
     def _found(self, path: str, **parameters: str) -> Any:

@@ -130,7 +130,10 @@ def test_a_task_that_airflow_kills_says_so(is_killed):
     task.run_spark = run_spark
     work = RunWork("work", 1)
     session = SimpleNamespace(
-        begin=lambda *_, **__: work, job=lambda *_, **__: "spec", collect=lambda _: Collected((), (), failure)
+        stream=task.stream,
+        begin=lambda *_, **__: work,
+        job=lambda *_, **__: "spec",
+        collect=lambda _: Collected((), (), failure),
     )
     drain = Drain(session, task.sink)
     with pytest.raises(BatchFailedError) as caught:

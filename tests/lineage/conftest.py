@@ -85,17 +85,24 @@ class Receiver:
         self._thread.join()
 
 
+@pytest.fixture(scope="session")
+def _server() -> Iterator[Receiver]:
+    """One for all tests: Airflow's listener, and the process that sends its events of DAG runs, keep their client."""
+    found = Receiver()
+    yield found
+    found.close()
+
+
 @pytest.fixture
-def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
+def receiver(_server: Receiver, monkeypatch: pytest.MonkeyPatch) -> Receiver:
     """An OpenLineage server that this Airflow sends its events to."""
     from airflow.providers.openlineage import conf
 
-    found = Receiver()
-    transport = {"type": "http", "url": found.url, "endpoint": "api/v1/lineage", "auth": {"type": "api_key"}}
+    transport = {"type": "http", "url": _server.url, "endpoint": "api/v1/lineage", "auth": {"type": "api_key"}}
     transport["auth"] |= {"apiKey": "very-secret-key"}
     monkeypatch.setenv("AIRFLOW__OPENLINEAGE__TRANSPORT", json.dumps(transport))
     for each in vars(conf).values():
         if hasattr(each, "cache_clear"):
             each.cache_clear()
-    yield found
-    found.close()
+    _server.events.clear()
+    return _server
