@@ -1,7 +1,7 @@
 """Run ``make check`` and the suites of ``tests/``, each in a process of its own: a process holds one Spark session.
 
-All run, even if one fails; the exit code says whether all passed. Of several suites two run at a time, because most
-wait half of their time for Spark or Airflow to start; each says what it has to say when it has ended.
+All run, even if one fails; the exit code says whether all passed. Of several suites three run at a time, because each
+waits half of its time for Spark or Airflow to start; each says what it has to say when it has ended.
 
     scripts/run_tests.py                  all
     scripts/run_tests.py unit interop     these (a suite of its own inside a suite, as interop/spark, is not part of it)
@@ -25,12 +25,12 @@ ROOT = Path(__file__).resolve().parent.parent
 
 #: The longest first.
 SUITES = (
-    "interop",
     "interop/spark",
+    "airflow",
+    "interop",
+    "stack",
     "chaos",
     "adversary",
-    "airflow",
-    "stack",
     "lineage",
     "unit",
     "ui",
@@ -108,7 +108,7 @@ def main() -> int:
     """Run what the command line names."""
     parser = argparse.ArgumentParser(description="Run the test suites.")
     parser.add_argument("suites", nargs="*", metavar="SUITE", help=f"of {', '.join(SUITES)} (default: all)")
-    parser.add_argument("--jobs", type=int, default=2, metavar="N", help="suites at a time (default: 2)")
+    parser.add_argument("--jobs", type=int, default=3, metavar="N", help="suites at a time (default: 3)")
     arguments = parser.parse_args()
     suites = arguments.suites or SUITES
     if len(suites) == 1:
