@@ -36,6 +36,10 @@ class Outcome(NamedTuple):
     waiting: str = ""
 
 
+class NoPositionError(ConfigurationError):
+    """The stream has no position until its next run: a requested epoch is not open yet, or its start has not come."""
+
+
 def check_arguments(arguments: argparse.Namespace) -> None:
     """Refuse arguments that an estimate has no use for."""
     problems = [
@@ -53,7 +57,8 @@ def known_stream(arguments: argparse.Namespace, stream: DeltaStream) -> Connecte
     """Return the stream that staging has, ``None`` if it does not exist yet or no staging is given. Writes nothing.
 
     Raises:
-        ConfigurationError: The stream has no position from which to read.
+        NoPositionError: The stream has no position from which to read, until its next run.
+        ConfigurationError: It reads data intervals.
     """
     from airflow_provider_fds.delta.open import open_storage
     from airflow_provider_fds.ledger.log import Ledger
@@ -75,7 +80,7 @@ def known_stream(arguments: argparse.Namespace, stream: DeltaStream) -> Connecte
             "Show a range with --option starting_timestamp=… and --option ending_timestamp=…, without --staging."
         )
     if state.position is None:
-        raise ConfigurationError(
+        raise NoPositionError(
             f"stream {stream.name!r} has no position: its next run opens the requested epoch, or waits for its start. "
             f"See `fds status {stream.name}`."
         )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow_provider_fds.cli import fleet
-from airflow_provider_fds.cli.estimate import Outcome
+from airflow_provider_fds.cli.estimate import NoPositionError, Outcome
 from airflow_provider_fds.cli.messages import end_of, shown
 from airflow_provider_fds.cli.terminal import Waiting
 from airflow_provider_fds.errors import EXIT_OK, ConfigurationError, FdsError
@@ -69,6 +69,8 @@ def plan_fleet(
     def left_of(one: FleetStream) -> _Left:
         try:
             return _Left(one, *estimate(fleet.for_stream(arguments, one), one.stream))
+        except NoPositionError as error:
+            return _Left(one, {}, Outcome(None, waiting=str(error)))
         except FdsError as error:
             return _Left(one, {}, Outcome(error))
 
@@ -100,7 +102,7 @@ def _show(
     problems = fleet.messages_of(groups)
     if arguments.output == "json":
         for one in found:
-            end = end_of(one.outcome.error, is_finished=bool(one.outcome.finished))
+            end = end_of(one.outcome.error, is_finished=bool(one.outcome.finished), waiting=one.outcome.waiting)
             place = {"stream": one.stream.name, "table": one.stream.stream.table, "sink": one.stream.sink.describe()}
             print(json.dumps({**place, **one.totals, **end}))
         total = {"streams": len(found), "batches": batches, "num_files": files, "num_bytes": size}
@@ -123,6 +125,8 @@ def _show(
     for one in found:
         if one.outcome.error is not None:
             print(f"{one.stream.name}: stopped: {shown(one.outcome.error, arguments)}")
+        elif one.outcome.waiting and not one.totals:
+            print(f"{one.stream.name}: {one.outcome.waiting}")
     for problem in problems:
         print(problem)
 

@@ -99,6 +99,22 @@ def test_plan_begins_at_the_position_of_a_stream_that_exists(file, tmp_path, cap
     assert (streams[0]["batches"], streams[0]["first_version"]) == (1, 2)
 
 
+def test_plan_says_that_a_stream_has_no_position_until_its_next_run_and_is_no_failure(file, tmp_path, capsys):
+    table(tmp_path / "gone", 0)
+    staging = tmp_path / "staging"
+    planned = ("plan", tmp_path / "orders", "--staging", staging, "--stream", "orders", "--deployment", "cli")
+    assert fds(capsys, *planned)[0] == 0
+    assert fds(capsys, "reset", "orders", "--staging", staging, "--why", "a test", "--yes")[0] == 0
+    arguments = ("plan", "--all", file, "--dry-run", "--staging", staging)
+    code, out, _ = fds(capsys, *arguments)
+    assert code == 0
+    assert out.splitlines()[1].split()[:2] == ["orders", "unknown"]
+    assert out.splitlines()[-1].startswith("orders: stream 'orders' has no position: its next run opens the requested")
+    (orders, *_) = rows_of(fds(capsys, *arguments, "--output", "json")[1])
+    assert orders["error"] is None
+    assert orders["waiting"].startswith("stream 'orders' has no position")
+
+
 def test_status_has_the_streams_that_have_not_begun_too(file, tmp_path, capsys):
     staging = tmp_path / "staging"
     arguments = ("plan", tmp_path / "orders", "--staging", staging, "--stream", "orders")
