@@ -233,10 +233,16 @@ def test_lines_say_how_far_the_fleet_is(capsys):
 
 
 def test_a_poll_that_raises_does_not_stop_the_fleet(capsys):
+    polled = threading.Event()
+
     def poll():
+        polled.set()
         raise OSError("no space")
 
-    assert schedule([Stream("good")], on_poll=poll).run() == {"good": "done"}
+    def body(_):
+        assert polled.wait(60)
+
+    assert schedule([Stream("good", body=body)], on_poll=poll).run() == {"good": "done"}
     assert "its progress could not be noted: no space" in capsys.readouterr().out
 
 
