@@ -27,6 +27,8 @@ TESTS = (
     "tests/interop/spark/test_sink_options.py",
     "tests/interop/spark/test_user_job.py",
     "tests/interop/spark/test_fence.py",
+    "tests/interop/spark/test_fleet_job.py",
+    "tests/interop/spark/test_sink_transactions.py",
     "tests/interop/spark/test_spark_job.py",
     "tests/interop/spark/test_where.py",
     "tests/interop/test_manifest_partitions.py",

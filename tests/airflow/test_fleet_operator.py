@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowSkipException, AirflowTaskTimeout, TaskDeferred
+from airflow.sdk.execution_time.context import OutletEventAccessors
 
 from airflow_provider_fds import (
     DeltaFleetOperator,
@@ -59,15 +60,6 @@ class Spark:
         return Outcome()
 
 
-class Events(dict):
-    """What a task attaches to its asset events."""
-
-    def __missing__(self, outlet):
-        added = []
-        found = SimpleNamespace(added=added, extra={}, add=lambda asset, extra: added.append((asset.uri, extra)))
-        return self.setdefault(outlet, found)
-
-
 class Fleet:
     def __init__(self, root):
         self.root = root
@@ -105,7 +97,7 @@ class Fleet:
             get_task_states=lambda run_ids, task_ids, **_: {run_ids[0]: {task_ids[0]: "failed"}},
             get_dr_count=lambda **_: 0,
         )
-        return {"ti": ti, "dag_run": None, "outlet_events": Events()}
+        return {"ti": ti, "dag_run": None, "outlet_events": OutletEventAccessors()}
 
 
 @pytest.fixture
@@ -125,8 +117,9 @@ def test_a_stream_that_fails_fails_the_task_at_its_end_and_the_retry_loads_only_
     result = fleet.operator().execute(context)
     assert fleet.spark.applications == [["a", "b"], ["b"]]
     assert result["counts"] == {"loaded": 2}
-    (events,) = context["outlet_events"].values()
-    assert [(uri.rsplit("/", 1)[-1], extra["rows"]) for uri, extra in events.added] == [("a", 10), ("b", 10)]
+    (alias,) = context["outlet_events"]
+    events = context["outlet_events"][alias].asset_alias_events
+    assert [(one.dest_asset_key.uri.rsplit("/", 1)[-1], one.extra["rows"]) for one in events] == [("a", 10), ("b", 10)]
 
 
 def test_a_timeout_of_airflow_leaves_the_status_of_the_streams_that_are_not_done(fleet):
