@@ -89,8 +89,8 @@ class AirflowClient:
     def call(self, method: str, path: str, *, body: object = None, **parameters: str) -> Any:
         """Call the API and return the decoded answer.
 
-        A call that the database refused is repeated: SQLite does not let a transaction write which has read what
-        another one changed since, and rolls it back.
+        A call that the database refused is repeated: SQLite rolls a transaction back if another one has changed what it
+        read.
 
         Raises:
             HTTPError: With the answer's text.

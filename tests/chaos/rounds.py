@@ -58,11 +58,11 @@ STALLING: Final = (
 )  # fmt: skip
 
 #: A run passes these in order, each time again, if nothing is planned when it starts.
-_FRESH: Final = (*PLANNING, "checkpoint.after.planned")
+FRESH: Final = (*PLANNING, "checkpoint.after.planned")
 #: … and these if another run's batch is planned.
-_TAKEN: Final = ("entry.before.claimed", "entry.after.claimed", "checkpoint.after.claimed")
-_LOADING: Final = ("job.after", "submit.before", "submit.after", "entry.before.committed")
-_COMMITTED: Final = ("entry.after.committed", "checkpoint.after.committed", "fold.before")
+TAKEN: Final = ("entry.before.claimed", "entry.after.claimed", "checkpoint.after.claimed")
+LOADING: Final = ("job.after", "submit.before", "submit.after", "entry.before.committed")
+COMMITTED: Final = ("entry.after.committed", "checkpoint.after.committed", "fold.before")
 
 #: This many undisturbed runs reach the newest version, whatever the earlier ones left.
 _LAST_RUNS: Final = 4
@@ -79,10 +79,10 @@ def pairs() -> list[tuple[str, str]]:
     With one batch per plan: while the first is stopped between its plan and its commit, the second finds a planned
     batch and takes it over; otherwise it plans its own.
     """
-    nothing_planned = (*_FRESH[: _FRESH.index("entry.before.planned") + 1], *_COMMITTED)
-    planned = ("entry.after.planned", "checkpoint.after.planned", *_TAKEN, *_LOADING)
-    found = [(p, q) for p in nothing_planned for q in (*_FRESH, *_LOADING, *_COMMITTED)]
-    return found + [(p, q) for p in planned for q in ("ledger.read", *_TAKEN, *_LOADING, *_COMMITTED)]
+    nothing_planned = (*FRESH[: FRESH.index("entry.before.planned") + 1], *COMMITTED)
+    planned = ("entry.after.planned", "checkpoint.after.planned", *TAKEN, *LOADING)
+    found = [(p, q) for p in nothing_planned for q in (*FRESH, *LOADING, *COMMITTED)]
+    return found + [(p, q) for p in planned for q in ("ledger.read", *TAKEN, *LOADING, *COMMITTED)]
 
 
 class Round:
@@ -201,7 +201,7 @@ def stall_walk(
 
 def pair(round_: Round, first: str, second: str, *, is_second_killed: bool) -> None:
     """Stop one run at ``first``; let a second reach ``second`` and die or stop; a third finishes; all continue."""
-    if first in _TAKEN:
+    if first in TAKEN:
         round_.kill_at("checkpoint.after.planned", take_over=True)
     stalled = [round_.stop_at(first, kind="pair, first")]
     if is_second_killed:

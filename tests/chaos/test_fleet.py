@@ -9,10 +9,12 @@ import deltalake
 import pyarrow as pa
 import pytest
 
-from airflow_provider_fds.fault_points import POINTS, Fault
+from airflow_provider_fds.fault_points import Fault
 from tests.chaos.actors import Actor, Stage
 from tests.chaos.lake import Lake
 from tests.chaos.profile import IS_LONG
+from tests.chaos.rounds import COMMITTED, FRESH, LOADING, TAKEN
+from tests.chaos.rounds import DRIVER as DRIVER_POINTS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,24 +33,16 @@ DRIVER = (
 )
 SHORT = (TASK[0], DRIVER[0], DRIVER[2])
 
-PLACES = ("entry.before", "entry.after", "checkpoint.after")
-#: Only the first run of a stream comes to these.
-FIRST = tuple(f"{place}.{kind}" for kind in ("created", "opened", "bound") for place in PLACES)
-#: Only a run that takes over what another one has planned comes to these.
-TAKING_OVER = tuple(f"{place}.claimed" for place in PLACES)
-#: A fleet of these tables does not come to them: there is no snapshot, commit without data, schema change, end,
-#: interval or epoch to close; nobody recovers a stream, and no asset is watched.
-ELSEWHERE = ("snapshot", "fence", "recover", "watcher")
-KINDS_ELSEWHERE = ("advanced", "ended", "boundary", "interval_opened", "requested")
-EACH_RUN = tuple(
-    point
-    for point in POINTS
-    if point not in (*FIRST, *TAKING_OVER)
-    and point.split(".")[0] not in ELSEWHERE
-    and point.rpartition(".")[2] not in KINDS_ELSEWHERE
+#: A run with new data reaches these, whatever ran before it.
+EACH_RUN = (*FRESH, *LOADING, *COMMITTED, *DRIVER_POINTS)
+#: Only the first run of a stream reaches these.
+FIRST = tuple(
+    f"{place}.{kind}"
+    for kind in ("created", "opened", "bound")
+    for place in ("entry.before", "entry.after", "checkpoint.after")
 )
 #: Reached once for all streams, or by the first of them.
-ONCE = ("submit.before", "submit.after", *TAKING_OVER)
+ONCE = ("submit.before", "submit.after", *TAKEN)
 
 
 class Fleet:
@@ -123,11 +117,11 @@ def test_a_fleets_driver_that_outlives_its_task_doubles_nothing(fleet, tally):
 @pytest.mark.parametrize("effect", ["kill", "stop"])
 @pytest.mark.parametrize(
     "points",
-    [EACH_RUN, ("entry.after.planned", *TAKING_OVER), *((point,) for point in FIRST)],
+    [EACH_RUN, ("entry.after.planned", *TAKEN), *((point,) for point in FIRST)],
     ids=lambda points: points[-1],
 )
 def test_a_fleet_that_dies_or_hangs_at_any_point_is_finished_by_its_next_run(fleet, tally, points, effect):
-    if effect == "stop" and points[-1] in TAKING_OVER:
+    if effect == "stop" and points[-1] in TAKEN:
         pytest.skip("the run beside it leaves nothing to take over")
     for number, point in enumerate(points):
         fleet.append(2)

@@ -40,7 +40,7 @@ _FEW_BYTES = 200_000
 
 #: Compiles fast instead of well: tests run each plan once. Spark fills the default 48 MB of code within minutes, and
 #: what does not fit is compiled again.
-QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC -Xms1200m -Xmn600m"
+QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC"
 
 #: A session of many minutes is worth well-compiled code.
 _IS_LONG = any(int(os.environ.get(name, "0")) > 20 for name in ("FDS_FUZZ_HISTORIES", "FDS_FUZZ_TABLES"))
@@ -84,8 +84,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.driver.extraJavaOptions": f"{_JVM} -Dderby.system.home={folder}",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        # each of the default 1,000 is looked at again whenever one is added
-        "spark.sql.ui.retainedExecutions": "50",
         "spark.databricks.delta.snapshotPartitions": "1",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.session.timeZone": "UTC",
