@@ -1,5 +1,5 @@
 # Every target bootstraps what it needs into .venv first; with nothing changed that takes no time.
-.PHONY: help demo demo-fleet demo-picture demo-walk test check ui-test package docs bench bench-against fuzz fuzz-input merges models chaos adversary compat s3 requirements usual-airflow lowest matrix docker-test clean
+.PHONY: help demo demo-fleet demo-picture demo-walk test test-all test-quick check release-check ui-test package docs bench bench-against fuzz fuzz-input merges models chaos adversary compat s3 requirements usual-airflow lowest matrix docker-test clean
 .DEFAULT_GOAL := help
 
 UV_COMPILE = .venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header $(if $(UPGRADE),--upgrade)
@@ -23,20 +23,35 @@ demo-walk:  ## Play the walk of docs/demo.md through the demo in a headless Chro
 	@scripts/bootstrap.sh ui
 	@.venv/bin/python scripts/demo_walk.py $(or $(PICTURES),docs/images)
 
-test:  ## Run all tests (SUITES="unit interop" runs these)
+test:  ## Run the checks and one test of each kind (SUITES="unit airflow": all tests of these suites; ONLY=tests/unit/ledger K=fold: these tests)
 	@scripts/bootstrap.sh dev
-	@.venv/bin/python scripts/run_tests.py $(SUITES)
+	@.venv/bin/python scripts/run_tests.py $(SUITES) $(if $(ONLY),--only $(ONLY)) $(if $(K),-k "$(K)")
+
+test-all:  ## Run all tests, the docs site, the package and usual installations of Airflow (AGAIN=1: also what make test has passed on these files)
+	@scripts/bootstrap.sh dev
+	@.venv/bin/python scripts/run_tests.py --all
+
+test-quick:  ## Run the unit tests and the checks
+	@scripts/bootstrap.sh dev
+	@.venv/bin/python scripts/run_tests.py --quick
 
 ui-test:  ## Test the page "Delta streams" in a headless Chromium (PICTURES=docs/images also writes the pictures of the docs)
 	@scripts/bootstrap.sh ui
 	FDS_UI_TEST=1 FDS_UI_PICTURES=$(PICTURES) .venv/bin/python -m pytest tests/ui
+	@.venv/bin/python scripts/long_runs.py record ui-test
 
-check:  ## Lint, formatting, types, imports between the rooms
+check:  ## Lint, formatting, types, imports between the rooms and their picture
 	@scripts/bootstrap.sh dev
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
 	.venv/bin/lint-imports
+	.venv/bin/python scripts/package_picture.py --check
+	@.venv/bin/python scripts/long_runs.py check
+
+release-check:  ## Fail if a run that no suite makes was green for the last time more than 100 commits ago
+	@scripts/bootstrap.sh dev
+	@.venv/bin/python scripts/long_runs.py check --strict
 
 package:  ## Build wheel and sdist into dist/, and check what they hold
 	@scripts/bootstrap.sh dev
@@ -80,19 +95,23 @@ chaos:  ## Kill and stall runs at every fault point, and write the table of docs
 	@scripts/bootstrap.sh dev
 	FDS_CHAOS=long FDS_CHAOS_SEED=$(SEED) FDS_CHAOS_PAIRS=$(PAIRS) $(if $(RECORD),FDS_CHAOS_RECORD=$(RECORD)) FDS_CHAOS_PAGE=docs/failures.md \
 	    .venv/bin/python -m pytest -p no:randomly tests/chaos tests/stack/test_chaos.py
+	@.venv/bin/python scripts/long_runs.py record chaos
 
 adversary:  ## Play all kinds of faults from outside for a time, and write the table of docs/failures.md (MINUTES=60 SEED=1)
 	@scripts/bootstrap.sh dev
 	.venv/bin/python -m tests.adversary --minutes $(or $(MINUTES),60) $(if $(SEED),--seed $(SEED)) --page docs/failures.md
+	@.venv/bin/python scripts/long_runs.py record adversary
 
 compat:  ## Run the driver's tests on older Sparks (SPARK=3.5 runs that one)
 	@scripts/bootstrap.sh dev
 	@.venv/bin/python scripts/compat.py $(SPARK)
+	@$(if $(SPARK),,.venv/bin/python scripts/long_runs.py record compat)
 
 s3:  ## Test Spark on S3 (fetches its S3 file system, some 700 MB, once)
 	@scripts/bootstrap.sh dev
 	FDS_S3=1 .venv/bin/python -m pytest tests/interop/s3
 	FDS_S3=1 .venv/bin/python -m pytest tests/airflow/test_ingest_on_s3.py
+	@.venv/bin/python scripts/long_runs.py record s3
 
 requirements:  ## Compile the pinned requirements again (UPGRADE=1 takes newer versions)
 	@scripts/bootstrap.sh dev
@@ -114,16 +133,19 @@ usual-airflow:  ## See what FDS adds to usual installations of Airflow 3.1, 3.2,
 lowest:  ## Run the unit tests and one ingest with the oldest versions that pyproject.toml allows
 	@scripts/bootstrap.sh dev
 	@scripts/lowest.sh
+	@.venv/bin/python scripts/long_runs.py record lowest
 
 matrix:  ## Run every Airflow from 3.1 and every Spark from 3.5; writes docs/compatibility.md (ROWS="airflow-3.1 spark-4.0"; RESUME=1: what has not passed)
 	@scripts/bootstrap.sh dev
 	@.venv/bin/python scripts/matrix.py $(if $(RESUME),--resume) $(if $(CHECK),--check) $(ROWS)
+	@$(if $(ROWS)$(CHECK),,.venv/bin/python scripts/long_runs.py record matrix)
 
 docker-test:  ## Build the image of docker/ and run the services of its compose file, without a Docker engine (as root; BASE=image)
 	@scripts/bootstrap.sh dev
 	@scripts/docker_image.sh localhost/airflow-provider-fds
 	@FDS_DOCKER_IMAGE=localhost/airflow-provider-fds unshare --net --mount --pid --fork --kill-child --mount-proc \
 	    .venv/bin/python -m pytest -p no:randomly tests/docker
+	@.venv/bin/python scripts/long_runs.py record docker-test
 
 clean:  ## Remove the virtual environment, the demo's files and all caches
 	rm -rf .venv .venv-docs build .demo .demo-fleet .compat .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

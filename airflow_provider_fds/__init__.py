@@ -26,7 +26,7 @@ _PUBLIC = located(
         "sensors.delta_table_version": ("DeltaTableVersionSensor",),
         "sinks": ("DeltaMergeSink", "DeltaReplaceSink", "DeltaTableSink", "ForeachBatchSink"),
         "stream": ("DeltaStream",),
-        "stream.alerts": ("StreamAlerts",),
+        "stream.monitoring.alerts": ("StreamAlerts",),
         "triggers.delta_fleet": ("DeltaFleetTrigger",),
         "triggers.delta_interval": ("DeltaIntervalTrigger",),
         "triggers.delta_table_change": ("DeltaTableChangeTrigger",),

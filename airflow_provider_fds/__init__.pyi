@@ -16,7 +16,7 @@ from airflow_provider_fds.sinks import DeltaReplaceSink as DeltaReplaceSink
 from airflow_provider_fds.sinks import DeltaTableSink as DeltaTableSink
 from airflow_provider_fds.sinks import ForeachBatchSink as ForeachBatchSink
 from airflow_provider_fds.stream import DeltaStream as DeltaStream
-from airflow_provider_fds.stream.alerts import StreamAlerts as StreamAlerts
+from airflow_provider_fds.stream.monitoring.alerts import StreamAlerts as StreamAlerts
 from airflow_provider_fds.triggers.delta_fleet import DeltaFleetTrigger as DeltaFleetTrigger
 from airflow_provider_fds.triggers.delta_interval import DeltaIntervalTrigger as DeltaIntervalTrigger
 from airflow_provider_fds.triggers.delta_stream_monitor import DeltaStreamMonitorTrigger as DeltaStreamMonitorTrigger

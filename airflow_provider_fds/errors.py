@@ -9,7 +9,7 @@ name, ``reason_code``: the class has one, and a place that raises the error may 
 from __future__ import annotations
 
 import re
-from typing import Any, ClassVar, Final, TypedDict, Unpack
+from typing import Any, ClassVar, Final, Literal, TypedDict, Unpack
 
 from airflow_provider_fds.reasons import Reason
 
@@ -206,18 +206,18 @@ class StoppedError(FdsError):
     """The stream stops before a version that its options do not let it pass; everything before it was delivered.
 
     Attributes:
-        can_be_acknowledged: Whether `fds acknowledge` lets the stream pass the version.
+        way_on: The decision that lets the stream pass the version: ``accept`` its schema, or ``skip`` its rows.
     """
 
     reason = Reason.SOURCE_LOG_DAMAGED
     exit_code = EXIT_STOPPED
-    can_be_acknowledged: bool = False
+    way_on: Literal["accept", "skip"] | None = None
 
 
 class ViolationError(StoppedError):
     """A commit deletes or changes rows, and the options do not say what to do with such a commit."""
 
-    can_be_acknowledged = True
+    way_on = "skip"
     reason = Reason.SOURCE_ROWS_DELETED
 
 
@@ -225,7 +225,7 @@ class SchemaChangedError(StoppedError):
     """The table's schema changed in a way that is not purely additive."""
 
     reason = Reason.SCHEMA_CHANGED
-    can_be_acknowledged = True
+    way_on: Literal["accept", "skip"] | None = "accept"
 
 
 class LedgerError(FdsError):
@@ -319,6 +319,7 @@ class BatchRejectedError(BatchFailedError):
 class SourceFilesGoneError(BatchRejectedError):
     """Files of the source that a planned batch lists are gone: VACUUM or a person removed them after planning.
 
+    Raised only if the file is missing as seen from Airflow too, which reads the table's storage itself.
     Nothing of the batch is in the sink. The batch stays planned: once the files are back, the next run loads it.
     """
 
@@ -353,6 +354,27 @@ class ServerLostError(BatchFailedError):
     """A Spark Connect server does not answer, or stopped in the middle of a batch."""
 
     reason = Reason.SPARK_CONNECT_LOST
+
+
+class SessionEndedError(BatchFailedError):
+    """The session, or the operation in it, was ended on the Spark Connect server in the middle of a batch.
+
+    The task was killed, a later attempt took over, or the server ends sessions that run this long.
+    """
+
+    reason = Reason.SPARK_SESSION_ENDED
+
+
+class EpochOvertakenError(BatchFailedError):
+    """The sink already has a later epoch of the stream; a retry reads the ledger again and works on that one."""
+
+    reason = Reason.EPOCH_OVERTAKEN
+
+
+class BatchNotCommittedError(BatchFailedError):
+    """A job that only checks the sink did not find the batch there; the next job loads it."""
+
+    reason = Reason.BATCH_NOT_COMMITTED
 
 
 class FleetFailedError(FdsError):

@@ -1,15 +1,18 @@
 """The reason codes of errors: stable names for what went wrong, for alerts, callbacks and scripts.
 
 A code keeps its meaning once it is released; the page ``docs/errors.md`` says for each what it means and what to do.
+Ships to the driver: standard library only, Python 3.9 syntax.
 """
 
 from __future__ import annotations
 
-from enum import StrEnum
+from enum import Enum
 
 
-class Reason(StrEnum):
+class Reason(str, Enum):  # noqa: UP042 - the driver may run Python 3.9
     """Why a task or a command failed. A code's class of error says whether a retry can help, and the exit code."""
+
+    __str__ = str.__str__
 
     INTERNAL_ERROR = "INTERNAL_ERROR"
 
@@ -90,6 +93,7 @@ class Reason(StrEnum):
     BATCH_BLOCKED = "BATCH_BLOCKED"
     BATCH_NOT_PLANNED = "BATCH_NOT_PLANNED"
     SINK_ROWS_UNDECIDED = "SINK_ROWS_UNDECIDED"
+    SKIPPED_IN_SNAPSHOT = "SKIPPED_IN_SNAPSHOT"
     STREAM_BUSY = "STREAM_BUSY"
     STREAM_MOVED = "STREAM_MOVED"
     EPOCH_CLOSED = "EPOCH_CLOSED"
@@ -103,7 +107,13 @@ class Reason(StrEnum):
     TASK_KILLED = "TASK_KILLED"
     SPARK_OUT_OF_MEMORY = "SPARK_OUT_OF_MEMORY"
     SPARK_CONNECT_LOST = "SPARK_CONNECT_LOST"
+    SPARK_SESSION_ENDED = "SPARK_SESSION_ENDED"
     CONCURRENT_WRITE = "CONCURRENT_WRITE"
+    SINK_BUSY = "SINK_BUSY"
+    EPOCH_OVERTAKEN = "EPOCH_OVERTAKEN"
+    BATCH_NOT_COMMITTED = "BATCH_NOT_COMMITTED"
+    SINK_NOT_VISIBLE = "SINK_NOT_VISIBLE"
+    SOURCE_FILES_NOT_VISIBLE = "SOURCE_FILES_NOT_VISIBLE"
     REPORT_REFUSED = "REPORT_REFUSED"
     SINK_APPEARED = "SINK_APPEARED"
     USER_FUNCTION_INTERRUPTED = "USER_FUNCTION_INTERRUPTED"
@@ -117,6 +127,7 @@ class Reason(StrEnum):
     BATCH_REJECTED = "BATCH_REJECTED"
     SOURCE_FILES_GONE = "SOURCE_FILES_GONE"
     MANIFEST_MISSING = "MANIFEST_MISSING"
+    REPORT_UNREADABLE = "REPORT_UNREADABLE"
     COMMIT_DIVIDED = "COMMIT_DIVIDED"
     ROWS_DIFFER = "ROWS_DIFFER"
     ROWS_OUTSIDE_INTERVAL = "ROWS_OUTSIDE_INTERVAL"
@@ -134,9 +145,11 @@ class Reason(StrEnum):
     SINK_COMMITS_ELSEWHERE = "SINK_COMMITS_ELSEWHERE"
     SINK_LOG_DAMAGED = "SINK_LOG_DAMAGED"
     SINK_MISSING = "SINK_MISSING"
+    SINK_FILES_MISSING = "SINK_FILES_MISSING"
     SINK_REPLACED = "SINK_REPLACED"
     SINK_OVERWRITTEN = "SINK_OVERWRITTEN"
     SINK_OUT_OF_ORDER = "SINK_OUT_OF_ORDER"
+    SINK_HAS_ROWS = "SINK_HAS_ROWS"
     SINK_OF_NAMESAKE = "SINK_OF_NAMESAKE"
     SINK_SHARED = "SINK_SHARED"
     SINK_APPEND_ONLY = "SINK_APPEND_ONLY"

@@ -42,8 +42,8 @@ class Scheme(NamedTuple):
 
 
 #: ``docs/object_storage.md`` shows this table; a test compares the two. Another scheme of a known kind is a line here.
-#: A new kind also needs a line in ``delta/open.py``, which opens it, and one in ``hooks/storage.py``, which reads its
-#: connections.
+#: A new kind also needs a line in ``delta/storage/open.py``, which opens it, and one in ``hooks/storage.py``, which
+#: reads its connections.
 SCHEMES: dict[str, Scheme] = {
     "file": Scheme("local", "file"),
     # Hadoop ships a file system only for s3a; the three schemes name the same bucket

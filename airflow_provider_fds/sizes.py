@@ -28,4 +28,13 @@ def format_count(number: int, singular: str, plural: str | None = None) -> str:
     return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
 
 
-__all__ = ["format_bytes", "format_count"]
+def format_batches(number: int, kind: str = "planned") -> str:
+    """Return a number of batches.
+
+    >>> format_batches(1), format_batches(3, "committed")
+    ('1 planned batch', '3 committed batches')
+    """
+    return f"{number} {kind} batch" if number == 1 else f"{number} {kind} batches"
+
+
+__all__ = ["format_batches", "format_bytes", "format_count"]

@@ -162,7 +162,7 @@ if [ "$group" = dev ]; then
     .venv/bin/fds prepare >/dev/null
 else
     say "fetching Delta's JARs, once per machine"
-    .venv/bin/python -c 'from airflow_provider_fds.spark.jars import delta_jars; delta_jars()'
+    .venv/bin/python -c 'from airflow_provider_fds.spark.installation.jars import delta_jars; delta_jars()'
 fi
 
 pwd -P >.venv/.fds-home

@@ -3,7 +3,7 @@
     python scripts/demo_walk.py docs/images
 
 It runs ``make demo SERVE=1`` and does what a new user does: reads the terminal, opens Airflow, finds the page, sees the
-lag shrink, runs the DELETE that the terminal shows, gets one alert, acknowledges the version, and watches the stream go
+lag shrink, runs the DELETE that the terminal shows, gets one alert, skips the version, and watches the stream go
 on. The exit code is 0 only if each step showed what the page promises, and no row was lost or doubled.
 """
 
@@ -112,7 +112,7 @@ class Walk:
         self._watch_the_lag()
         version = self._stop_at_a_delete()
         self._read_the_alert()
-        self._acknowledge(version)
+        self._skip(version)
         self._end(version)
 
     def _find_the_page(self) -> None:
@@ -162,20 +162,20 @@ class Walk:
         self._take("alert")
         said("the alert is in the terminal and on the asset's page")
 
-    def _acknowledge(self, version: int) -> None:
+    def _skip(self, version: int) -> None:
         self._open_list()
         self._stream_link().click()
-        self._inner.get_by_role("button", name="Acknowledge", exact=True).click()
+        self._inner.get_by_role("button", name="Skip", exact=True).click()
         dialog = self._inner.get_by_role("dialog")
         dialog.get_by_label("Version").fill(str(version))
         dialog.get_by_role("button", name="Preview").click()
         expect(dialog.locator(".preview")).to_be_visible()
         dialog.get_by_label("Why").fill("a test deletion; bronze keeps the rows")
-        self._take("acknowledge")
-        dialog.get_by_role("button", name="Confirm: Acknowledge").click()
+        self._take("skip")
+        dialog.get_by_role("button", name="Confirm: Skip").click()
         expect(dialog.get_by_role("status")).to_contain_text("is recorded as ledger entry")
         dialog.get_by_role("button", name="Close").click()
-        said(f"version {version} is acknowledged on the page")
+        said(f"version {version} is skipped on the page")
 
     def _end(self, version: int) -> None:
         wait(lambda: committed_version(ledger_entries(LEDGER)) > version, 60, "the stream did not go on")

@@ -28,10 +28,10 @@ from airflow_provider_fds.backends.registry import command_line_backend
 from airflow_provider_fds.checkpoint.file import FileCheckpointStore
 from airflow_provider_fds.ledger.owner import Actor, Owner
 from airflow_provider_fds.sinks import DeltaMergeSink, DeltaReplaceSink, DeltaTableSink, ForeachBatchSink, Sink
-from airflow_provider_fds.stream.connect import StreamContext
-from airflow_provider_fds.stream.data_interval import DataInterval
-from airflow_provider_fds.stream.session import StreamSession
-from airflow_provider_fds.stream.value import DeltaStream
+from airflow_provider_fds.stream.connected_stream import StreamContext
+from airflow_provider_fds.stream.declaration.delta_stream import DeltaStream
+from airflow_provider_fds.stream.position.data_interval import DataInterval
+from airflow_provider_fds.stream.run.session import StreamSession
 
 if TYPE_CHECKING:
     from collections.abc import Callable

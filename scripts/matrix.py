@@ -275,8 +275,8 @@ def refused(url: str, client: str) -> Result:
 def connect_server(spark: str) -> Iterator[str]:
     """Start a Spark Connect server of this Spark with the Delta that FDS adds to it, and end it."""
     sys.path.insert(0, str(ROOT))
-    from airflow_provider_fds.spark.jars import delta_jars
-    from airflow_provider_fds.spark.own_spark import find_own_spark
+    from airflow_provider_fds.spark.installation.jars import delta_jars
+    from airflow_provider_fds.spark.installation.own_spark import find_own_spark
     from tests.interop.connect_server import running_server
 
     home = spark_home(SPARKS[spark])

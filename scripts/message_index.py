@@ -82,7 +82,10 @@ class Messages:
             if isinstance(node, ast.Call):
                 name = _last(node.func)
                 if name == _DRIVER_ERROR:
-                    yield from (("", text) for text in _texts(node.args[1:2]))
+                    reason = _last(node.args[0])
+                    yield from (
+                        (reason if reason in Reason.__members__ else "", text) for text in _texts(node.args[1:2])
+                    )
                 elif name in self._reasons:
                     given = [_last(one.value) for one in node.keywords if one.arg == "reason"]
                     reason = next((one for one in given if one in Reason.__members__), self._reasons[name])
@@ -105,7 +108,8 @@ def render(messages: Messages) -> str:
     """Return the page."""
     found = messages.by_reason
     titles = [(f"`{reason}`", found[reason]) for reason in Reason if reason in found]
-    titles.append(("On Spark's driver", found[""]))
+    if "" in found:
+        titles.append(("On Spark's driver", found[""]))
     parts = [_HEAD]
     for title, texts in titles:
         parts += [f"## {title}\n", "\n".join(f"- {_code(text)}" for text in texts) + "\n"]

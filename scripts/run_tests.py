@@ -1,99 +1,201 @@
-"""Run ``make check`` and the suites of ``tests/``, each in a process of its own: a process holds one Spark session.
+"""Run ``make check`` and the test suites, each part in a process of its own: a process holds one Spark session.
 
-All run, even if one fails; the exit code says whether all passed. Of several suites three run at a time, because each
-waits half of its time for Spark or Airflow to start; each says what it has to say when it has ended.
+    scripts/run_tests.py                     the short profile: what tests/extended.txt does not list
+    scripts/run_tests.py --all               everything, and the site, the package, and usual installations of Airflow
+    scripts/run_tests.py --quick             unit tests and checks
+    scripts/run_tests.py --only tests/unit/ledger [-k EXPRESSION]
+    scripts/run_tests.py unit interop        the parts of these suites
 
-    scripts/run_tests.py                  all
-    scripts/run_tests.py unit interop     these (a suite of its own inside a suite, as interop/spark, is not part of it)
-    scripts/run_tests.py --jobs 1         one after the other
+All parts run, even if one fails. Three run at a time, because each waits for Spark or Airflow to start. The output ends
+with what took how long, and with every failure and the command that runs it alone. What a part prints is also in a file
+in ``build/test-logs``.
+
+``--all`` runs only the rest if the short profile has passed on the same files (``AGAIN=1``: everything).
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import os
+import re
+import shlex
 import signal
 import subprocess
 import sys
-import tempfile
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
+BUILD = ROOT / "build"
+LOGS = BUILD / "test-logs"
 
-#: The longest first.
-SUITES = (
+#: Digest of the files on which the short profile has passed last.
+PASSED = BUILD / "short-profile-passed"
+
+#: The tests that the short profile leaves out.
+EXTENDED = ROOT / "tests" / "extended.txt"
+
+#: Exit code of pytest if a part has no test of the profile.
+_NO_TESTS = 5
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one process runs.
+
+    Attributes:
+        name: Its suite, then what it is of the suite.
+        paths: Files and folders with tests.
+        without: Those among them that other parts run.
+        command: Words of another command instead.
+        starts_spark: Whether it starts spark-submit.
+        only_in_all: Whether the short profile leaves it out.
+    """
+
+    name: str
+    paths: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()
+    starts_spark: bool = True
+    only_in_all: bool = False
+
+    @property
+    def suite(self) -> str:
+        """Name of the suite."""
+        return self.name.partition(":")[0]
+
+    @property
+    def log(self) -> Path:
+        """The file with what it prints."""
+        return LOGS / f"{self.name.replace('/', '-').replace(':', '-')}.log"
+
+    def is_extended(self) -> bool:
+        """Return whether the short profile leaves out some of its tests."""
+        listed = (line for line in EXTENDED.read_text(encoding="utf-8").splitlines() if not line.startswith("#"))
+        return any(line.startswith(self.paths) and not line.startswith(self.without) for line in listed if line)
+
+    def words(self) -> list[str]:
+        """Return the command."""
+        if self.command:
+            return list(self.command)
+        ignored = [f"--ignore={path}" for path in self.without]
+        return [sys.executable, "-m", "pytest", "--durations=12", "--durations-min=5", *self.paths, *ignored]
+
+
+def _files(folder: str, names: str) -> tuple[str, ...]:
+    return tuple(f"tests/{folder}/test_{name}.py" for name in names.split())
+
+
+_SPARK_MOVES = _files(
+    "interop/spark", "epochs foreach_moves fence fence_others advice_followed interval_advice repair take_over"
+)
+_SPARK_SERVERS = _files(
     "interop/spark",
+    "connect_job connect_progress connect_sinks fleet_backends fleet_connect fleet_job spark_submit standalone_cluster",
+)
+_INTEROP_RUNS = _files(
+    "interop", "fds_moves fds_run fds_run_change_feed fds_run_fleet fds_run_schema fds_run_vacuum hdfs storage_faults"
+)
+_AIRFLOW_LOADS = _files(
     "airflow",
-    "interop",
-    "stack",
-    "chaos",
-    "adversary",
-    "lineage",
-    "unit",
-    "ui",
-    "fuzz",
-    "check",
+    "stream_action example_dags fleet fork alerts checkpoint_homes backfill data_interval ingest partitions links "
+    "stats spark_connect",
 )
 
-#: Start spark-submit, most of them dozens of times.
-STARTING_SPARK = frozenset({"interop", "interop/spark", "chaos", "adversary", "airflow", "stack", "lineage"})
+#: The longest first. The last part of a suite has all files that no other part names.
+PARTS = (
+    Part("interop/spark:moves", _SPARK_MOVES),
+    Part("interop/spark", ("tests/interop/spark",), (*_SPARK_MOVES, *_SPARK_SERVERS)),
+    Part("airflow:loads", _AIRFLOW_LOADS),
+    Part("interop:runs", _INTEROP_RUNS),
+    Part("interop/spark:servers", _SPARK_SERVERS),
+    Part("interop", ("tests/interop",), ("tests/interop/spark", *_INTEROP_RUNS)),
+    Part("airflow", ("tests/airflow",), _AIRFLOW_LOADS),
+    Part("stack", ("tests/stack",)),
+    Part("chaos", ("tests/chaos",)),
+    Part("adversary", ("tests/adversary",)),
+    Part("lineage", ("tests/lineage",)),
+    Part("unit:stream", ("tests/unit/stream", "tests/unit/cli"), starts_spark=False),
+    Part("unit", ("tests/unit",), ("tests/unit/stream", "tests/unit/cli"), starts_spark=False),
+    Part("usual-airflow", command=("make", "usual-airflow"), starts_spark=False, only_in_all=True),
+    Part("docs", command=("make", "docs"), starts_spark=False, only_in_all=True),
+    Part("check", command=("make", "check"), starts_spark=False),
+    Part("package", command=("make", "package"), starts_spark=False, only_in_all=True),
+    Part("fuzz", ("tests/fuzz",), starts_spark=False),
+    Part("ui", ("tests/ui",), starts_spark=False),
+)
+SUITES = tuple(dict.fromkeys(part.suite for part in PARTS))
+QUICK = ("unit", "check")
 
 
-class Finished(NamedTuple):
-    """A suite that has ended."""
+@dataclass(frozen=True)
+class Finished:
+    """A part that has ended: how, and how long it took."""
 
-    suite: str
+    part: Part
     code: int
     seconds: float
+    cpu_seconds: float
 
     def __str__(self) -> str:
-        verdict = "passed" if self.code == 0 else f"FAILED ({self.code})"
-        return f"{self.suite:13} {verdict:11} {self.seconds:4.0f} s"
+        verdict = f"FAILED ({self.code})" if self.code else "passed"
+        return f"{self.part.name:22} {verdict:12} {self.seconds:5.0f} s {self.cpu_seconds:6.0f} CPU s"
+
+    def failures(self) -> list[str]:
+        """Return what failed, each with the command that runs it alone."""
+        text = self.part.log.read_text(encoding="utf-8", errors="replace")
+        failed = re.findall(r"^(?:FAILED|ERROR) (tests/\S+?\.py(?:::.*?)?)(?: - .*)?$", text, re.MULTILINE)
+        return [f"make test ONLY={shlex.quote(test)}" for test in dict.fromkeys(failed)]
 
 
 class Runner:
-    """Runs suites side by side, each in a process group that ends when this process is told to."""
+    """Runs parts side by side, each in a process group that ends when this process is told to.
 
-    def __init__(self, logs: Path) -> None:
-        self._logs = logs
-        self._running: set[subprocess.Popen[bytes]] = set()
+    The profile is for the suites: other commands run whole, with the tests that they call.
+    """
+
+    def __init__(self, profile: str) -> None:
+        self._profile = profile
+        self._running: set[int] = set()
         self._is_stopped = False
+        self._lock = threading.Lock()
 
-    def run(self, suite: str) -> Finished:
-        """Run one suite to its end; what it says goes to its log."""
+    def run(self, part: Part) -> Finished:
+        """Run one part to its end; what it prints goes to its log."""
         began = time.monotonic()
-        if self._is_stopped:
-            return Finished(suite, -signal.SIGINT, 0.0)
-        print(f"== {suite} has begun", flush=True)
-        with self.log(suite).open("wb") as log:
-            process = subprocess.Popen(
-                command(suite), cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
-            )
-            self._running.add(process)
-            code = process.wait()
-            self._running.discard(process)
-        return Finished(suite, code, time.monotonic() - began)
-
-    def log(self, suite: str) -> Path:
-        """The file that holds what the suite says."""
-        return self._logs / suite.replace("/", "-")
+        profile = "" if part.command else self._profile
+        with self._lock:
+            if self._is_stopped:
+                return Finished(part, -signal.SIGINT, 0.0, 0.0)
+            print(f"== {part.name} has begun", flush=True)
+            with part.log.open("wb") as log:
+                process = subprocess.Popen(
+                    part.words(),
+                    cwd=ROOT,
+                    stdout=log,
+                    stderr=log,
+                    env={**os.environ, "FDS_PROFILE": profile},
+                    start_new_session=True,
+                )
+            self._running.add(process.pid)
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = code = os.waitstatus_to_exitcode(status)
+        with self._lock:
+            self._running.discard(process.pid)
+        if code == _NO_TESTS and profile:
+            code = 0
+        return Finished(part, code, time.monotonic() - began, usage.ru_utime + usage.ru_stime)
 
     def stop(self) -> None:
-        """Let all that runs end as Ctrl-C lets it: servers and Sparks of a suite end with it."""
-        self._is_stopped = True
-        for process in list(self._running):
-            os.killpg(process.pid, signal.SIGINT)
-
-
-def command(suite: str) -> list[str]:
-    """Return the command of a suite."""
-    if suite == "check":
-        return ["make", "--no-print-directory", "check"]
-    inner = [f"--ignore=tests/{other}" for other in SUITES if other.startswith(f"{suite}/")]
-    return [sys.executable, "-m", "pytest", "--durations=12", "--durations-min=5", f"tests/{suite}", *inner]
+        """Let all that runs end as Ctrl-C lets it: servers and Sparks of a part end with it."""
+        with self._lock:
+            self._is_stopped = True
+            for process in self._running:
+                os.killpg(process, signal.SIGINT)
 
 
 def prepare() -> None:
@@ -104,32 +206,84 @@ def prepare() -> None:
     subprocess.run([Path(sys.executable).with_name("fds"), "prepare"], cwd=ROOT, check=False)
 
 
+def digest_of_files() -> str | None:
+    """Return a digest of all files that belong to the project, with its environment; ``None`` without git."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        check=False,
+    )
+    if listed.returncode:
+        return None
+    digest = hashlib.sha256(sys.version.encode())
+    for name in sorted(set(listed.stdout.split(b"\0"))):
+        path = ROOT / os.fsdecode(name)
+        if path.is_file():
+            digest.update(name + b"\0" + hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()
+
+
+def run_parts(parts: list[Part], profile: str, jobs: int) -> int:
+    """Run the parts, and print how each ended, then the failures; return the exit code."""
+    began = time.monotonic()
+    LOGS.mkdir(parents=True, exist_ok=True)
+    if any(part.starts_spark for part in parts):
+        prepare()
+    finished: list[Finished] = []
+    with ThreadPoolExecutor(jobs) as pool:
+        runner = Runner(profile)
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        try:
+            for future in as_completed([pool.submit(runner.run, part) for part in parts]):
+                finished.append(done := future.result())
+                print(f"== {done.part.name}\n{done.part.log.read_text(errors='replace')}", flush=True)
+        except KeyboardInterrupt:
+            runner.stop()
+            return 130
+    print(*finished, f"{'in all':35} {time.monotonic() - began:5.0f} s", sep="\n")
+    failed = [done for done in finished if done.code]
+    for done in failed:
+        print(f"\nFAILED: {done.part.name}, {done.part.log.relative_to(ROOT)}", *done.failures(), sep="\n    ")
+    return int(bool(failed))
+
+
+def only(words: list[str], expression: str | None) -> int:
+    """Replace this process by pytest with these tests."""
+    os.chdir(ROOT)
+    command = [sys.executable, "-m", "pytest", *words, *(["-k", expression] if expression else [])]
+    os.execv(command[0], command)
+
+
 def main() -> int:
     """Run what the command line names."""
     parser = argparse.ArgumentParser(description="Run the test suites.")
     parser.add_argument("suites", nargs="*", metavar="SUITE", help=f"of {', '.join(SUITES)} (default: all)")
-    parser.add_argument("--jobs", type=int, default=3, metavar="N", help="suites at a time (default: 3)")
+    parser.add_argument("--all", action="store_true", help="also what the short profile leaves out")
+    parser.add_argument("--quick", action="store_true", help="unit tests and checks only")
+    parser.add_argument("--only", nargs="+", metavar="TEST", help="these files, folders or tests, in this process")
+    parser.add_argument("-k", metavar="EXPRESSION", help="only tests whose names match")
+    parser.add_argument("--jobs", type=int, default=3, metavar="N", help="parts at a time (default: 3)")
     arguments = parser.parse_args()
-    suites = arguments.suites or SUITES
-    if len(suites) == 1:
-        os.chdir(ROOT)
-        one = command(suites[0])
-        os.execvp(one[0], one)
-    if STARTING_SPARK.intersection(suites):
-        prepare()
-    finished: list[Finished] = []
-    with tempfile.TemporaryDirectory(prefix="fds-tests-") as folder, ThreadPoolExecutor(arguments.jobs) as pool:
-        runner = Runner(Path(folder))
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
-        try:
-            for future in as_completed([pool.submit(runner.run, suite) for suite in suites]):
-                finished.append(future.result())
-                print(f"== {finished[-1].suite}\n{runner.log(finished[-1].suite).read_text(errors='replace')}")
-        except KeyboardInterrupt:
-            runner.stop()
-            return 130
-    print(*finished, sep="\n")
-    return int(any(suite.code for suite in finished))
+    if arguments.only or arguments.k:
+        return only(arguments.only or ["tests"], arguments.k)
+    chosen = QUICK if arguments.quick else arguments.suites or SUITES
+    if unknown := sorted(set(chosen) - set(SUITES)):
+        parser.error(f"no suite {', '.join(unknown)}; there are {', '.join(SUITES)}")
+    parts = [part for part in PARTS if part.suite in chosen]
+    if arguments.quick or arguments.suites:
+        return run_parts(parts, "", arguments.jobs)
+    now = digest_of_files()
+    if not arguments.all:
+        PASSED.unlink(missing_ok=True)
+        code = run_parts([part for part in parts if not part.only_in_all], "short", arguments.jobs)
+        if code == 0 and now is not None and now == digest_of_files():
+            PASSED.write_text(now)
+        return code
+    if now is not None and PASSED.exists() and PASSED.read_text() == now and not os.environ.get("AGAIN"):
+        print("The short profile has passed on these files: the rest runs (AGAIN=1 runs everything).", flush=True)
+        return run_parts([part for part in parts if part.only_in_all or part.is_extended()], "extended", arguments.jobs)
+    return run_parts(parts, "", arguments.jobs)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from airflow_provider_fds.fleet.schema import SCHEMA_FILE, streams_schema
+from airflow_provider_fds.fleet.streams_file.schema import SCHEMA_FILE, streams_schema
 
 
 def text() -> str:

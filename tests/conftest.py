@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-#: Counts the faults of tests/chaos and tests/stack.
-pytest_plugins = ["tests.chaos.reporting"]
+#: The first counts the faults of tests/chaos and tests/stack.
+pytest_plugins = ["tests.chaos.reporting", "tests.profiles"]
 
 # no process outlives a test; an existing archive is used
 os.environ.setdefault("FDS_CLASS_ARCHIVE", "use")

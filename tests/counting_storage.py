@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from airflow_provider_fds.delta.storage import ObjectMeta, Storage
+    from airflow_provider_fds.delta.storage.storage import ObjectMeta, Storage
 
 
 class Request(NamedTuple):

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 
@@ -23,8 +23,11 @@ class StuckFile:
         os.mkfifo(self._path)
         self._opened: list[int] = []
 
-    def wait_for_reader(self) -> None:
-        """Wait until someone reads the file; later readers find the file as it was."""
+    def wait_for_reader(self, is_over: Callable[[], bool] = lambda: False) -> None:
+        """Wait until someone reads the file; later readers find the file as it was.
+
+        Fail if nobody has read it and ``is_over`` says that nobody will.
+        """
         pause = threading.Event()
         while not self._opened:
             try:
@@ -32,6 +35,7 @@ class StuckFile:
                 # written
                 self._opened.append(os.open(self._path, os.O_WRONLY | os.O_NONBLOCK))
             except OSError:
+                assert not is_over(), f"nobody has read {self._path}"
                 pause.wait(0.05)
         self._path.rename(self._pipe)
         if self._away.exists():

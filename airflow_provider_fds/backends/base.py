@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
     from airflow_provider_fds.backends.conf_by_size import ConfBySizeArgument
     from airflow_provider_fds.sinks import Sink
-    from airflow_provider_fds.spark.object_store import JobStorage
-    from airflow_provider_fds.spark.submit import SubmitArguments
-    from airflow_provider_fds.stream.result import Collected, RunWork
-    from airflow_provider_fds.stream.session import StreamSession
+    from airflow_provider_fds.spark.submission.object_store import JobStorage
+    from airflow_provider_fds.spark.submission.submit import SubmitArguments
+    from airflow_provider_fds.stream.attempt.result import Collected, RunWork
+    from airflow_provider_fds.stream.run.session import StreamSession
 
 
 @dataclass(frozen=True)
@@ -196,7 +196,7 @@ class FleetApplication:
 
     def storage(self) -> JobStorage:
         """Return where the application reads and writes: the places of all streams."""
-        from airflow_provider_fds.spark.object_store import JobStorage
+        from airflow_provider_fds.spark.submission.object_store import JobStorage
 
         stores = [storage_of(part.session, part.sink) for part in self.parts]
         places = {(place.uri, repr(sorted(place.options.items()))): place for one in stores for place in one.places}
@@ -222,7 +222,7 @@ def largest_transaction(session: StreamSession, work: RunWork) -> int:
 
 def storage_of(session: StreamSession, sink: Sink) -> JobStorage:
     """Return where the job of a run reads and writes."""
-    from airflow_provider_fds.spark.object_store import job_storage
+    from airflow_provider_fds.spark.submission.object_store import job_storage
 
     return job_storage(session.connected.places(sink.table_uri), sink)
 

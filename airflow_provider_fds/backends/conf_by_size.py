@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from airflow_provider_fds.errors import ConfigurationError
-from airflow_provider_fds.source import option_values
+from airflow_provider_fds.source.options import option_values
 
 #: What a user gives: pairs of bytes and settings, or a function from bytes to settings.
 ConfBySizeArgument = Sequence[tuple[int | str, Mapping[str, Any]]] | Callable[[int], Mapping[str, Any]]

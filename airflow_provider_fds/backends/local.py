@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_fds.backends.base import Application, FleetApplication, Outcome, SparkBackend, UserArguments
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.reasons import Reason
-from airflow_provider_fds.spark import launch
-from airflow_provider_fds.spark.cache import SparkSetupError
-from airflow_provider_fds.spark.install import brought_delta_problems, java_problem, spark_problem
-from airflow_provider_fds.spark.own_spark import OwnSpark, choose_spark, own_delta_problems
-from airflow_provider_fds.spark.settings import FLEET_CONF
-from airflow_provider_fds.stream.collecting import collecting, committing
+from airflow_provider_fds.spark.installation.cache import SparkSetupError
+from airflow_provider_fds.spark.installation.install import brought_delta_problems, java_problem, spark_problem
+from airflow_provider_fds.spark.installation.own_spark import OwnSpark, choose_spark, own_delta_problems
+from airflow_provider_fds.spark.runtime.settings import FLEET_CONF
+from airflow_provider_fds.spark.submission import launch
+from airflow_provider_fds.stream.run.collecting import collecting, committing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

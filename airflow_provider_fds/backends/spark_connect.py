@@ -15,14 +15,14 @@ from airflow_provider_fds.backends.base import (
 )
 from airflow_provider_fds.errors import ConfigurationError, ServerLostError
 from airflow_provider_fds.reasons import Reason
-from airflow_provider_fds.spark.cache import SparkSetupError
-from airflow_provider_fds.spark.connect import ConnectServer, ServerUnfitError, ServerUnreachableError
-from airflow_provider_fds.spark.connect_fleet import ConnectFleet
-from airflow_provider_fds.spark.connect_job import ConnectJob
-from airflow_provider_fds.spark.install import client_problem
-from airflow_provider_fds.spark.settings import conf_problems, setting_text
-from airflow_provider_fds.stream.collecting import commit_reported, committing
-from airflow_provider_fds.stream.driver_files import DriverFiles, driver_files
+from airflow_provider_fds.spark.installation.cache import SparkSetupError
+from airflow_provider_fds.spark.installation.install import client_problem
+from airflow_provider_fds.spark.runtime.settings import conf_problems, setting_text
+from airflow_provider_fds.spark.sessions.connect_fleet import ConnectFleet
+from airflow_provider_fds.spark.sessions.connect_job import ConnectJob
+from airflow_provider_fds.spark.sessions.connect_server import ConnectServer, ServerUnfitError, ServerUnreachableError
+from airflow_provider_fds.stream.attempt.driver_files import DriverFiles, driver_files
+from airflow_provider_fds.stream.run.collecting import commit_reported, committing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -149,7 +149,7 @@ class ConnectBackend(ConnectionBackend):
         try:
             job.work(lambda _: tell(commit_reported(session, work)))
         except ServerUnreachableError as error:
-            raise ServerLostError(str(error), error_class="ServerUnreachable", table=table) from None
+            raise ServerLostError(str(error), error_class=Reason.SPARK_CONNECT_LOST, table=table) from None
         except ServerUnfitError as error:
             raise ConfigurationError(str(error), table=table, reason=Reason.SPARK_UNUSABLE) from None
         return Outcome()
@@ -177,7 +177,7 @@ class ConnectBackend(ConnectionBackend):
             with committing(application.commit):
                 fleet.work()
         except ServerUnreachableError as error:
-            raise ServerLostError(str(error), error_class="ServerUnreachable") from None
+            raise ServerLostError(str(error), error_class=Reason.SPARK_CONNECT_LOST) from None
         except ServerUnfitError as error:
             raise ConfigurationError(str(error), reason=Reason.SPARK_UNUSABLE) from None
         return Outcome()

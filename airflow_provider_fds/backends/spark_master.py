@@ -11,18 +11,18 @@ from airflow_provider_fds.credentials import is_secret
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.hooks.settings import cache_dir
 from airflow_provider_fds.reasons import Reason
-from airflow_provider_fds.spark.cache import SparkSetupError
-from airflow_provider_fds.spark.install import brought_delta_problems, java_problem, spark_problem
-from airflow_provider_fds.spark.own_spark import OwnSpark, choose_spark, own_delta_problems
-from airflow_provider_fds.spark.settings import conf_problems, is_local_master
-from airflow_provider_fds.spark.submit import SubmitArguments, submission, submit_arguments
+from airflow_provider_fds.spark.installation.cache import SparkSetupError
+from airflow_provider_fds.spark.installation.install import brought_delta_problems, java_problem, spark_problem
+from airflow_provider_fds.spark.installation.own_spark import OwnSpark, choose_spark, own_delta_problems
+from airflow_provider_fds.spark.runtime.settings import conf_problems, is_local_master
+from airflow_provider_fds.spark.submission.submit import SubmitArguments, submission, submit_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from airflow_provider_fds.backends.base import Application, FleetApplication, UserArguments
-    from airflow_provider_fds.spark.object_store import JobStorage
+    from airflow_provider_fds.spark.submission.object_store import JobStorage
 
 _PACKAGES: Final = "spark.jars.packages"
 
@@ -62,7 +62,7 @@ class SparkMaster:
         """Return the user's Spark to start, or ``None`` for that of the installed pyspark.
 
         Raises:
-            SparkSetupError: As :func:`~airflow_provider_fds.spark.own_spark.choose_spark`.
+            SparkSetupError: As :func:`~airflow_provider_fds.spark.installation.own_spark.choose_spark`.
         """
         env_vars = {} if self.shows_environment else {name: str(value) for name, value in given.env_vars.items()}
         return choose_spark(self.master, self.binary, env_vars, cache_dir(), driver_is_here=self.driver_is_here)

@@ -13,11 +13,11 @@ from airflow_provider_fds.errors import ConfigurationError, FdsError
 from airflow_provider_fds.fault_points import reach
 from airflow_provider_fds.hooks.settings import cache_dir
 from airflow_provider_fds.reasons import Reason
-from airflow_provider_fds.spark.session_job import SessionJob
-from airflow_provider_fds.stream.collecting import commit_reported
+from airflow_provider_fds.spark.sessions.session_job import SessionJob
+from airflow_provider_fds.stream.run.collecting import commit_reported
 
 if TYPE_CHECKING:
-    from airflow_provider_fds.spark.own_spark import OwnSpark
+    from airflow_provider_fds.spark.installation.own_spark import OwnSpark
 
 
 @dataclass(frozen=True)

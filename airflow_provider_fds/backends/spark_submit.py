@@ -22,8 +22,8 @@ from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.fault_points import reach
 from airflow_provider_fds.hooks.settings import cache_dir, spark_history_url
 from airflow_provider_fds.reasons import Reason
-from airflow_provider_fds.spark.settings import FLEET_CONF
-from airflow_provider_fds.stream.collecting import collecting, committing
+from airflow_provider_fds.spark.runtime.settings import FLEET_CONF
+from airflow_provider_fds.stream.run.collecting import collecting, committing
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager

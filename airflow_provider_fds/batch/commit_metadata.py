@@ -22,9 +22,22 @@ _OF_A_WRITE: Dict[str, type] = {"stream": str, "uuid": str, "epoch": int, "batch
 
 
 def commit_metadata(
-    batch: BatchSpec, attempt_id: str, settings: Dict[str, str], sink_kind: str = "delta_append"
+    batch: BatchSpec,
+    attempt_id: str,
+    settings: Dict[str, str],
+    sink_kind: str = "delta_append",
+    seen: Optional[Dict[str, Any]] = None,
 ) -> str:
-    """Return the ``userMetadata`` of the batch's commit in the sink, JSON on one line."""
+    """Return the ``userMetadata`` of the batch's commit in the sink, JSON on one line.
+
+    Args:
+        batch: The batch.
+        attempt_id: The attempt that writes it.
+        settings: Settings of the session that may change what is read.
+        sink_kind: Kind of the sink.
+        seen: What the streams had loaded into the sink before, see :meth:`~.sink_account.Loaded.to_metadata`; ``None``:
+            not known.
+    """
     return json.dumps(
         {
             "fds": SPEC_FORMAT,
@@ -40,6 +53,7 @@ def commit_metadata(
             "settings": settings,
             **({} if batch.interval is None else {"interval": batch.interval}),
             **({} if sink_kind == "delta_append" else {"sink": sink_kind}),
+            **({} if seen is None else {"seen": seen}),
         },
         sort_keys=True,
         separators=(",", ":"),

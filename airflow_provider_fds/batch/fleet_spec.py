@@ -1,7 +1,7 @@
 """The specification of a fleet: the jobs of many streams in one Spark application. Standard library, Python 3.9 syntax.
 
-The Airflow side writes a :class:`FleetSpec` into staging; the driver (``spark/fleet_job.py``) reads it and runs its
-jobs side by side. Each job has a spec, reports and a fate of its own.
+The Airflow side writes a :class:`FleetSpec` into staging; the driver (``spark/application/fleet_job.py``) reads it
+and runs its jobs side by side. Each job has a spec, reports and a fate of its own.
 """
 # The driver may run Python 3.9, so the annotations stay in its syntax.
 # ruff: noqa: UP006, UP035, UP037, UP045
@@ -14,7 +14,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Dict, Optional, Tuple
 
-from airflow_provider_fds.batch.checked_json import checked, from_json, to_json
+from airflow_provider_fds.batch.checked_json import Rules, from_json, to_json
 from airflow_provider_fds.batch.spec import SpecChangedError
 
 #: How a job of a fleet ended, as far as the driver knows:
@@ -68,10 +68,7 @@ class FleetSpec:
     def __post_init__(self) -> None:
         if self.parallelism < 1:
             raise ValueError(f"parallelism must be 1 or more, got {self.parallelism}")
-        what = "a job of the fleet spec"
-        jobs = tuple(job if isinstance(job, FleetJob) else checked(FleetJob, job, what) for job in self.jobs)
-        object.__setattr__(self, "jobs", jobs)
-        repeated = sorted(name for name, count in Counter(job.stream for job in jobs).items() if count > 1)
+        repeated = sorted(name for name, count in Counter(job.stream for job in self.jobs).items() if count > 1)
         if repeated:
             raise ValueError(f"the streams of a fleet must have different names; repeated: {', '.join(repeated)}")
 
@@ -125,7 +122,7 @@ class FleetProgress:
     @classmethod
     def from_json(cls, text: "str | bytes") -> "FleetProgress":
         """Read a note. Raises ``ValueError`` on another format."""
-        return from_json(cls, text, "the progress of the fleet")
+        return from_json(cls, text, "the progress of the fleet", Rules(least=0, ignores_unknown=True))
 
 
 def fleet_name(attempt_id: str, data: bytes) -> str:

@@ -19,7 +19,7 @@ import msgspec
 
 from airflow_provider_fds.batch.file_roots import FileRoots
 from airflow_provider_fds.batch.location import check_table_uri, spark_uri
-from airflow_provider_fds.batch.manifest_files import ListedFile, Written, listed_files
+from airflow_provider_fds.batch.manifest_files import FileContents, ListedFile, Written, listed_files
 from airflow_provider_fds.batch.manifest_protocol import ManifestProtocol, has_row_ids, manifest_protocol
 from airflow_provider_fds.batch.manifest_schema import NAMESPACE, ManifestSchema, manifest_schema
 from airflow_provider_fds.batch.version_ranges import describe_range
@@ -29,7 +29,7 @@ from airflow_provider_fds.errors import StoppedError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from airflow_provider_fds.source.plan import SourceBatch
+    from airflow_provider_fds.source.planning.plan import SourceBatch
 
 __all__ = ["Manifest", "build_manifest"]
 
@@ -102,19 +102,19 @@ def build_manifest(
     stats: bool = True,
     allowed_roots: Sequence[str] = (),
     columns: Sequence[str] = (),
-    where: str = "",
 ) -> Manifest:
     """Return the manifest of ``batch``. Pure, and deterministic to the byte.
 
     Args:
         batch: The batch; all its files are read under the protocol and schema of its ``state``.
         table_uri: URI of the source, percent-encoded, with scheme. ``s3`` and ``s3n`` become ``s3a``.
-        stats: Keep the statistics of the files, which enable data skipping. Otherwise a file keeps only its number of
-            rows, and no values except those of partition columns get into staging.
+        stats: Keep the certain statistics of the files, which enable data skipping. Otherwise a file keeps only its
+            number of rows, and no values except those of partition columns get into staging.
         allowed_roots: Locations that files may be in besides the table's own store; see :mod:`.file_roots`.
         columns: Columns of the source that the batch has; empty: all.
-        where: Predicate by which the job filters the rows, in Spark's SQL; empty: none. It is part of the id of the
-            manifest's table, so batches of the same files with other predicates have other digests.
+
+    The predicate by which the job filters the rows is part of the id of the manifest's table, so batches of the same
+    files with other predicates have other digests.
 
     Raises:
         UnsupportedFeatureError: The source has a reader feature that FDS does not support.
@@ -125,7 +125,7 @@ def build_manifest(
     """
     check_table_uri(table_uri)
     try:
-        return _manifest(batch, table_uri, stats=stats, allowed_roots=allowed_roots, columns=columns, where=where)
+        return _manifest(batch, table_uri, stats=stats, allowed_roots=allowed_roots, columns=columns)
     except DAMAGE as error:
         raise StoppedError(
             f"{table_uri}: no manifest can be written for {describe_range(batch.first_version, batch.last_version)} "
@@ -143,7 +143,6 @@ def _manifest(
     stats: bool,
     allowed_roots: Sequence[str],
     columns: Sequence[str],
-    where: str,
 ) -> Manifest:
     base = spark_uri(table_uri.rstrip("/"))
     state = batch.state
@@ -173,10 +172,13 @@ def _manifest(
         columns=columns,
     )
     roots = FileRoots(base, allowed_roots)
-    files = listed_files(batch.files, roots=roots, base=base, schema=schema, stats=stats, with_row_ids=with_row_ids)
+    contents = FileContents(state.metadata, stats=stats)
+    files = listed_files(
+        batch.files, roots=roots, base=base, schema=schema, contents=contents, with_row_ids=with_row_ids
+    )
     commit = tempfile.SpooledTemporaryFile(_KEPT_BYTES, prefix="fds-manifest-")  # noqa: SIM115 - lives with the manifest
     try:
-        source = f"{state.metadata.id}\n{where}" if where else state.metadata.id
+        source = f"{state.metadata.id}\n{batch.where}" if batch.where else state.metadata.id
         metadata = _write_commit(commit, source, protocol, schema, files)
         digest = _sha256(commit)[:_DIGEST_CHARACTERS]
     except BaseException:

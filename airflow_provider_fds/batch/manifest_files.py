@@ -10,17 +10,19 @@ import msgspec
 
 from airflow_provider_fds.batch.file_roots import FileRoots, stays_inside
 from airflow_provider_fds.credentials import redacted_uri, secret_part
+from airflow_provider_fds.delta.certain_statistics import CertainStatistics
 from airflow_provider_fds.delta.paths import absolute_path, absolute_vector
-from airflow_provider_fds.delta.statistics import are_readable, count_only
+from airflow_provider_fds.delta.statistics import count_only
 from airflow_provider_fds.errors import ConfigurationError, FdsError, UnsupportedFeatureError
 from airflow_provider_fds.reasons import Reason
+from airflow_provider_fds.source.filters.filter_column import NULLS, table_columns
 from airflow_provider_fds.source.planned import ChangedFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from airflow_provider_fds.batch.manifest_schema import ManifestSchema
-    from airflow_provider_fds.delta.actions import DeletionVector
+    from airflow_provider_fds.delta.actions import Add, DeletionVector, Metadata
     from airflow_provider_fds.source.planned import PlannedFile
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -61,13 +63,39 @@ class ListedFile(Written, frozen=True):
     default_row_commit_version: int | None = None
 
 
+class FileContents:
+    """The statistics and partition values that a manifest gives Spark: only those that FDS itself relies on.
+
+    Args:
+        metadata: Metadata of the table.
+        stats: Whether statistics have more than the number of rows.
+    """
+
+    def __init__(self, metadata: Metadata, *, stats: bool) -> None:
+        self._statistics = CertainStatistics(metadata).of if stats else count_only
+        columns = table_columns(metadata).values() if metadata.partitionColumns else ()
+        self._nullable = [one.key for one in columns if one.is_partition and not one.has_empty_values]
+
+    def statistics(self, add: Add) -> str | None:
+        """Return the statistics of a file."""
+        return self._statistics(add.stats)
+
+    def partition_values(self, add: Add) -> dict[str, str | None]:
+        """Return the partition values of a file, in a new dict; NULL in the one form that every session can read."""
+        found = dict(add.partitionValues or {})
+        for key in self._nullable:
+            if found.get(key) in NULLS and key in found:
+                found[key] = None
+        return found
+
+
 def listed_files(
     planned: Sequence[PlannedFile],
     *,
     roots: FileRoots,
     base: str,
     schema: ManifestSchema,
-    stats: bool,
+    contents: FileContents,
     with_row_ids: bool,
 ) -> Iterator[ListedFile]:
     """Yield the files of a batch in their order. Iterate to the end: the last step finds files that are listed twice.
@@ -87,11 +115,9 @@ def listed_files(
             stamp = stamps[file.timestamp_ms] = _timestamp(file.timestamp_ms)
         path, vector = places.of(file)
         keys.add(_key(path, vector))
-        partition_values = {
-            **(add.partitionValues or {}),
-            schema.version_key: str(file.version),
-            schema.timestamp_key: stamp,
-        }
+        partition_values = contents.partition_values(add)
+        partition_values[schema.version_key] = str(file.version)
+        partition_values[schema.timestamp_key] = stamp
         for key in schema.hidden_keys:
             partition_values.pop(key, None)
         if schema.change_type_key is not None and isinstance(add, ChangedFile):
@@ -102,7 +128,7 @@ def listed_files(
             size=add.size,
             modification_time=add.modificationTime,
             data_change=True,
-            stats=count_only(add.stats) if not stats else add.stats if are_readable(add.stats) else None,
+            stats=contents.statistics(add),
             deletion_vector=vector,
             base_row_id=add.baseRowId if with_row_ids else None,
             default_row_commit_version=add.defaultRowCommitVersion if with_row_ids else None,

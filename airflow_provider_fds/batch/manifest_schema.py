@@ -11,8 +11,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from airflow_provider_fds.batch.added_columns import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
-from airflow_provider_fds.batch.chosen_columns import PHYSICAL_NAME, narrowed
+from airflow_provider_fds.batch.manifest_columns import (
+    CHANGE_TYPE,
+    COMMIT_TIMESTAMP,
+    COMMIT_VERSION,
+    PHYSICAL_NAME,
+    narrowed,
+)
 from airflow_provider_fds.batch.manifest_protocol import kept_properties
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.reasons import Reason

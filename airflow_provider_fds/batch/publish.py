@@ -10,14 +10,14 @@ from typing import IO, TYPE_CHECKING, Final
 from urllib.parse import quote
 
 from airflow_provider_fds.batch.location import hadoop_path
-from airflow_provider_fds.delta.limits import TRIES, pause_seconds
+from airflow_provider_fds.delta.storage.client_limits import TRIES, pause_seconds
 from airflow_provider_fds.errors import LedgerError, StorageError
 from airflow_provider_fds.fault_points import reach
 from airflow_provider_fds.schemes import PATH_SAFE
 
 if TYPE_CHECKING:
     from airflow_provider_fds.batch.manifest import Manifest
-    from airflow_provider_fds.delta.storage import Storage
+    from airflow_provider_fds.delta.storage.storage import Storage
 
 logger = logging.getLogger(__name__)
 

@@ -4,13 +4,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Dict, Optional, Tuple
+from dataclasses import dataclass, field
+from typing import ClassVar, Dict, Optional, Tuple, Type, TypeVar
 
-from airflow_provider_fds.batch.checked_json import checked, from_json, to_json
-
-if TYPE_CHECKING:
-    from airflow_provider_fds.batch.spec import BatchSpec
+from airflow_provider_fds.batch.checked_json import Rules, from_json, to_json
 
 #: Reports of an attempt: what the driver found out about one batch.
 #:   written  - this attempt committed the batch to the sink, and the row count agrees with the plan
@@ -20,8 +17,9 @@ if TYPE_CHECKING:
 OUTCOMES = ("written", "verified", "mismatch", "failed")
 
 #: Reports of a fence:
-#:   fenced       - the sink holds the fence; nothing of an older epoch can land any longer sink_missing - there is no
-#:   sink, so nothing to close; the first batch must create it failed       - the sink has no fence
+#:   fenced       - the sink holds the fence; nothing of an older epoch can land any longer
+#:   sink_missing - there is no sink, so nothing to close; the first batch must create it
+#:   failed       - the sink has no fence
 FENCE_OUTCOMES = ("fenced", "sink_missing", "failed")
 
 
@@ -39,7 +37,7 @@ class AttemptReport:
         rows_written: Rows that the sink's commit added (``numOutputRows``; for a merge, those that it changed).
         files_written: Data files of that commit.
         bytes_written: Bytes of these files.
-        error_class: Class of the exception, for ``failed``.
+        error_class: Class of the exception, for ``failed``; the reason, if FDS itself found the problem.
         error_message: Its text, shortened.
         retryable: Whether another attempt may succeed.
         seconds: Wall-clock seconds by phase: ``check`` (check whether the sink has the batch), ``load`` (the manifest),
@@ -47,7 +45,12 @@ class AttemptReport:
         settings: Spark settings in force that affect the rows.
         warnings: What a person should know about the sink, such as rows that another writer removed.
         tables: For a function: the version of each named table that contains the newest transaction of the write.
+        reason: The :class:`~airflow_provider_fds.reasons.Reason`, if FDS itself found the problem. A newer driver may
+            have one that is unknown here.
     """
+
+    what: ClassVar[str] = "the attempt report"
+    outcomes: ClassVar[Tuple[str, ...]] = OUTCOMES
 
     uuid: str
     epoch: int
@@ -69,26 +72,31 @@ class AttemptReport:
     rows_read: Optional[int] = None
     warnings: Tuple[str, ...] = ()
     tables: Dict[str, int] = field(default_factory=dict)
+    reason: Optional[str] = None
 
     @property
     def is_done(self) -> bool:
         """Whether the sink has the batch and the row count agrees."""
         return self.outcome in ("written", "verified")
 
-    def is_of(self, batch: BatchSpec, attempt_id: str) -> bool:
-        """Whether this is about the batch and the attempt, and not a copy of another report."""
-        mine = (self.uuid, self.epoch, self.batch_id, self.manifest_digest, self.attempt_id)
-        return mine == (batch.uuid, batch.epoch, batch.batch_id, batch.manifest_digest, attempt_id)
+    def differs_from(self, *, uuid: str, epoch: int, batch_id: int, digest: str, attempt_id: str) -> Optional[str]:
+        """Return why this is not about the batch and the attempt but, say, a copy of another report; else ``None``."""
+        wanted = {
+            "uuid": uuid,
+            "epoch": epoch,
+            "batch_id": batch_id,
+            "manifest_digest": digest,
+            "attempt_id": attempt_id,
+        }
+        for name, value in wanted.items():
+            if (found := getattr(self, name)) != value:
+                return f"it belongs to another batch or attempt: {name} is {found!r}, expected {value!r}"
+        return None
 
     def to_json(self) -> bytes:
         """Return the report as JSON."""
-        return to_json(self, leave_out=tuple(name for name in ("warnings", "tables") if not getattr(self, name)))
-
-    @classmethod
-    def from_json(cls, text: "str | bytes") -> "AttemptReport":
-        """Read a report. Raises ``ValueError`` on another format."""
-        report = from_json(cls, text, "the attempt report")
-        return cls(**{**report.__dict__, "warnings": tuple(report.warnings)})
+        optional = ("warnings", "tables", "reason")
+        return to_json(self, leave_out=tuple(name for name in optional if not getattr(self, name)))
 
 
 @dataclass(frozen=True)
@@ -162,7 +170,11 @@ class FenceReport:
         removed_rows: Rows that it removed or closed, or ``None`` if the commit does not record them.
         evidence: What the sink's log records from before the fence; ``None`` for the tables of a function.
         warnings: What a person should know about the sink, such as rows that another writer removed.
+        reason: As in :class:`AttemptReport`.
     """
+
+    what: ClassVar[str] = "the fence report"
+    outcomes: ClassVar[Tuple[str, ...]] = FENCE_OUTCOMES
 
     uuid: str
     epoch: int
@@ -179,23 +191,40 @@ class FenceReport:
     removed_rows: Optional[int] = None
     evidence: Optional[FenceEvidence] = None
     warnings: Tuple[str, ...] = ()
+    reason: Optional[str] = None
 
     def to_json(self) -> bytes:
         """Return the report as JSON."""
-        return to_json(self, leave_out=() if self.warnings else ("warnings",))
+        return to_json(self, leave_out=tuple(name for name in ("warnings", "reason") if not getattr(self, name)))
 
-    @classmethod
-    def from_json(cls, text: "str | bytes") -> "FenceReport":
-        """Read a report. Raises ``ValueError`` on another format."""
-        report = from_json(cls, text, "the fence report")
-        landed = tuple(checked(LandedBatch, b, "a batch of the fence report") for b in report.landed)
-        evidence = report.evidence
-        if evidence is not None:
-            evidence = checked(FenceEvidence, evidence, "the evidence of the fence report")
-            removed = tuple(checked(RemovedRows, one, "a removal of the fence report") for one in evidence.removed)
-            evidence = replace(evidence, removed=removed)
-        texts = {"writes": tuple(report.writes), "warnings": tuple(report.warnings)}
-        return cls(**{**report.__dict__, **texts, "landed": landed, "evidence": evidence})
+
+#: What to do about a file that is not a report, if every later attempt meets it again.
+UNREADABLE_ADVICE = (
+    "It may be the one that says that the batch is done, so nothing was written. If a newer version of FDS wrote it, "
+    "use that version; otherwise find out whether the batch was loaded and who else can write to the folder, then "
+    "delete the file"
+)
+
+_Report = TypeVar("_Report", AttemptReport, FenceReport)
+
+#: Reports hold versions, counts and transactions, so no negative number.
+_RULES = Rules(least=0, ignores_unknown=True)
+
+
+def decode(kind: Type[_Report], text: "str | bytes") -> _Report:
+    """Read a report: the one reading of it, for the driver and for Airflow.
+
+    Fields of a newer driver are ignored; whatever else is unexpected makes the report unusable.
+
+    Raises:
+        ValueError: The text is not a report of this kind: another format, a field of another type or out of range, or
+            an unknown outcome.
+    """
+    report = from_json(kind, text, kind.what, _RULES)
+    if report.outcome not in kind.outcomes:
+        expected = ", ".join(kind.outcomes)
+        raise ValueError(f"{kind.what} has the outcome {report.outcome[:100]!r}; expected one of {expected}")
+    return report
 
 
 def report_name(epoch: int, batch_id: int, attempt_id: str) -> str:
@@ -216,11 +245,13 @@ def fence_report_name(epoch: int, attempt_id: str) -> str:
 __all__ = [
     "FENCE_OUTCOMES",
     "OUTCOMES",
+    "UNREADABLE_ADVICE",
     "AttemptReport",
     "FenceEvidence",
     "FenceReport",
     "LandedBatch",
     "RemovedRows",
+    "decode",
     "fence_report_name",
     "report_name",
     "started_name",

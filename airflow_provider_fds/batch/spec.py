@@ -1,8 +1,8 @@
 """The job specification: the task of one Spark application. Standard library only, Python 3.9 syntax.
 
-The Airflow side writes a :class:`JobSpec` into staging; the driver (``spark/job.py``) reads it, processes its batches
-in order, and writes one :class:`~.report.AttemptReport` per batch. Both are JSON with a ``format`` number; a reader
-refuses an unknown number.
+The Airflow side writes a :class:`JobSpec` into staging; the driver (``spark/application/job.py``) reads it, processes
+its batches in order, and writes one :class:`~.report.AttemptReport` per batch. Both are JSON with a ``format`` number;
+a reader refuses an unknown number.
 """
 # The driver may run Python 3.9, so the annotations stay in its syntax.
 # ruff: noqa: UP006, UP035, UP037, UP045
@@ -12,14 +12,17 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any, Dict, Optional, Tuple
 
-from airflow_provider_fds.batch.checked_json import checked, from_json, to_json
+from airflow_provider_fds.batch.checked_json import from_json, to_json
 
 #: ``fds:<uuid>``, then a data interval or the name of a write.
 _APP_ID = re.compile(r"fds:([^:#]+)")
 _JOB_DIGEST = re.compile(r"-([0-9a-f]{64})\.job\.json\Z")
+
+#: Fields of a batch that its spec has only if they are set.
+_WRITTEN_IF_SET = ("columns", "fed", "fed_since")
 
 
 class SpecChangedError(ValueError):
@@ -77,6 +80,10 @@ class BatchSpec:
 
     ``divides_commit`` is whether the batch begins or ends inside a commit that both adds and removes rows; ``None``:
     not determined. It is determined for a sink that must see such commits whole.
+
+    ``columns``, if not empty, is which column of the source feeds each column of the sink
+    (``batch/column_meaning.py``), because another one may have fed it before: ``fed``, recorded at the sink's version
+    ``fed_since``.
     """
 
     stream: str
@@ -98,6 +105,9 @@ class BatchSpec:
     more_manifests: Tuple[str, ...] = ()
     divides_commit: Optional[bool] = None
     where: Optional[str] = None
+    columns: Dict[str, str] = field(default_factory=dict, hash=False)
+    fed: Dict[str, str] = field(default_factory=dict, hash=False)
+    fed_since: Optional[int] = None
 
     @property
     def inner_versions(self) -> Tuple[int, ...]:
@@ -171,6 +181,7 @@ class JobSpec:
         stop_after_ms: Do not start another batch after this time (milliseconds since the epoch), ``None``: no limit.
         fence: What to close in the sink, ``None``: nothing.
         tables: For a function: the minimum version of each named table, because the stream has written it.
+        allow_overlap: Whether the batches may append rows that another stream has loaded into the sink.
     """
 
     batches: Tuple[BatchSpec, ...]
@@ -183,19 +194,21 @@ class JobSpec:
     stop_after_ms: Optional[int] = None
     fence: Optional[FenceSpec] = None
     tables: Dict[str, int] = field(default_factory=dict)
+    allow_overlap: bool = False
 
     def to_json(self) -> bytes:
         """Return the spec as JSON."""
-        return to_json(self, leave_out=() if self.tables else ("tables",))
+        fields = asdict(self)
+        fields["batches"] = [
+            {name: value for name, value in batch.items() if name not in _WRITTEN_IF_SET or value}
+            for batch in fields["batches"]
+        ]
+        return to_json(fields, leave_out=tuple(name for name in ("tables", "allow_overlap") if not fields[name]))
 
     @classmethod
     def from_json(cls, text: "str | bytes") -> "JobSpec":
         """Read a spec. Raises ``ValueError`` on another format."""
-        spec = from_json(cls, text, "the job spec")
-        batches = tuple(checked(BatchSpec, b, "a batch of the job spec") for b in spec.batches)
-        batches = tuple(replace(b, more_manifests=tuple(b.more_manifests)) for b in batches)
-        fence = None if spec.fence is None else checked(FenceSpec, spec.fence, "the fence of the job spec")
-        return cls(**{**spec.__dict__, "batches": batches, "fence": fence})
+        return from_json(cls, text, "the job spec")
 
     @classmethod
     def from_file(cls, uri: str, data: bytes) -> "JobSpec":

@@ -4,11 +4,10 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
-from airflow_provider_fds.batch.checked_json import SPEC_FORMAT
-from airflow_provider_fds.batch.spec import BatchSpec
+from airflow_provider_fds.batch.checked_json import SPEC_FORMAT, from_json, to_json
+from airflow_provider_fds.batch.spec import BatchSpec  # noqa: TC001 - the reader evaluates the annotation
 
 #: Prefix of the names of such jobs' reports; the rest increases with time.
 REPORT_PREFIX = "user-job-"
@@ -28,8 +27,7 @@ class UserJobBatch:
 
     def to_json(self) -> str:
         """Return the batch as JSON on one line."""
-        value = {"format": SPEC_FORMAT, "batch": asdict(self.batch), "reports": self.reports}
-        return json.dumps(value, sort_keys=True, separators=(",", ":"))
+        return to_json(self).decode()
 
     @classmethod
     def from_json(cls, text: "str | bytes") -> "UserJobBatch":
@@ -38,15 +36,13 @@ class UserJobBatch:
         Raises:
             ValueError: The text is not a batch, or has another format.
         """
-        value = json.loads(text)
-        if not isinstance(value, dict) or value.get("format") != SPEC_FORMAT or "batch" not in value:
+        try:
+            return from_json(cls, text, "the value")
+        except ValueError as error:
             raise ValueError(
                 "the batch of this job must be plan.output['batch'] of a DeltaPlanOperator in format "
-                f"{SPEC_FORMAT}, got {str(text)[:100]!r}. If another version of FDS planned it, plan it again"
-            )
-        fields = dict(value["batch"])
-        fields["more_manifests"] = tuple(fields.get("more_manifests", ()))
-        return cls(BatchSpec(**fields), value["reports"])
+                f"{SPEC_FORMAT}, got {str(text)[:100]!r} ({error}). If another version of FDS planned it, plan it again"
+            ) from error
 
 
 __all__: list[str] = ["REPORT_PREFIX", "UserJobBatch"]

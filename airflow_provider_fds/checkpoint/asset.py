@@ -8,7 +8,7 @@ import msgspec
 
 from airflow_provider_fds.airflow_version import is_airflow_at_least
 from airflow_provider_fds.checkpoint.store import write_and_read_back
-from airflow_provider_fds.delta.open import canonical_uri
+from airflow_provider_fds.delta.storage.open import canonical_uri
 from airflow_provider_fds.errors import ConfigurationError, StorageError
 from airflow_provider_fds.ledger.layout import check_stream_name
 from airflow_provider_fds.ledger.position import Checkpoint

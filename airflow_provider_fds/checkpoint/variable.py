@@ -46,7 +46,7 @@ def variable_key(stream: str) -> str:
     Airflow masks the value of a Variable whose key contains a word such as ``token``: the offset would show as ``***``.
     A ``~`` after the word's first letter prevents the match, and cannot be part of another stream's name.
 
-    Example:
+    Examples:
         >>> variable_key("orders_to_bronze"), variable_key("auth_tokens")
         ('fds.orders_to_bronze', 'fds.auth_t~okens')
     """

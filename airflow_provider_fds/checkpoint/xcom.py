@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from airflow_provider_fds.checkpoint.store import write_and_read_back
-from airflow_provider_fds.errors import ConfigurationError, StorageError
+from airflow_provider_fds.errors import CheckpointError, ConfigurationError, StorageError
 from airflow_provider_fds.ledger.layout import check_stream_name
 from airflow_provider_fds.ledger.position import Checkpoint
 from airflow_provider_fds.reasons import Reason
@@ -14,7 +14,7 @@ from airflow_provider_fds.reasons import Reason
 def xcom_key(stream: str) -> str:
     """Return the key of a stream's XCom.
 
-    Example:
+    Examples:
         >>> xcom_key("orders_to_bronze")
         'fds_checkpoint.orders_to_bronze'
     """
@@ -111,7 +111,12 @@ class XComCheckpointStore:
                 f"{self.home} could not be read: {error}. Try again when Airflow is available",
                 reason=Reason.AIRFLOW_UNAVAILABLE,
             ) from error
-        return None if value is None else str(value)
+        if value is None or isinstance(value, str):
+            return value
+        raise CheckpointError(
+            f"{self._home_of(ti)} does not contain an FDS checkpoint (it is a value of type {type(value).__name__}). "
+            "Only FDS may write it; `fds recover STREAM` shows what the ledger has"
+        )
 
     def _push(self, ti: Any, text: str) -> None:
         try:

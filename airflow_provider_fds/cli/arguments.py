@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, Final
 from airflow_provider_fds.durations import format_duration, parse_duration
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.reasons import Reason
-from airflow_provider_fds.stream.value import DeltaStream
+from airflow_provider_fds.stream.declaration.delta_stream import DeltaStream
 
 if TYPE_CHECKING:
     from airflow_provider_fds.ledger.log import Ledger
     from airflow_provider_fds.ledger.owner import Actor, Owner
-    from airflow_provider_fds.stream.connect import StreamContext
+    from airflow_provider_fds.stream.connected_stream import StreamContext
 
 
 #: The default deployment of the command line.
@@ -163,7 +163,7 @@ def context_of(arguments: argparse.Namespace, *, owner: Owner) -> StreamContext:
     """Return the context of a stream that a person runs."""
     from airflow_provider_fds.checkpoint.file import FileCheckpointStore
     from airflow_provider_fds.ledger.owner import Actor
-    from airflow_provider_fds.stream.connect import StreamContext
+    from airflow_provider_fds.stream.connected_stream import StreamContext
 
     checkpoint = getattr(arguments, "checkpoint", None)
     options = pairs(arguments.storage_option, "--storage-option")
@@ -236,7 +236,7 @@ def ledger_of(arguments: argparse.Namespace) -> tuple[Ledger, Actor]:
     Raises:
         ConfigurationError: There is no such stream.
     """
-    from airflow_provider_fds.delta.open import open_storage
+    from airflow_provider_fds.delta.storage.open import open_storage
     from airflow_provider_fds.ledger.log import Ledger
     from airflow_provider_fds.ledger.owner import Actor
 

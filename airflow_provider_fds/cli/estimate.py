@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     from airflow_provider_fds.errors import FdsError
     from airflow_provider_fds.ledger.state import StreamState
-    from airflow_provider_fds.stream.connect import ConnectedStream
-    from airflow_provider_fds.stream.value import DeltaStream
+    from airflow_provider_fds.stream.connected_stream import ConnectedStream
+    from airflow_provider_fds.stream.declaration.delta_stream import DeltaStream
 
 #: Batches in one Spark application by default, as in ``DeltaIngestOperator`` and ``fds run``.
 BATCHES_PER_RUN: Final = 200
@@ -60,10 +60,10 @@ def known_stream(arguments: argparse.Namespace, stream: DeltaStream) -> Connecte
         NoPositionError: The stream has no position from which to read, until its next run.
         ConfigurationError: It reads data intervals.
     """
-    from airflow_provider_fds.delta.open import open_storage
+    from airflow_provider_fds.delta.storage.open import open_storage
     from airflow_provider_fds.ledger.log import Ledger
     from airflow_provider_fds.ledger.owner import Owner
-    from airflow_provider_fds.stream.connect import ConnectedStream
+    from airflow_provider_fds.stream.connected_stream import ConnectedStream
 
     if not arguments.staging:
         return None

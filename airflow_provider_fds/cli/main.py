@@ -8,9 +8,11 @@ import json
 import logging
 import os
 import sys
+from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 from airflow_provider_fds import __version__
+from airflow_provider_fds.cli.command_list import CommandParsers, commands_beside
 from airflow_provider_fds.cli.messages import end_of, shown
 from airflow_provider_fds.credentials import redacted, redacted_uri, secret_part
 from airflow_provider_fds.errors import ConfigurationError, FdsError
@@ -35,26 +37,13 @@ exit codes:
 """
 
 
-def parser(program: str = _PROGRAM) -> argparse.ArgumentParser:
-    """Return the parser of the command line; each command sets ``command`` to the function that performs it."""
-    from airflow_provider_fds.cli import (
-        actions,
-        backfill,
-        clone,
-        export,
-        export_checkpoint,
-        history,
-        import_checkpoint,
-        inspect,
-        monitor,
-        plan,
-        prepare,
-        run,
-        status,
-        top,
-        validate,
-    )
+def parser(program: str = _PROGRAM, command: str | None = None) -> argparse.ArgumentParser:
+    """Return the parser of the command line; each command sets ``command`` to the function that performs it.
 
+    Args:
+        program: How the program is called.
+        command: The one that has its arguments; others are at most listed. ``None``: all have theirs.
+    """
     root = argparse.ArgumentParser(
         prog=program,
         description="Incremental Delta Lake ingestion: plan, run and inspect streams.",
@@ -62,26 +51,17 @@ def parser(program: str = _PROGRAM) -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     root.add_argument("--version", action="version", version=f"fds {__version__}")
-    commands = root.add_subparsers(metavar="COMMAND", required=True)
-    modules = (
-        plan,
-        run,
-        backfill,
-        status,
-        monitor,
-        top,
-        inspect,
-        history,
-        actions,
-        clone,
-        export,
-        import_checkpoint,
-        export_checkpoint,
-        prepare,
-        validate,
-    )
-    for module in modules:
-        module.add_commands(commands)
+    parsers = root.add_subparsers(metavar="COMMAND", required=True)
+    commands = commands_beside(command)
+    adding = CommandParsers(parsers, commands)
+    wanted = {module for name, (module, _) in commands.items() if command in (None, name)}
+    for name, (module, text) in commands.items():
+        if name in parsers.choices:
+            continue
+        if module in wanted:
+            import_module(f"airflow_provider_fds.cli.commands.{module}").add_commands(adding)
+        else:
+            parsers.add_parser(name, help=text)
     return root
 
 
@@ -93,9 +73,11 @@ def main(argv: Sequence[str] | None = None, program: str = _PROGRAM) -> int:
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s", stream=sys.stderr)
     _tolerate_characters()
     # what is fetched, and for how long
-    logging.getLogger("airflow_provider_fds.spark.jars").setLevel(logging.INFO)
+    logging.getLogger("airflow_provider_fds.spark.installation.jars").setLevel(logging.INFO)
     try:
-        arguments = parser(program).parse_args(argv)
+        words = sys.argv[1:] if argv is None else argv
+        chosen = next((word for word in words if not word.startswith("-")), "")
+        arguments = parser(program, chosen).parse_args(words)
     except SystemExit as exit_:
         return exit_.code if isinstance(exit_.code, int) else 2
     try:

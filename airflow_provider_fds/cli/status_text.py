@@ -11,7 +11,7 @@ from airflow_provider_fds.sizes import format_bytes, format_count
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from airflow_provider_fds.stream.status import StreamStatus
+    from airflow_provider_fds.stream.monitoring.status import StreamStatus
 
 _DELIVERY: Final = {
     "transaction": "a repeated batch lands once (transaction)",
@@ -69,7 +69,7 @@ def describe_sink(sink: dict[str, str] | None) -> str:
 
 
 def _position(position: str | None) -> str:
-    from airflow_provider_fds.stream.prepared_action import describe_position
+    from airflow_provider_fds.source.offset import describe_position
 
     return "" if position is None else describe_position(position)
 

@@ -10,7 +10,7 @@ from airflow_provider_fds.sizes import format_bytes
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from airflow_provider_fds.stream.status import StreamStatus
+    from airflow_provider_fds.stream.monitoring.status import StreamStatus
 
 _HEADER: Final = ("STREAM", "STATE", "LAG", "OLDEST UNREAD", "RETENTION LEFT", "TABLE", "SINK")
 
@@ -56,7 +56,7 @@ def rich_table(statuses: Sequence[StreamStatus], width: int, *, with_pending: bo
     from rich.table import Table
     from rich.text import Text
 
-    from airflow_provider_fds.stream.status import STUCK
+    from airflow_provider_fds.stream.monitoring.status import STUCK
 
     rows = [_row(one) for one in statuses]
     header: tuple[str, ...] = _HEADER
@@ -91,7 +91,7 @@ def _fitted_widths(widths: list[int], width: int) -> list[int]:
 
 def by_urgency(statuses: Sequence[StreamStatus]) -> list[StreamStatus]:
     """Return the streams by urgency: stuck ones first, then by the age of what is unread."""
-    from airflow_provider_fds.stream.status import STUCK
+    from airflow_provider_fds.stream.monitoring.status import STUCK
 
     return sorted(statuses, key=lambda one: (one.condition not in STUCK, -(one.lag_seconds or 0), one.name))
 

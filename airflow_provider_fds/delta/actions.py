@@ -6,6 +6,7 @@ Unknown actions and unknown fields are ignored, as the protocol requires of read
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -164,6 +165,9 @@ ACTION_DECODER: msgspec.json.Decoder[Action] = msgspec.json.Decoder(Action)
 
 _LOOSE_DECODER: Final[msgspec.json.Decoder[dict[str, Any]]] = msgspec.json.Decoder(dict[str, Any])
 
+#: The fields of ``commitInfo``.
+_PROVENANCE: Final = {field.encode_name: field.type for field in msgspec.structs.fields(CommitInfo)}
+
 #: Maps whose values may be null: ``null`` is a valid partition value.
 _MAPS_WITH_NULLS: Final = frozenset({"partitionValues", "operationParameters", "operationMetrics"})
 
@@ -172,7 +176,8 @@ def decode_actions(lines: bytes) -> list[Action]:
     """Decode whole lines of a log file, one action per line, in order; blank lines are ignored.
 
     A field that is ``null`` counts as absent even if its type does not allow ``null``, because some writers log such
-    fields. Only a log that has them pays the cost.
+    fields. ``commitInfo`` may be any JSON (protocol, "Commit Provenance Information"), so a field of it that has an
+    unexpected type counts as absent too. Only a log that has such lines pays the cost.
 
     Raises:
         msgspec.DecodeError: The text is not JSON, is truncated, or an action lacks a required field.
@@ -180,8 +185,21 @@ def decode_actions(lines: bytes) -> list[Action]:
     try:
         return ACTION_DECODER.decode_lines(lines)
     except msgspec.ValidationError:
-        loose = _LOOSE_DECODER.decode_lines(lines)
-        return [msgspec.convert(_without_nulls(line), Action) for line in loose]
+        return [_loose_action(line) for line in _LOOSE_DECODER.decode_lines(lines)]
+
+
+def _loose_action(line: dict[str, Any]) -> Action:
+    info = line.pop("commitInfo", None)
+    action: Action = msgspec.convert(_without_nulls(line), Action)
+    return action if info is None else msgspec.structs.replace(action, commitInfo=_provenance(info))
+
+
+def _provenance(logged: object) -> CommitInfo:
+    found = {}
+    for name, type_ in _PROVENANCE.items():
+        with suppress(msgspec.ValidationError):
+            found[name] = msgspec.convert(logged.get(name) if isinstance(logged, dict) else None, type_)
+    return CommitInfo(**found)
 
 
 def _without_nulls(value: dict[str, Any]) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from airflow_provider_fds.errors import TornFileError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from airflow_provider_fds.delta.storage import ObjectMeta, Storage
+    from airflow_provider_fds.delta.storage.storage import ObjectMeta, Storage
 
 #: A commit larger than this is streamed, never held in memory: 377 MB of JSON would become 800 MB of objects.
 STREAMED_ABOVE_BYTES: Final = 16 << 20
@@ -42,7 +42,7 @@ class Commit(msgspec.Struct, frozen=True, dict=True, eq=False):
             MiB each iteration reads storage and holds a few MiB.
         size_bytes: Size of the commit file.
         modified_ms: Modification time of the commit file, milliseconds since the epoch. Not the commit's time: see
-            :class:`~airflow_provider_fds.delta.timestamps.CommitTimestamps`.
+            :class:`~airflow_provider_fds.delta.reader.timestamps.CommitTimestamps`.
         etag: ETag of the commit file's content, or ``None`` if the storage has no ETags.
         crc32: CRC-32 of the commit file, or ``None`` if it was not read whole; see :attr:`checksum`.
         content: Returns the bytes of the commit file, in pieces.

@@ -8,7 +8,6 @@ import msgspec
 
 from airflow_provider_fds.delta import tail as tails
 from airflow_provider_fds.delta.damage import DAMAGE, MAX_INT64
-from airflow_provider_fds.delta.local import LocalStorage
 from airflow_provider_fds.delta.names import (
     LAST_CHECKPOINT,
     LOG_FOLDER,
@@ -16,13 +15,14 @@ from airflow_provider_fds.delta.names import (
     parse_checkpoint_name,
     parse_commit_name,
 )
+from airflow_provider_fds.delta.storage.local import LocalStorage
 from airflow_provider_fds.delta.tail import LogTail
 from airflow_provider_fds.errors import StorageError, TableNotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from airflow_provider_fds.delta.storage import ObjectMeta, Storage
+    from airflow_provider_fds.delta.storage.storage import ObjectMeta, Storage
     from airflow_provider_fds.errors import FdsError
 
 

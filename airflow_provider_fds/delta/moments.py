@@ -11,6 +11,7 @@ from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.reasons import Reason
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_LOCAL_EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - its zone is subtracted apart
 _MILLISECOND: Final = timedelta(milliseconds=1)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _TIMESTAMP: Final = re.compile(
@@ -68,6 +69,19 @@ def parse_moment(text: str) -> datetime:
         raise _unreadable(text, str(error).strip("'\"")) from error
 
 
+def microseconds_of(moment: datetime | str) -> int:
+    """Return a time in microseconds since the epoch, UTC; of any year and zone, also where UTC has another year.
+
+    Raises:
+        ConfigurationError: It is no time.
+
+    >>> microseconds_of("9999-12-31 23:59:59-01:00") - microseconds_of("9999-12-31 23:59:59")
+    3600000000
+    """
+    found = parse_moment(moment) if isinstance(moment, str) else moment
+    return (found.replace(tzinfo=None) - _LOCAL_EPOCH - (found.utcoffset() or timedelta())) // _MICROSECOND
+
+
 def time_text(microseconds: int) -> str:
     """Return a time as ISO 8601 in UTC, with six digits, so that texts compare as times do.
 
@@ -90,7 +104,7 @@ def moment_text(moment: datetime | str) -> str:
     found = moment if isinstance(moment, datetime) else parse_moment(moment)
     if found.tzinfo is None:
         found = found.replace(tzinfo=UTC)
-    return time_text((found - _EPOCH) // _MICROSECOND)
+    return time_text(microseconds_of(found))
 
 
 def _zone(text: str | None) -> tzinfo:
@@ -117,4 +131,4 @@ def _unreadable(text: str, why: str) -> ConfigurationError:
     )
 
 
-__all__ = ["moment_text", "parse_moment", "parse_timestamp", "time_text"]
+__all__ = ["microseconds_of", "moment_text", "parse_moment", "parse_timestamp", "time_text"]

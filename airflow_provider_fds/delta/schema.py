@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import msgspec
 
 from airflow_provider_fds.delta.damage import DAMAGE, MAX_INT64, describe
+from airflow_provider_fds.type_widening import is_wider
 
 if TYPE_CHECKING:
     from airflow_provider_fds.delta.actions import Metadata, Protocol
@@ -25,11 +26,6 @@ ColumnChangeKind = Literal["add", "widen", "rename", "drop", "type", "other"]
 
 _PHYSICAL_NAME: Final = "delta.columnMapping.physicalName"
 _WIDENING_FEATURES: Final = ("typeWidening", "typeWidening-preview")
-_INTEGERS: Final = ("byte", "short", "integer", "long")
-#: Digits before the decimal point that a decimal needs to hold every value of an integer type (protocol, "Type
-#: Widening").
-_INTEGER_DIGITS: Final = {"byte": 10, "short": 10, "integer": 10, "long": 20}
-_DECIMAL: Final = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
 _MAX_ID: Final = "delta.columnMapping.maxColumnId"
 _FIELD_ID: Final = "delta.columnMapping.id"
 _NUMBER: Final = re.compile(r"[0-9]{1,18}", re.ASCII)
@@ -51,11 +47,13 @@ class ColumnChange:
         line: The difference as a line of a diff: ``+ name: type``, ``- name: type``, ``~ name: old -> new`` or, for a
             rename, ``~ old -> new``.
         is_additive: Whether earlier rows read the same under the new schema, with NULL in a new column.
+        unreadable: Path of a column whose earlier files cannot be read with its new type; empty for other differences.
     """
 
     kind: ColumnChangeKind
     line: str
     is_additive: bool
+    unreadable: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,8 +180,8 @@ class _Comparison:
         self.found: list[ColumnChange] = []
         self.renamed: dict[str, str] = {}
 
-    def note(self, kind: ColumnChangeKind, line: str, *, is_additive: bool = False) -> None:
-        self.found.append(ColumnChange(kind, line, is_additive))
+    def note(self, kind: ColumnChangeKind, line: str, *, is_additive: bool = False, unreadable: str = "") -> None:
+        self.found.append(ColumnChange(kind, line, is_additive, unreadable))
 
     def structs(self, old: dict[str, Any], new: dict[str, Any], path: str) -> None:
         old_fields = {self._identity(field): field for field in old.get("fields", ())}
@@ -234,10 +232,10 @@ class _Comparison:
             if old == new:
                 return
         line = f"~ {name}: {_describe(old)} -> {_describe(new)}"
-        if old in _NULL_TYPES or (self._may_widen and _is_wider(old, new)):
+        if old in _NULL_TYPES or (self._may_widen and is_wider(old, new)):
             self.note("widen", line, is_additive=True)
         else:
-            self.note("type", line)
+            self.note("type", line, unreadable="" if is_wider(old, new) else name)
 
     def _nullability(self, name: str, *, is_old: bool, is_new: bool) -> None:
         words = {True: "nullable", False: "not null"}
@@ -248,6 +246,17 @@ class _Comparison:
         name: str = field["name"]
         # before column mapping was enabled, the physical name is the name
         return str((field.get("metadata") or {}).get(_PHYSICAL_NAME, name)) if self._by_physical_name else name
+
+
+def is_mapped(metadata: Metadata) -> bool:
+    """Return whether files name columns by their physical names (protocol, "Column Mapping")."""
+    return _mapping_mode(metadata) != "none"
+
+
+def physical_name(field: dict[str, Any], metadata: Metadata) -> str:
+    """Return the name of a column, or of a field of a struct, in data files and statistics."""
+    name: str = field["name"]
+    return str((field.get("metadata") or {}).get(_PHYSICAL_NAME, name)) if is_mapped(metadata) else name
 
 
 def _mapping_mode(metadata: Metadata) -> str:
@@ -267,28 +276,6 @@ def _schema(metadata: Metadata) -> dict[str, Any] | None:
         return msgspec.json.decode(metadata.schemaString, type=dict[str, Any])
     except DAMAGE:
         return None
-
-
-def _is_wider(old: Any, new: Any) -> bool:
-    """Return whether every value of ``old`` is a value of ``new``, by the protocol's list of type changes."""
-    if not isinstance(old, str) or not isinstance(new, str):
-        return False
-    if old in _INTEGERS and new in _INTEGERS:
-        return _INTEGERS.index(old) < _INTEGERS.index(new)
-    if (old, new) in (("float", "double"), ("date", "timestamp_ntz")):
-        return True
-    if new == "double":
-        return old in ("byte", "short", "integer")
-    wide = _DECIMAL.fullmatch(new)
-    if wide is None:
-        return False
-    precision, scale = int(wide[1]), int(wide[2])
-    if old in _INTEGERS:
-        return scale >= 0 and precision - scale >= _INTEGER_DIGITS[old]
-    narrow = _DECIMAL.fullmatch(old)
-    if narrow is None:
-        return False
-    return scale >= int(narrow[2]) and precision - scale >= int(narrow[1]) - int(narrow[2])
 
 
 def _describe(type_: Any) -> str:

@@ -18,7 +18,7 @@ from airflow_provider_fds.delta.damage import DAMAGE, describe
 from airflow_provider_fds.delta.paths import absolute_vector, decode_z85, encode_z85
 
 if TYPE_CHECKING:
-    from airflow_provider_fds.delta.storage import Storage
+    from airflow_provider_fds.delta.storage.storage import Storage
 
 #: Precedes a bitmap in the portable 64-bit format of the Roaring specification.
 _MAGIC: Final = 1681511377

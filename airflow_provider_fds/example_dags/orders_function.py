@@ -17,7 +17,7 @@ from airflow_provider_fds import DeltaStream
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from airflow_provider_fds.spark.foreach_batch import ForeachBatch
+    from airflow_provider_fds.spark import ForeachBatch
 
 LAKE = os.environ.get("FDS_EXAMPLE_LAKE", "s3://lake")
 

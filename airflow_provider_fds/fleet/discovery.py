@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from airflow_provider_fds.checkpoint.registry import place_of
+from airflow_provider_fds.delta.damage import DAMAGE, describe
 from airflow_provider_fds.errors import ConfigurationError, FdsError, LedgerError
 from airflow_provider_fds.fleet.glob import FolderGlob
 from airflow_provider_fds.schemes import comparable, location
@@ -20,7 +21,7 @@ from airflow_provider_fds.schemes import comparable, location
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
-    from airflow_provider_fds.delta.storage import Storage
+    from airflow_provider_fds.delta.storage.storage import Storage
     from airflow_provider_fds.fleet.value import Discovery, FleetStream, TablePattern
 
 _FORMAT: Final = 1
@@ -244,10 +245,10 @@ def _read(staging: Storage, key: str) -> dict[str, dict[str, str]]:
             str(pattern): {str(stream): str(table) for stream, table in tables.items()}
             for pattern, tables in value["patterns"].items()
         }
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except DAMAGE as error:
         raise LedgerError(
-            f"{staging.uri}/{key}, the record of the tables that the fleet has found, is damaged ({error}). Delete it: "
-            "the next run then starts all tables that it finds."
+            f"{staging.uri}/{key}, the record of the tables that the fleet has found, is damaged ({describe(error)}). "
+            "Delete it: the next run then starts all tables that it finds."
         ) from error
 
 

@@ -8,7 +8,7 @@ from urllib.parse import quote, unquote
 
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.schemes import PATH_SAFE, location
-from airflow_provider_fds.stream.backfill_range import is_template
+from airflow_provider_fds.stream.declaration.backfill_range import is_template
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence

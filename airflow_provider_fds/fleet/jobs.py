@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Final
 from airflow_provider_fds.batch.fleet_spec import FleetJob, FleetProgress, FleetSpec, fleet_name
 from airflow_provider_fds.errors import FdsError
 from airflow_provider_fds.ledger.layout import fleet_folder
-from airflow_provider_fds.stream.attempts import new_attempt_id
+from airflow_provider_fds.stream.attempt.reports import new_attempt_id
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from airflow_provider_fds.fleet.stream_run import StreamRun
-    from airflow_provider_fds.stream.connect import ConnectedStream
+    from airflow_provider_fds.stream.connected_stream import ConnectedStream
 
 logger = logging.getLogger(__name__)
 

@@ -20,21 +20,22 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from airflow_provider_fds.delta.log import DeltaLog
-from airflow_provider_fds.delta.open import open_storage
+from airflow_provider_fds.delta.damage import DAMAGE
+from airflow_provider_fds.delta.reader.log import DeltaLog
+from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import FdsError
 from airflow_provider_fds.ledger.decisions import read_token
 from airflow_provider_fds.ledger.layout import StreamFolder, fleet_folder
 from airflow_provider_fds.source.offset import Offset
-from airflow_provider_fds.stream.verifying import verify_version
+from airflow_provider_fds.stream.position.source_unchanged import verify_version
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from airflow_provider_fds.delta.storage import Storage
+    from airflow_provider_fds.delta.storage.storage import Storage
     from airflow_provider_fds.fleet.value import FleetStream
-    from airflow_provider_fds.stream.connect import StreamContext
-    from airflow_provider_fds.stream.session import StreamSession
+    from airflow_provider_fds.stream.connected_stream import StreamContext
+    from airflow_provider_fds.stream.run.session import StreamSession
 
 logger = logging.getLogger(__name__)
 
@@ -105,7 +106,7 @@ class KnownPositions:
             self._file = msgspec.json.decode(data, type=_File)
         except FileNotFoundError:
             self._file = _File()
-        except (FdsError, msgspec.DecodeError) as error:
+        except (FdsError, *DAMAGE) as error:
             logger.warning("The positions in %s cannot be read; all streams are read: %s", self.key, error)
             self._file = _File()
 

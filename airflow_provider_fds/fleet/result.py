@@ -12,7 +12,7 @@ from airflow_provider_fds.reasons import Reason
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from airflow_provider_fds.stream.result import LoadResult
+    from airflow_provider_fds.stream.attempt.result import LoadResult
 
 #: How a run of a fleet ended for one stream:
 #:   loaded      it has committed batches, and nothing went wrong

@@ -15,10 +15,10 @@ from airflow_provider_fds.fleet.positions import KnownPosition, KnownPositions, 
 from airflow_provider_fds.fleet.result import FleetResult, StreamOutcome
 from airflow_provider_fds.fleet.stream_run import StreamRun
 from airflow_provider_fds.reasons import Reason
-from airflow_provider_fds.stream.collecting import commit_reported
-from airflow_provider_fds.stream.drain import Drain
-from airflow_provider_fds.stream.result import PhaseSeconds
-from airflow_provider_fds.stream.session import StreamSession
+from airflow_provider_fds.stream.attempt.result import PhaseSeconds
+from airflow_provider_fds.stream.run.collecting import commit_reported
+from airflow_provider_fds.stream.run.drain import Drain
+from airflow_provider_fds.stream.run.session import StreamSession
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.fleet.result import FleetOutcome
     from airflow_provider_fds.fleet.value import FleetStream
     from airflow_provider_fds.ledger.housekeeping import Retention
-    from airflow_provider_fds.stream.connect import StreamContext
+    from airflow_provider_fds.stream.connected_stream import StreamContext
 
 logger = logging.getLogger(__name__)
 

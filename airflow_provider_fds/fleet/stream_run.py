@@ -9,9 +9,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from airflow_provider_fds.fleet.value import FleetStream
-    from airflow_provider_fds.stream.drain import Drain
-    from airflow_provider_fds.stream.result import RunWork
-    from airflow_provider_fds.stream.session import StreamSession
+    from airflow_provider_fds.stream.attempt.result import RunWork
+    from airflow_provider_fds.stream.run.drain import Drain
+    from airflow_provider_fds.stream.run.session import StreamSession
 
 
 @dataclass(slots=True, eq=False)

@@ -10,8 +10,8 @@ from urllib.parse import quote
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.schemes import PATH_SAFE
 from airflow_provider_fds.sinks import sink_from_dict
-from airflow_provider_fds.stream.backfill_range import is_template
-from airflow_provider_fds.stream.value import NAME_PATTERN
+from airflow_provider_fds.stream.declaration.backfill_range import is_template
+from airflow_provider_fds.stream.declaration.delta_stream import NAME_PATTERN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -19,9 +19,12 @@ from airflow_provider_fds.fleet.template import (
     template_problems,
 )
 from airflow_provider_fds.reasons import Reason
-from airflow_provider_fds.stream.sink_needs import missing_columns_problem, whole_commits_problem
-from airflow_provider_fds.stream.sink_value import coerce_sink
-from airflow_provider_fds.stream.value import DeltaStream, text_problems
+from airflow_provider_fds.stream.declaration.delta_stream import DeltaStream, text_problems
+from airflow_provider_fds.stream.declaration.sink_needs import (
+    coerce_sink,
+    missing_columns_problem,
+    whole_commits_problem,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -46,7 +49,7 @@ class FleetStream:
     Raises:
         ConfigurationError: A value is invalid, or a fleet cannot load the stream.
 
-    Example:
+    Examples:
         >>> from airflow_provider_fds import DeltaStream, DeltaTableSink
         >>> orders = FleetStream(DeltaStream("orders", table="s3://lake/orders"), DeltaTableSink("s3://bronze/orders"))
         >>> orders.name
@@ -155,7 +158,7 @@ class TablePattern:
     Raises:
         ConfigurationError: Reports all problems at once.
 
-    Example:
+    Examples:
         >>> from airflow_provider_fds import DeltaTableSink
         >>> raw = TablePattern("s3://lake/raw/*", sink=DeltaTableSink("s3://bronze/{schema}/{table}"))
         >>> raw.stream_of("s3://lake/raw/orders").sink.uri

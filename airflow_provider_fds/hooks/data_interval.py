@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.hooks.partition import partition_interval, partition_key
 from airflow_provider_fds.reasons import Reason
-from airflow_provider_fds.stream.data_interval import TIMETABLE, DataInterval
+from airflow_provider_fds.stream.position.data_interval import TIMETABLE, DataInterval
 
 if TYPE_CHECKING:
     from airflow_provider_fds.stream import DeltaStream
@@ -75,7 +75,8 @@ def refuse_backfill(context: Any, stream: DeltaStream) -> None:
             "continues from its last committed offset: a backfill would load the newest rows, not the rows of the "
             "run's date, and move the offset of the scheduled runs. To load a range once, use "
             f"stream.backfill(start=…, end=…) or `fds backfill {stream.name} --start TIME`; to read from an earlier "
-            f"version again, use `fds rewind {stream.name} --to-version N --why …`. For backfills by Airflow, use a "
+            f"version again, use `fds rewind {stream.name} --to-version N --sink-rows keep|delete|empty --why …`. "
+            "For backfills by Airflow, use a "
             f"stream with another name and read='data_interval', schedule={TIMETABLE}, and a DeltaReplaceSink.",
             table=stream.table,
             reason=Reason.BACKFILL_RUN_REFUSED,

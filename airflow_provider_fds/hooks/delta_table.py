@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from airflow.providers.common.compat.sdk import BaseHook
 
-from airflow_provider_fds.delta.log import DeltaLog
-from airflow_provider_fds.delta.open import open_storage
+from airflow_provider_fds.delta.reader.log import DeltaLog
+from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import FdsError
 from airflow_provider_fds.hooks.storage import find_storage_connection, storage_options
 
 if TYPE_CHECKING:
-    from airflow_provider_fds.delta.storage import Storage
+    from airflow_provider_fds.delta.storage.storage import Storage
 
 
 class DeltaTableHook(BaseHook):
@@ -24,7 +24,7 @@ class DeltaTableHook(BaseHook):
     Args:
         storage_conn_id: Id of the connection; ``None`` to use the environment's credentials.
 
-    Example:
+    Examples:
         >>> from airflow_provider_fds import DeltaTableHook
         >>> DeltaTableHook().get_storage("/lake/orders").uri
         'file:///lake/orders'

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from airflow_provider_fds.errors import FdsError, with_staging
 from airflow_provider_fds.hooks.settings import staging_uri
-from airflow_provider_fds.stream.value import DeltaStream
+from airflow_provider_fds.stream.declaration.delta_stream import DeltaStream
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

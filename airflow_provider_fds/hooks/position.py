@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from airflow_provider_fds.delta.open import open_storage
+from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.source.offset import Offset
-from airflow_provider_fds.stream.alignment import Alignment
-from airflow_provider_fds.stream.connect import ConnectedStream
-from airflow_provider_fds.stream.poll import PollResult, TablePoller
-from airflow_provider_fds.stream.quarantine import pause_of
-from airflow_provider_fds.stream.stream_end import finished_reason
+from airflow_provider_fds.stream.connected_stream import ConnectedStream
+from airflow_provider_fds.stream.polling.alignment import Alignment
+from airflow_provider_fds.stream.polling.poll import PollResult, TablePoller
+from airflow_provider_fds.stream.position.stream_end import finished_reason
+from airflow_provider_fds.stream.run.quarantine import pause_of
 
 if TYPE_CHECKING:
     from airflow_provider_fds.stream import DeltaStream
-    from airflow_provider_fds.stream.connect import StreamContext
+    from airflow_provider_fds.stream.connected_stream import StreamContext
 
 
 class Standing(NamedTuple):

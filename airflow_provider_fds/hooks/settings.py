@@ -16,7 +16,7 @@ from airflow_provider_fds.reasons import Reason
 
 if TYPE_CHECKING:
     from airflow_provider_fds.ledger.housekeeping import Retention
-    from airflow_provider_fds.source.schema_policy import Rules
+    from airflow_provider_fds.source.options.schema_policy import Rules
 
 _SECTION: Final = "fds"
 
@@ -60,7 +60,7 @@ def schema_changes() -> Rules:
     """Return ``[fds] allow_schema_changes``: the rules for changes of a schema that a stream has no rule for."""
     from airflow.providers.common.compat.sdk import conf
 
-    from airflow_provider_fds.source.schema_policy import OPTION, installation_rules
+    from airflow_provider_fds.source.options.schema_policy import OPTION, installation_rules
 
     try:
         return installation_rules(conf.get(_SECTION, OPTION, fallback=""))
@@ -156,7 +156,7 @@ def ui_staging_uris() -> list[str]:
     """
     from airflow.providers.common.compat.sdk import conf
 
-    from airflow_provider_fds.delta.open import canonical_uri
+    from airflow_provider_fds.delta.storage.open import canonical_uri
 
     named = [uri.strip() for uri in conf.get(_SECTION, "ui_staging", fallback="").split(",") if uri.strip()]
     if named:
@@ -194,7 +194,7 @@ def staging_uri(stream_staging: str | None, stream_name: str) -> str:
     """
     from airflow.providers.common.compat.sdk import conf
 
-    from airflow_provider_fds.delta.open import canonical_uri
+    from airflow_provider_fds.delta.storage.open import canonical_uri
 
     named = stream_staging or conf.get(_SECTION, "staging", fallback="").strip()
     if named:

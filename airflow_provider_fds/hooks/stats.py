@@ -18,20 +18,20 @@ from airflow_provider_fds.errors import FdsError
 from airflow_provider_fds.hooks.interruption import reporting_interruption
 from airflow_provider_fds.hooks.settings import writes_status_files
 from airflow_provider_fds.ledger.entries import iso_time
-from airflow_provider_fds.stream.connect import ConnectedStream
-from airflow_provider_fds.stream.metrics import batch_samples, status_samples
-from airflow_provider_fds.stream.status import status_of
-from airflow_provider_fds.stream.status_file import write_status_file
-from airflow_provider_fds.stream.statuses import find_ledger, unreadable
-from airflow_provider_fds.stream.unread_files import UnreadFiles
+from airflow_provider_fds.stream.connected_stream import ConnectedStream
+from airflow_provider_fds.stream.monitoring.all_statuses import find_ledger, unreadable
+from airflow_provider_fds.stream.monitoring.metrics import batch_samples, status_samples
+from airflow_provider_fds.stream.monitoring.status import status_of
+from airflow_provider_fds.stream.monitoring.status_file import write_status_file
+from airflow_provider_fds.stream.position.unread_files import UnreadFiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from airflow_provider_fds.ledger.commit_entries import Committed
-    from airflow_provider_fds.stream.metrics import Sample
-    from airflow_provider_fds.stream.session import StreamSession
-    from airflow_provider_fds.stream.status import StreamStatus
+    from airflow_provider_fds.stream.monitoring.metrics import Sample
+    from airflow_provider_fds.stream.monitoring.status import StreamStatus
+    from airflow_provider_fds.stream.run.session import StreamSession
 
 logger = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from airflow_provider_fds.hooks.settings import deployment as this_deployment
 from airflow_provider_fds.hooks.settings import schema_changes, staging_uri
 from airflow_provider_fds.hooks.storage import storage_options
 from airflow_provider_fds.ledger.owner import Actor, Owner
-from airflow_provider_fds.stream.connect import StreamContext
+from airflow_provider_fds.stream.connected_stream import StreamContext
 
 if TYPE_CHECKING:
     from collections.abc import Callable

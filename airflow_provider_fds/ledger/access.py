@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from airflow_provider_fds.errors import StorageError
 
 if TYPE_CHECKING:
-    from airflow_provider_fds.delta.storage import Storage
+    from airflow_provider_fds.delta.storage.storage import Storage
 
 _T = TypeVar("_T")
 

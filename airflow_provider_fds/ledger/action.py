@@ -23,8 +23,8 @@ class BaseAction(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
     ledger has moved on.
 
     Offsets are Delta's streaming offset JSON (format 1): a start is exclusive, an end inclusive. Versions are
-    inclusive. A field that is added later has a default, so that older entries can still be read; a change that an
-    older reader would misread raises ``ENTRY_FORMAT``.
+    inclusive. A field that is added later has a default, so that older entries can still be read, and is written only
+    if it is set. If an older reader would misread an entry with it, ``needs_format`` is higher for such an entry.
 
     Attributes:
         subject: What :meth:`describe` returns; ``{0}`` is the action.
@@ -36,6 +36,16 @@ class BaseAction(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
     def kind(self) -> str:
         """The tag of the action in JSON."""
         return str(self.__struct_config__.tag)
+
+    @property
+    def needs_format(self) -> int:
+        """The oldest format of entries whose readers understand this one."""
+        return 1
+
+    @property
+    def new_deployment(self) -> str | None:
+        """The Airflow installation to which it transfers the stream, ``None`` for the same."""
+        return None
 
     def describe(self) -> str:
         """Return the action in words, as a refusal names it after "cannot": ``commit batch 3``."""

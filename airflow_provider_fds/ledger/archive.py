@@ -32,7 +32,7 @@ from airflow_provider_fds.reasons import Reason
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from airflow_provider_fds.delta.storage import Storage
+    from airflow_provider_fds.delta.storage.storage import Storage
     from airflow_provider_fds.ledger.log import Ledger
     from airflow_provider_fds.ledger.state import StreamState
 

@@ -90,6 +90,7 @@ class Committed(CommittedFacts, BatchAction, frozen=True, kw_only=True, tag="com
         if batch.event_time is not None and batch.event_time.seen:
             watermark = max(watermark or "", batch.event_time.seen)
         keeps_version = is_user_defined and self.sink_version is None
+        state = state.with_columns((batch,), self.sink_version)
         return replace(
             state,
             planned=tuple(rest),
@@ -113,6 +114,8 @@ class Committed(CommittedFacts, BatchAction, frozen=True, kw_only=True, tag="com
             return state
         # intervals are committed in any order
         versions = [version for version in (state.sink_version, self.sink_version) if version is not None]
+        parts = [batch for batch in record.planned if batch.batch_id <= self.batch_id]
+        state = state.with_columns(parts, self.sink_version)
         state = replace(
             state,
             sink_version=max(versions, default=None),

@@ -24,7 +24,7 @@ from airflow_provider_fds.ledger.layout import FLEET_FOLDER
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from airflow_provider_fds.delta.storage import Storage
+    from airflow_provider_fds.delta.storage.storage import Storage
 
 #: The token; no fleet's files have this name. It exists once somebody has read it.
 DECISIONS_KEY: Final = f"{FLEET_FOLDER}/@decisions"

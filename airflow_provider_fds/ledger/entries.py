@@ -24,8 +24,8 @@ from airflow_provider_fds.ledger.owner import Actor  # noqa: TC001  # the struct
 if TYPE_CHECKING:
     from datetime import datetime
 
-#: Version of the entries' JSON. It is raised when a reader of the old format would misread the new one.
-ENTRY_FORMAT: Final = 1
+#: Newest version of the entries' JSON that is read. An entry has the oldest one whose readers do not misread it.
+ENTRY_FORMAT: Final = 2
 
 
 for _module in iter_modules(ledger.__path__, f"{ledger.__name__}."):
@@ -36,7 +36,7 @@ for _module in iter_modules(ledger.__path__, f"{ledger.__name__}."):
 class _Fields(msgspec.Struct, frozen=True, kw_only=True):
     """What every entry has, whatever its kind."""
 
-    format: int = ENTRY_FORMAT
+    format: int = 1
     n: int
     id: str
     time: str
@@ -76,8 +76,8 @@ class Entry(_Fields, frozen=True, kw_only=True):
         """Read an entry; ``where`` is its URI, for the message.
 
         Raises:
-            UnreadableEntryError: Another format, an action unknown to format 1, or not an entry at all. An entry is
-                never passed over, because it may forbid what comes next.
+            UnreadableEntryError: A later format, an unknown action, or not an entry at all. An entry is never passed
+                over, because it may forbid what comes next.
         """
         try:
             stored = _STORED.decode(data)
@@ -85,7 +85,7 @@ class Entry(_Fields, frozen=True, kw_only=True):
             entry = cls(**fields, action=_decoder(tuple(KINDS.values())).decode(stored.action))
         except DAMAGE as error:
             raise _unreadable(data, where, error) from error
-        if entry.format != ENTRY_FORMAT:
+        if not 1 <= entry.format <= ENTRY_FORMAT:
             raise _other_format(data, entry.format, entry.writer, where)
         return entry
 
@@ -119,7 +119,7 @@ def iso_time(time: datetime) -> str:
 def _other_format(data: bytes, found: int, writer: str, where: str) -> LedgerError:
     return UnreadableEntryError(
         f"ledger entry {where} has format {found}, written by FDS {writer}, but this FDS {__version__} reads "
-        f"format {ENTRY_FORMAT}. Install FDS {writer} or newer wherever this stream runs",
+        f"formats up to {ENTRY_FORMAT}. Install FDS {writer} or newer wherever this stream runs",
         data=data,
         is_newer=True,
     )
@@ -134,7 +134,7 @@ def _unreadable(data: bytes, where: str, error: Exception) -> LedgerError:
             "Entries are written whole and never changed: restore the file from a copy of the staging folder",
             data=data,
         )
-    if header.format != ENTRY_FORMAT:
+    if not 1 <= header.format <= ENTRY_FORMAT:
         return _other_format(data, header.format, header.writer, where)
     if isinstance(error.__cause__, ForeignKeyError):
         return UnreadableEntryError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from airflow_provider_fds.batch.spec import fence_version
@@ -39,6 +40,8 @@ class Created(BaseAction, frozen=True, kw_only=True, tag="created"):
         uuid: Random id of the new stream; an earlier one wins.
         recovered: For a stream whose ledger was lost or cannot be read: what it continues from; ``uuid`` is then the
             earlier one.
+        start: Where the first epoch starts (exclusive), instead of by the start options.
+        acknowledged: What people have decided on versions for the stream that this one backfills.
     """
 
     subject: ClassVar[str] = "create it again"
@@ -48,6 +51,13 @@ class Created(BaseAction, frozen=True, kw_only=True, tag="created"):
     table: str
     deployment: str
     recovered: Recovered | None = None
+    start: str | UnsetType = UNSET
+    acknowledged: tuple[Acknowledgement, ...] | UnsetType = UNSET
+
+    @property
+    def needs_format(self) -> int:
+        """A reader of format 1 would open the epoch by the start options, or load skipped versions."""
+        return 1 if self.start is UNSET and self.acknowledged is UNSET else 2
 
     @property
     def known_origin(self) -> Origin | None:
@@ -57,7 +67,9 @@ class Created(BaseAction, frozen=True, kw_only=True, tag="created"):
     @property
     def passes(self) -> tuple[Acknowledgement, ...]:
         """Versions that people had let the stream pass before this entry."""
-        return () if self.recovered is None else self.recovered.acknowledged
+        if self.recovered is not None:
+            return self.recovered.acknowledged
+        return () if self.acknowledged is UNSET else self.acknowledged
 
     def decide(self, state: StreamState) -> Self | None:
         """Allow it if no stream has this name; one that reads the same table is the same stream."""
@@ -84,6 +96,8 @@ class Created(BaseAction, frozen=True, kw_only=True, tag="created"):
             table=self.table,
             deployment=self.deployment,
             epoch=1,
+            given_start=None if self.start is UNSET else self.start,
+            acknowledged=self.passes,
         )
         found = self.recovered
         if found is None:
@@ -105,7 +119,6 @@ class Created(BaseAction, frozen=True, kw_only=True, tag="created"):
             sink=found.sink,
             snapshot=found.snapshot,
             held=None if found.held is None else HeldFacts(why=found.held),
-            acknowledged=found.acknowledged,
             origin=found.origin,
         )
         # as if the epoch that the sink knows of had just been closed
@@ -147,7 +160,7 @@ class Forked(Created, frozen=True, kw_only=True, tag="forked"):
 
     def apply(self, state: StreamState) -> StreamState:
         """Request the first epoch, and remember where it begins and what people let the other stream pass."""
-        return replace(super().apply(state), origin=self.origin, acknowledged=self.origin.acknowledged)
+        return replace(super().apply(state), origin=self.origin)
 
 
 @register
@@ -240,6 +253,10 @@ class Opened(BaseAction, frozen=True, kw_only=True, tag="opened"):
             # the function creates a table that is missing now
             tables={app_id.partition("#")[2]: 0 for app_id in self.fence.versions if "#" in app_id and state.sink},
         )
+        removal = self.fence.removal
+        if self.fence.status == "sink_missing" or (removal is not None and removal.what == "all"):
+            # no row has values of these columns any longer
+            state = replace(state, columns={}, columns_since=None)
         if self.fence.status == "done" and state.sink is not None:
             return replace(
                 state,
@@ -306,6 +323,8 @@ class Bound(BaseAction, frozen=True, kw_only=True, tag="bound"):
     def apply(self, state: StreamState) -> StreamState:
         """Bind the sink; the sink that a rebind has left contains the fence of this epoch."""
         left = state.left
+        if state.sink is None:
+            state = replace(state, columns={}, columns_since=None)
         state = replace(state, sink=self.sink, sink_table_id=self.table_id, left=None)
         if left is None or (left.sink.target, left.sink.app_ids) != (self.sink.target, self.sink.app_ids):
             return state

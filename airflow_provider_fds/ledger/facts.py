@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, Literal, Self
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from airflow_provider_fds.ledger.layout import check_interval_name
 
@@ -119,6 +120,7 @@ class RequestedFacts(Facts, frozen=True, kw_only=True):
         removal: What the fence removes from the sink, ``None``: nothing.
         closes: The stream's epoch as the sender saw it. If a person gave none, the stream's epoch.
         replaces: Whether this request replaces one that is not opened yet.
+        loads_skipped: Whether the new epoch may begin with a snapshot that has rows of skipped versions.
     """
 
     epoch: int = 0
@@ -132,6 +134,7 @@ class RequestedFacts(Facts, frozen=True, kw_only=True):
     removal: Removal | None = None
     closes: int | None = None
     replaces: bool = False
+    loads_skipped: bool | UnsetType = UNSET
 
 
 class QuarantinedFacts(Facts, frozen=True, kw_only=True):
@@ -142,6 +145,8 @@ class QuarantinedFacts(Facts, frozen=True, kw_only=True):
         can_be_acknowledged: Whether acknowledging the version lets the stream pass it; ``True`` in older entries.
         operation: ``commitInfo.operation`` of the version with its parameters; ``None`` if unknown, and in older
             entries.
+        way_on: The decision that lets the stream pass the version: ``accept`` its schema, or ``skip`` its rows; unset
+            in older entries.
     """
 
     why: str
@@ -149,18 +154,36 @@ class QuarantinedFacts(Facts, frozen=True, kw_only=True):
     schema_version: int | None = None
     can_be_acknowledged: bool = True
     operation: str | None = None
+    way_on: Literal["accept", "skip"] | UnsetType = UNSET
+
+    @property
+    def ways_on(self) -> tuple[Literal["accept", "skip"], ...]:
+        """The decisions that may let the stream pass the version; none if it cannot be passed."""
+        if self.version is None or not self.can_be_acknowledged:
+            return ()
+        return ("accept", "skip") if self.way_on is UNSET else (self.way_on,)
 
 
 class HeldFacts(Facts, frozen=True, kw_only=True):
-    """A pause that a person asked for."""
+    """A pause that a person asked for.
+
+    Attributes:
+        exported_to: URI of the checkpoint from which a Structured Streaming query continues at the stream's position.
+    """
 
     why: str
+    exported_to: str | UnsetType = UNSET
 
 
 class RetiredFacts(Facts, frozen=True, kw_only=True):
-    """The retirement of a stream."""
+    """The retirement of a stream.
+
+    Attributes:
+        exported_to: As for a pause, if the position was exported after the retirement.
+    """
 
     why: str
+    exported_to: str | UnsetType = UNSET
 
 
 __all__ = [

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from airflow_provider_fds.delta.damage import DAMAGE, describe
-from airflow_provider_fds.delta.known_states import KnownState  # noqa: TC001  # read when the struct is defined
+from airflow_provider_fds.delta.reader.known_states import KnownState  # noqa: TC001  # read when the struct is defined
 from airflow_provider_fds.ledger.entries import digest_of
 from airflow_provider_fds.ledger.position import Checkpoint, describe_checkpoint
 from airflow_provider_fds.ledger.protocol import evolve
@@ -17,8 +17,11 @@ from airflow_provider_fds.ledger.state import StreamState  # noqa: TC001  # read
 if TYPE_CHECKING:
     from airflow_provider_fds.ledger.entries import Entry
 
-#: Raised when the same entries result in another state than before; older folds are then not read.
-FOLD_FORMAT: Final = 8
+#: Raised when the same entries result in another state than before, or when an older reader would lose a part of it.
+FOLD_FORMAT: Final = 9
+
+#: Formats whose states are those that the entries result in today.
+_READ: Final = (8, FOLD_FORMAT)
 
 
 class Fold(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,7 +83,7 @@ class Fold(msgspec.Struct, frozen=True, kw_only=True):
         except DAMAGE as error:
             _log.warning("A fold of the ledger cannot be read and is not used: %s", describe(error))
             return None
-        return fold if fold.format == FOLD_FORMAT else None
+        return fold if fold.format in _READ else None
 
 
 class _Stored(msgspec.Struct, frozen=True, kw_only=True):

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from airflow_provider_fds.delta.damage import DAMAGE
 from airflow_provider_fds.ledger.commit_entries import Committed
 from airflow_provider_fds.ledger.entries import iso_time
 from airflow_provider_fds.ledger.epoch_entries import Opened
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import datetime
 
-    from airflow_provider_fds.delta.storage import ObjectMeta, Storage
+    from airflow_provider_fds.delta.storage.storage import ObjectMeta, Storage
     from airflow_provider_fds.ledger.entries import Entry
     from airflow_provider_fds.ledger.layout import StreamFolder
     from airflow_provider_fds.ledger.log import Ledger
@@ -327,7 +328,7 @@ class _Note(msgspec.Struct):
 def _noted(storage: Storage, key: str) -> _Note:
     try:
         note = msgspec.json.decode(storage.get(key)[0], type=_Note)
-    except (FileNotFoundError, msgspec.MsgspecError):
+    except (FileNotFoundError, *DAMAGE):
         return _Note(next_entry=0)
     return note if note.format == 1 else _Note(next_entry=0)
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from datetime import datetime
 
-    from airflow_provider_fds.delta.storage import Storage
+    from airflow_provider_fds.delta.storage.storage import Storage
     from airflow_provider_fds.ledger.entries import Entry
     from airflow_provider_fds.ledger.layout import StreamFolder
     from airflow_provider_fds.ledger.log import Ledger

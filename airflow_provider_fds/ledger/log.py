@@ -19,7 +19,6 @@ from airflow_provider_fds.ledger.epoch_entries import Created
 from airflow_provider_fds.ledger.fold import Fold
 from airflow_provider_fds.ledger.last_run import last_run
 from airflow_provider_fds.ledger.layout import StreamFolder, parse_numbered_name
-from airflow_provider_fds.ledger.operator_entries import Transferred
 from airflow_provider_fds.ledger.protocol import decide
 from airflow_provider_fds.ledger.reading import LedgerReader, retried
 from airflow_provider_fds.ledger.state import StreamState
@@ -28,8 +27,8 @@ from airflow_provider_fds.ledger.writing import self_test, write
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from airflow_provider_fds.delta.known_states import KnownState
-    from airflow_provider_fds.delta.storage import Storage
+    from airflow_provider_fds.delta.reader.known_states import KnownState
+    from airflow_provider_fds.delta.storage.storage import Storage
     from airflow_provider_fds.ledger.access import Steps
     from airflow_provider_fds.ledger.action import BaseAction
     from airflow_provider_fds.ledger.owner import Actor, Owner
@@ -320,7 +319,7 @@ class Ledger:
     def _decided(self, action: BaseAction, actor: Actor) -> BaseAction | FdsError | None:
         """Return the action as it will be written in the current state; a refusal is returned as a value."""
         try:
-            if not isinstance(action, Transferred):
+            if action.new_deployment is None:
                 check_deployment(self.state, actor.deployment)
             return decide(self.state, action)
         except FdsError as refusal:
@@ -329,6 +328,7 @@ class Ledger:
     def _entry(self, action: BaseAction, actor: Actor, request_id: str | None) -> Entry:
         """Return the next entry."""
         return Entry(
+            format=action.needs_format,
             n=self.n + 1,
             id=uuid.uuid4().hex,
             time=iso_time(self._clock()),

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from airflow_provider_fds.batch.version_ranges import describe_range
 from airflow_provider_fds.ledger import refusals
 from airflow_provider_fds.ledger.action import BaseAction, register
 from airflow_provider_fds.ledger.facts import HeldFacts, QuarantinedFacts, RetiredFacts
-from airflow_provider_fds.ledger.state import KEPT_ACKNOWLEDGEMENTS
+from airflow_provider_fds.ledger.state import KEPT_SKIPS
+from airflow_provider_fds.ledger.values import Acknowledgement
 from airflow_provider_fds.source.offset import Offset
 
 if TYPE_CHECKING:
@@ -40,9 +42,14 @@ class Held(HeldFacts, BaseAction, frozen=True, kw_only=True, tag="held"):
 
     subject: ClassVar[str] = "hold the stream"
 
+    @property
+    def needs_format(self) -> int:
+        """A reader of format 1 would let an exported stream continue."""
+        return 1 if self.exported_to is UNSET else 2
+
     def decide(self, state: StreamState) -> Self | None:
-        """Allow it, unless the stream is already held."""
-        return self if state.held is None else None
+        """Allow it, unless the stream is already held; its position may be exported then."""
+        return self if state.held is None or self.exported_to not in (UNSET, state.exported_to) else None
 
     def apply(self, state: StreamState) -> StreamState:
         """Record it."""
@@ -51,14 +58,26 @@ class Held(HeldFacts, BaseAction, frozen=True, kw_only=True, tag="held"):
 
 @register
 class Resumed(BaseAction, frozen=True, kw_only=True, tag="resumed"):
-    """A person lets the stream continue after ``held`` or ``quarantined``."""
+    """A person lets the stream continue after ``held`` or ``quarantined``.
+
+    Attributes:
+        is_forced: Whether it continues although its position was exported for a query.
+    """
 
     subject: ClassVar[str] = "resume the stream"
 
     why: str
+    is_forced: bool | UnsetType = UNSET
 
     def decide(self, state: StreamState) -> Self | None:
-        """Allow it if the stream is held or in quarantine."""
+        """Allow it if the stream is held or in quarantine, and no query has its position."""
+        if state.exported_to is not None and self.is_forced is not True:
+            raise refusals.refusal(
+                state,
+                f"cannot {self.describe()}: its position was exported to {state.exported_to}, and a query that "
+                "continues there loads the same rows. End the stream with `fds retire`, or load another sink with "
+                "`fds clone`. If no query was or will be started with that checkpoint, remove it and use --force",
+            )
         return None if state.held is None and state.quarantined is None else self
 
     def apply(self, state: StreamState) -> StreamState:
@@ -68,10 +87,12 @@ class Resumed(BaseAction, frozen=True, kw_only=True, tag="resumed"):
 
 @register
 class Acknowledged(BaseAction, frozen=True, kw_only=True, tag="acknowledged"):
-    """A person examined ``version`` and lets the stream pass it: its schema takes effect, or its rows are omitted.
+    """A person decided on ``version``, or on all from it to ``last``: the schema takes effect, or rows are omitted.
 
     Attributes:
         skip: Whether the rows are omitted even if the stream may read them.
+        of: As for :class:`~.values.Acknowledgement`.
+        last: The last version (inclusive), if it is not ``version``.
     """
 
     subject: ClassVar[str] = "acknowledge version {0.version}"
@@ -79,67 +100,84 @@ class Acknowledged(BaseAction, frozen=True, kw_only=True, tag="acknowledged"):
     version: int
     why: str
     skip: bool = False
+    of: Literal["schema", "rows"] | UnsetType = UNSET
+    last: int | UnsetType = UNSET
+
+    @property
+    def needs_format(self) -> int:
+        """A reader of format 1 would omit rows, or let a schema take effect, which nobody decided."""
+        return 1 if (self.of, self.last) == (UNSET, UNSET) else 2
+
+    @property
+    def versions(self) -> range:
+        """The versions that it is about."""
+        return range(self.version, 1 + (self.version if self.last is UNSET else self.last))
 
     def decide(self, state: StreamState) -> Self | None:
-        """Allow it unless already acknowledged; with ``skip`` only for a version that is not read or planned yet."""
+        """Allow it unless already acknowledged; with ``skip`` only for versions that are not read or planned yet."""
         if self.skip:
-            self._check_unread(state)
-        self._check_room(state)
-        is_known = any((known.version, known.skip) == (self.version, self.skip) for known in state.acknowledged)
-        is_waited_for = state.quarantined is not None and state.quarantined.version == self.version
-        return None if is_known and not is_waited_for else self
+            for version in self.versions:
+                self._check_unread(state, version)
+            self._check_room(state)
+        known = {word.version for word in state.acknowledged if (word.skip, word.of) == (self.skip, self.of)}
+        return None if known.issuperset(self.versions) and not self._ends(state.quarantined) else self
 
-    def _check_unread(self, state: StreamState) -> None:
-        if state.planned and state.planned[0].first_version <= self.version <= state.planned[-1].last_version:
+    def _ends(self, quarantined: QuarantinedFacts | None) -> bool:
+        """Return whether it decides what the stream waits for."""
+        if quarantined is None or quarantined.version not in self.versions:
+            return False
+        way_on = "skip" if self.skip else "accept"
+        return UNSET in (self.of, quarantined.way_on) or quarantined.way_on == way_on
+
+    def _check_unread(self, state: StreamState, version: int) -> None:
+        if state.planned and state.planned[0].first_version <= version <= state.planned[-1].last_version:
             raise refusals.refusal(
                 state,
-                f"version {self.version} is part of planned batches "
+                f"version {version} is part of planned batches "
                 f"({describe_range(state.planned[0].first_version, state.planned[-1].last_version)}), which no longer "
                 f"change. Discard them first with `fds replan {state.name} --why …`, then skip the version",
             )
-        self._check_not_appended(state)
+        self._check_not_appended(state, version)
         if state.position is None:
             return
         position = Offset.from_json(state.position)
-        is_begun = position.version == self.version and (position.next_index > 0 or position.is_initial_snapshot)
-        if self.version < position.version or is_begun:
+        is_begun = position.version == version and (position.next_index > 0 or position.is_initial_snapshot)
+        if version < position.version or is_begun:
             raise refusals.refusal(
                 state,
-                f"the stream is at {state.position} and has already read version {self.version}, or a part of it",
+                f"the stream is at {state.position} and has already read version {version}, or a part of it",
             )
 
     def _check_room(self, state: StreamState) -> None:
-        """Refuse it if the stream would forget another skipped version that it may still read."""
-        others = [known for known in state.acknowledged if known.version != self.version]
-        if len(others) < KEPT_ACKNOWLEDGEMENTS or not others[0].skip:
-            return
-        oldest = others[0].version
-        if state.position is None or oldest >= Offset.from_json(state.position).version:
+        """Refuse more skipped versions than the state may hold: none of them is forgotten."""
+        skipped = {word.version for word in state.acknowledged if word.skip}.union(self.versions)
+        if len(skipped) > KEPT_SKIPS:
             raise refusals.refusal(
                 state,
-                f"the stream remembers {KEPT_ACKNOWLEDGEMENTS} versions, and would load version {oldest}, which is "
-                "skipped, if this one were added. Set skip_versions on the stream for all of them",
+                f"the stream remembers at most {KEPT_SKIPS} skipped versions, and would have {len(skipped)}. Set "
+                "skip_versions on the stream for all of them",
             )
 
-    def _check_not_appended(self, state: StreamState) -> None:
+    def _check_not_appended(self, state: StreamState, version: int) -> None:
         """Refuse a version of an interval that is never planned again, because the sink appends."""
         if state.sink is not None and state.sink.replaces:
             return
         for record in state.intervals:
-            if record.is_planned and record.first_version <= self.version <= record.last_version:
+            if record.is_planned and record.first_version <= version <= record.last_version:
                 raise refusals.refusal(
                     state,
-                    f"version {self.version} is in interval {record.interval}, which is planned or loaded, and the "
+                    f"version {version} is in interval {record.interval}, which is planned or loaded, and the "
                     "sink appends, so the interval is never planned again. Remove the rows from the sink instead",
                 )
 
     def apply_as(self, state: StreamState, actor: Actor) -> StreamState:
-        """Record it with the person's name; it ends a quarantine before that version."""
-        quarantined = state.quarantined
-        if quarantined is not None and quarantined.version == self.version:
-            quarantined = None
-        state = state.with_acknowledged(self.version, who=actor.describe(), why=self.why, skip=self.skip)
-        return replace(state, quarantined=quarantined)
+        """Record it with the person's name; it ends a quarantine that waits for it."""
+        quarantined = None if self._ends(state.quarantined) else state.quarantined
+        words = (
+            Acknowledgement(version=version, who=actor.describe(), why=self.why, skip=self.skip, of=self.of)
+            for version in self.versions
+        )
+        return replace(state.with_acknowledged(*words), quarantined=quarantined)
 
 
 @register
@@ -156,6 +194,11 @@ class Transferred(BaseAction, frozen=True, kw_only=True, tag="transferred"):
     deployment: str
     why: str
 
+    @property
+    def new_deployment(self) -> str:
+        """The installation that owns the stream from here on."""
+        return self.deployment
+
     def decide(self, state: StreamState) -> Self | None:
         """Allow it, unless that installation already owns the stream."""
         return None if state.deployment == self.deployment else replace(self, previous=state.deployment)
@@ -167,13 +210,24 @@ class Transferred(BaseAction, frozen=True, kw_only=True, tag="transferred"):
 
 @register
 class Retired(RetiredFacts, BaseAction, frozen=True, kw_only=True, tag="retired"):
-    """The stream has ended; nothing can follow."""
+    """The stream has ended; nothing can follow, but that its position is exported."""
 
     subject: ClassVar[str] = "retire the stream"
 
     def decide(self, state: StreamState) -> Self | None:
-        """Allow it once."""
-        return self if state.retired is None else None
+        """Allow it once, and only if no planned batch may land after it: nothing would close its epoch in the sink.
+
+        It is repeated for a checkpoint that the position of the retired stream is exported to.
+        """
+        if state.retired is not None:
+            return self if self.exported_to not in (UNSET, state.exported_to) else None
+        planned = state.planned if state.closed is None else state.closed.planned
+        if planned:
+            raise refusals.on_its_way(state, planned[0], len(planned))
+        interval = next((record.interval for record in state.intervals if record.planned), None)
+        if interval is not None:
+            raise refusals.interval_on_its_way(state, interval)
+        return self
 
     def apply(self, state: StreamState) -> StreamState:
         """Record it."""

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from airflow_provider_fds.delta.damage import DAMAGE, describe
-from airflow_provider_fds.errors import CheckpointError
+from airflow_provider_fds.errors import CheckpointError, ConfigurationError
 from airflow_provider_fds.sizes import format_count
 from airflow_provider_fds.source.offset import Offset
 
@@ -59,12 +59,15 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
         """
         try:
             found = _DECODER.decode(text)
-        except DAMAGE as error:
+            if found.format == CHECKPOINT_FORMAT and found.offset is not None:
+                Offset.from_json(found.offset)
+        except (*DAMAGE, ConfigurationError) as error:
             shown = text if isinstance(text, str) else text.decode(errors="replace")
             raise CheckpointError(
                 f"{home} does not contain an FDS checkpoint ({describe(error)}): {shown[:_SHOWN]!r}. Only FDS may "
-                "write it: restore it from the ledger with `fds recover STREAM`, and move a position with `fds "
-                "rewind STREAM --to-version N --why …`"
+                "write it: restore it from the ledger with `fds recover STREAM`, with --airflow, or with --checkpoint "
+                "FILE if it is a file; move a position with `fds rewind STREAM --to-version N "
+                "--sink-rows keep|delete|empty --why …`"
             ) from error
         if found.format != CHECKPOINT_FORMAT:
             raise CheckpointError(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
-from airflow_provider_fds.delta.limits import TRIES, pause_seconds
+from airflow_provider_fds.delta.storage.client_limits import TRIES, pause_seconds
 from airflow_provider_fds.errors import CheckpointError, LedgerError, StorageError, UnreadableEntryError
 from airflow_provider_fds.ledger.access import Get, ListNames, Pause
 from airflow_provider_fds.ledger.entries import Entry, digest_of
@@ -282,7 +282,9 @@ class LedgerReader:
             what = "it was edited: " + "; ".join(
                 f"{f} is {getattr(checkpoint, f)!r}, but {getattr(ledger, f)!r} in entry {ledger.n}" for f in fields
             )
-            what += f" (to move a position, use `fds rewind {name} --to-version N --why …`)"
+            what += (
+                f" (to move a position, use `fds rewind {name} --to-version N --sink-rows keep|delete|empty --why …`)"
+            )
             raise self._disagrees(checkpoint, what, f"fds recover {name}", can_be_discarded=True)
         raise self._disagrees(checkpoint, what, f"fds recover {name}")
 

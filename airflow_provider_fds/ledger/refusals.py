@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Unpack
 
+from airflow_provider_fds.batch.version_ranges import describe_range
 from airflow_provider_fds.errors import Facts, LedgerError, SinkError, StreamBusyError
 from airflow_provider_fds.reasons import Reason
 
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.ledger.facts import BlockedFacts
     from airflow_provider_fds.ledger.owner import Owner
     from airflow_provider_fds.ledger.state import ScopeRecord, StreamState
-    from airflow_provider_fds.ledger.values import SinkBinding
+    from airflow_provider_fds.ledger.values import PlannedBatch, SinkBinding
 
 
 class StreamMovedError(LedgerError):
@@ -63,6 +64,30 @@ def epoch_closed(state: StreamState, what: str, epoch: int) -> EpochClosedError:
         epoch=epoch,
         newest_epoch=state.epoch,
         table=state.table or None,
+    )
+
+
+def on_its_way(state: StreamState, batch: PlannedBatch, count: int) -> LedgerError:
+    """Return the refusal to retire a stream with ``count`` planned batches, of which ``batch`` is the first."""
+    more = "" if count == 1 else f" and {count - 1} more"
+    return refusal(
+        state,
+        f"batch {batch.batch_id} ({describe_range(batch.first_version, batch.last_version)}){more} is planned and may "
+        "be on its way into the sink. If the stream ended now, it could land beside the rows of a successor. Let a run "
+        f"finish it; if none can, use `fds replan {state.name} --why …` and let a run close the epoch in the sink. "
+        "Then retire the stream",
+        reason=Reason.ACTION_REFUSED,
+    )
+
+
+def interval_on_its_way(state: StreamState, interval: str) -> LedgerError:
+    """Return the refusal to retire a stream with a planned data interval."""
+    return refusal(
+        state,
+        f"the data interval {interval} is planned and may be on its way into the sink. If the stream ended now, it "
+        "could land beside the rows of a successor. Clear the task of its run, which finishes it, then retire the "
+        "stream",
+        reason=Reason.ACTION_REFUSED,
     )
 
 
@@ -124,8 +149,8 @@ def quarantined(state: StreamState, what: str) -> LedgerError:
         why = state.quarantined.why
         if state.quarantined.version is not None:
             version = f" before version {state.quarantined.version}"
-        if state.quarantined.version is not None and state.quarantined.can_be_acknowledged:
-            command = f"fds acknowledge {state.name} --version {state.quarantined.version} --why …` or `{command}"
+        for way in reversed(state.quarantined.ways_on):
+            command = f"fds {way} {state.name} --version {state.quarantined.version} --why …` or `{command}"
     return refusal(
         state, f"cannot {what}: the stream is in quarantine{version} ({why}). Check the version, then run `{command}`"
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Self
 
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from airflow_provider_fds.ledger import refusals
@@ -23,9 +24,24 @@ class Requested(RequestedFacts, BaseAction, frozen=True, kw_only=True, tag="requ
     """The epoch before ``epoch`` is closed at this entry; ``epoch`` must be opened.
 
     An automatic request adopts an open one; a person's request is refused while one is open, unless it replaces that.
+
+    Attributes:
+        deployment: The installation that owns the stream from here on, if the same decision transfers it.
     """
 
     subject: ClassVar[str] = "request a {0.reason}"
+
+    deployment: str | UnsetType = UNSET
+
+    @property
+    def needs_format(self) -> int:
+        """A reader of format 1 would leave the stream to its earlier installation."""
+        return 1 if self.deployment is UNSET else 2
+
+    @property
+    def new_deployment(self) -> str | None:
+        """The installation that owns the stream from here on."""
+        return None if self.deployment is UNSET else self.deployment
 
     def decide(self, state: StreamState) -> Self | None:
         """Allow it, unless a request is already open."""
@@ -84,6 +100,7 @@ class Requested(RequestedFacts, BaseAction, frozen=True, kw_only=True, tag="requ
         return replace(
             state,
             phase="requested",
+            deployment=self.new_deployment or state.deployment,
             epoch=self.epoch,
             request=RequestedFacts.of(self),
             # an epoch that was requested but never opened leaves the previous epoch's sink to be fenced

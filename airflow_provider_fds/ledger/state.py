@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
+from msgspec import UNSET
 from msgspec.structs import replace
 
+from airflow_provider_fds.batch.column_meaning import fed_after, may_be_moved
 from airflow_provider_fds.batch.spec import BatchSpec, txn_version
 
 # structs read these annotations at run time, when they are defined
@@ -38,8 +40,11 @@ if TYPE_CHECKING:
 #: Number of newest runs in the state; older ones are found in the entries.
 KEPT_RUNS: Final = 20
 
-#: Number of newest acknowledged versions in the state.
+#: Number of newest versions in the state that people let the stream pass with their rows.
 KEPT_ACKNOWLEDGEMENTS: Final = 100
+
+#: Number of skipped versions that a stream may have.
+KEPT_SKIPS: Final = 1000
 
 #: Number of newest names of people's requests in the state.
 KEPT_REQUESTS: Final = 100
@@ -59,6 +64,7 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
         shown: Uncommitted batches in the sink that kept a run from opening a requested epoch, since the last epoch was
             opened.
         epoch_start: Start of the epoch (exclusive), or ``None`` unless open.
+        given_start: Where the first epoch starts (exclusive), if the stream was created with a start of its own.
         continues: Whether the epoch continues where the previous one ended, and was not moved by a person.
         position: Everything up to and including it is committed, or ``None`` unless open.
         quarantined_at: Number of the entry of the last quarantine, or ``None`` if there is none, and in older folds.
@@ -69,6 +75,8 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
         left: The sink before a ``rebind``, until the open epoch is bound to a sink.
         sink_table_id: ``metaData.id`` the sink must have, or ``None`` while it is not known to exist.
         sink_version: Version of the sink that holds the last commit or fence of this stream.
+        columns: Which column of the source has fed each column of the sink, as batches recorded it; empty if none did.
+        columns_since: Version of the sink at which ``columns`` was last recorded: later renames there are not in it.
         sink_warnings: What fences have found in the sink, to be reported with the next committed batch.
         tables: For a function: by named table, the version that it must have at least, because the stream has written
             it, or its fence.
@@ -85,7 +93,7 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
         start_kept: Other start options of the last run, which have no effect; ``None`` if it had none.
         blocked: The failed verification, until a person decides.
         accepted: The failed verification that a person accepted, until its batch is committed.
-        acknowledged: Versions that people let the stream pass, the newest acknowledgement last.
+        acknowledged: What people have decided on single versions, the newest decision last.
         options_digest: Digest of the source options of the last plan.
         meaning_digest: Digest of those that change what an index within a version counts.
         boundaries: Resolved instants of a stream that reads data intervals, in order of time.
@@ -103,6 +111,7 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
     closed: ClosedEpoch | None = None
     shown: tuple[SeenBatch, ...] = ()
     epoch_start: str | None = None
+    given_start: str | None = None
     continues: bool = False
     position: str | None = None
     moved_at: str | None = None
@@ -113,6 +122,8 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
     left: LeftSink | None = None
     sink_table_id: str | None = None
     sink_version: int | None = None
+    columns: dict[str, str] = {}
+    columns_since: int | None = None
     sink_warnings: tuple[str, ...] = ()
     tables: dict[str, int] = {}
     next_batch_id: int = 0
@@ -178,6 +189,12 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
         """``prev_txn_version`` of the next batch to be planned."""
         return txn_version(self.epoch, self.next_batch_id - 1) if self.planned else self.prev_txn_version
 
+    @property
+    def exported_to(self) -> str | None:
+        """URI of the checkpoint from which a query continues at the position, ``None`` if there is none."""
+        found = (one.exported_to for one in (self.held, self.retired) if one is not None)
+        return next((uri for uri in found if uri is not UNSET), None)
+
     def run_of(self, owner: Owner) -> RunRecord | None:
         """Return the newest record of ``owner`` in this epoch, if the state still has it."""
         return next((r for r in reversed(self.runs) if r.owner == owner and r.epoch == self.epoch), None)
@@ -197,11 +214,16 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
         """Return the state with one more run."""
         return replace(self, runs=(*self.runs, RunRecord(owner=owner, epoch=epoch, target=target))[-KEPT_RUNS:])
 
-    def with_acknowledged(self, version: int, *, who: str, why: str, skip: bool) -> StreamState:
-        """Return the state with an acknowledged version; it replaces an earlier acknowledgement of that version."""
-        others = (known for known in self.acknowledged if known.version != version)
-        new = Acknowledgement(version=version, who=who, why=why, skip=skip)
-        return replace(self, acknowledged=(*others, new)[-KEPT_ACKNOWLEDGEMENTS:])
+    def with_acknowledged(self, *new: Acknowledgement) -> StreamState:
+        """Return the state with more words on versions; one replaces an earlier word on the same of its version."""
+        replaced = {(word.version, word.of) for word in new}
+        whole = {word.version for word in new if word.of is UNSET}
+        kept = [one for one in self.acknowledged if (one.version, one.of) not in replaced and one.version not in whole]
+        kept += new
+        # a skip is never forgotten: the version may be read again
+        surplus = sum(not word.skip for word in kept) - KEPT_ACKNOWLEDGEMENTS
+        forgotten = {id(word) for word in [one for one in kept if not one.skip][: max(surplus, 0)]}
+        return replace(self, acknowledged=tuple(word for word in kept if id(word) not in forgotten))
 
     def with_answered(self, request_id: str, n: int, kind: str) -> StreamState:
         """Return the state with one more request of a person, written as entry ``n``."""
@@ -221,6 +243,16 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
         others = tuple(known for known in self.intervals if known.interval != record.interval)
         return replace(self, intervals=(*others, record))
 
+    def with_columns(self, parts: Sequence[PlannedBatch], sink_version: int | None) -> StreamState:
+        """Return the state after batches in the sink that record which column of the source feeds which of its own."""
+        columns = self.columns
+        for part in parts:
+            if part.columns:
+                columns = fed_after(columns, part.columns, by_key=self.sink is not None and self.sink.merges)
+        if columns is self.columns:
+            return self
+        return replace(self, columns=columns, columns_since=sink_version)
+
     def specs(self, stream_uri: str) -> tuple[BatchSpec, ...]:
         """Return the planned batches as the Spark driver needs them, in order.
 
@@ -229,9 +261,11 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
         """
         specs = []
         after = self.last_txn_end or ""
+        state = self
         for batch in self.planned:
-            specs.append(self.spec((batch,), stream_uri, epoch=self.epoch, after=after))
+            specs.append(state.spec((batch,), stream_uri, epoch=self.epoch, after=after))
             after = batch.end
+            state = state.with_columns((batch,), state.columns_since)
         return tuple(specs)
 
     def spec(
@@ -247,6 +281,12 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
             interval: Their data interval, or ``None`` for an offset.
         """
         first, last = parts[0], parts[-1]
+        columns: dict[str, str] = {}
+        for part in parts:
+            columns.update(part.columns or {})
+        if not may_be_moved(self.columns, columns, by_key=self.sink is not None and self.sink.merges):
+            # then the driver has nothing to compare
+            columns = {}
         manifest, *more = (f"{stream_uri}/{part.manifest}" for part in parts)
         return BatchSpec(
             stream=self.name,
@@ -267,6 +307,9 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
             interval=interval,
             more_manifests=tuple(more),
             where=first.where or None,
+            columns=columns,
+            fed=self.columns if columns else {},
+            fed_since=self.columns_since if columns else None,
         )
 
 
@@ -277,6 +320,7 @@ __all__ = [
     "KEPT_ACKNOWLEDGEMENTS",
     "KEPT_REQUESTS",
     "KEPT_RUNS",
+    "KEPT_SKIPS",
     "Acknowledgement",
     "AnsweredRequest",
     "ClosedEpoch",

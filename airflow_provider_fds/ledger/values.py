@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from airflow_provider_fds.ledger.layout import check_manifest_key, check_snapshot_key
 from airflow_provider_fds.sinks import sink_class
@@ -164,6 +165,14 @@ class SinkBinding(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.kind} {self.target} (writes: {writes or 'none'})"
 
 
+def sink_rows_option(sink: SinkBinding | None) -> str:
+    """Return, with a space before it, the option of a rewind or reset in a message: what becomes of the sink's rows.
+
+    A sink that merges needs none of them removed.
+    """
+    return " --sink-rows keep" if sink is not None and sink.merges else " --sink-rows keep|delete|empty"
+
+
 class LeftSink(msgspec.Struct, frozen=True, kw_only=True):
     """The sink that a ``rebind`` has left, closed by the fence of the open epoch, until the stream is bound again.
 
@@ -241,6 +250,8 @@ class PlannedBatch(msgspec.Struct, frozen=True, kw_only=True):
         schema_changes: Changes of the schema in the range.
         event_time: Its event times, ``None`` if the stream names no column of them.
         where: The predicate, in Spark's SQL, that its rows satisfy; empty: they are all rows of its files.
+        columns: Which column of the source feeds each column of the sink (``batch/column_meaning.py``). Recorded if the
+            source has column mapping and another column than before, or none, fed one of them.
     """
 
     batch_id: int
@@ -262,6 +273,7 @@ class PlannedBatch(msgspec.Struct, frozen=True, kw_only=True):
     schema_changes: tuple[PassedSchema, ...] = ()
     event_time: EventTime | None = None
     where: str = ""
+    columns: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
 
     def __post_init__(self) -> None:
         check_manifest_key(self.manifest)
@@ -274,12 +286,15 @@ class Acknowledgement(msgspec.Struct, frozen=True, kw_only=True):
         who: That person, in words.
         why: The reason given.
         skip: Whether its rows are omitted even if the stream may read them.
+        of: What the person decided on: its ``schema`` or its ``rows``. Unset in older entries, which decide on both:
+            the schema takes effect, and rows that the options refuse are omitted.
     """
 
     version: int
     who: str
     why: str
     skip: bool = False
+    of: Literal["schema", "rows"] | UnsetType = UNSET
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
@@ -366,4 +381,5 @@ __all__ = [
     "SinkBinding",
     "Skipped",
     "SnapshotRef",
+    "sink_rows_option",
 ]

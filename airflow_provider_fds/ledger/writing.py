@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING
 
-from airflow_provider_fds.delta.limits import TRIES
+from airflow_provider_fds.delta.storage.client_limits import TRIES
 from airflow_provider_fds.errors import ConfigurationError, StorageError
 from airflow_provider_fds.ledger.access import Delete, Get, PutIfAbsent
 from airflow_provider_fds.ledger.entries import Entry

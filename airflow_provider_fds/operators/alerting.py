@@ -10,16 +10,16 @@ from airflow.providers.common.compat.sdk import Asset
 
 from airflow_provider_fds.errors import StorageError
 from airflow_provider_fds.operators.outlets import is_alert_outlet
-from airflow_provider_fds.stream.alerts import Found, StreamAlerts, find_alerts
-from airflow_provider_fds.stream.incidents import MOST_ATTEMPTS, IncidentLog
+from airflow_provider_fds.stream.monitoring.alerts import Found, StreamAlerts, find_alerts
+from airflow_provider_fds.stream.monitoring.incidents import MOST_ATTEMPTS, IncidentLog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from airflow_provider_fds.delta.storage import Storage
-    from airflow_provider_fds.stream.connect import ConnectedStream
-    from airflow_provider_fds.stream.incidents import Incident
-    from airflow_provider_fds.stream.status import StreamStatus
+    from airflow_provider_fds.delta.storage.storage import Storage
+    from airflow_provider_fds.stream.connected_stream import ConnectedStream
+    from airflow_provider_fds.stream.monitoring.incidents import Incident
+    from airflow_provider_fds.stream.monitoring.status import StreamStatus
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from airflow_provider_fds.sizes import format_count
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from airflow_provider_fds.stream.session import StreamSession
+    from airflow_provider_fds.stream.run.session import StreamSession
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ def check_source(asset_partitions: str | None, session: StreamSession) -> None:
     """
     if asset_partitions is not None and "%" not in asset_partitions:
         # not for a DAG that is only parsed
-        from airflow_provider_fds.stream.changed_partitions import check_partition_column
+        from airflow_provider_fds.stream.position.changed_partitions import check_partition_column
 
         check_partition_column(session.connected.log, asset_partitions)
 
@@ -65,7 +65,7 @@ def partition_keys(
     if "%" in asset_partitions:
         start = datetime.fromisoformat(own["interval_start"])
         return (formatted_key(context, start, asset_partitions),)
-    from airflow_provider_fds.stream.changed_partitions import changed_partitions
+    from airflow_provider_fds.stream.position.changed_partitions import changed_partitions
 
     lost: LostPositionError | None = None
     for result in (covered, own):

@@ -6,7 +6,7 @@ from typing import Any
 
 from airflow.providers.common.compat.sdk import Asset
 
-from airflow_provider_fds.stream.value import DeltaStream
+from airflow_provider_fds.stream.declaration.delta_stream import DeltaStream
 
 
 def add_checkpoint_inlet(operator: Any, stream: object) -> None:

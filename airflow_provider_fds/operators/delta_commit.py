@@ -18,7 +18,7 @@ from airflow_provider_fds.operators.wiring import check_wiring
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.sinks import DeltaSink
 from airflow_provider_fds.stream import DeltaStream
-from airflow_provider_fds.stream.sink_value import coerce_sink
+from airflow_provider_fds.stream.declaration.sink_needs import coerce_sink
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -51,7 +51,7 @@ class DeltaCommitOperator(ValueTemplates, ShowsLinks, EmitsLineage, BaseOperator
         stream: The stream; if given, the operator checks that the batch belongs to it.
         verify: The sink whose transaction must match ``txn_version``; see above.
 
-    Example:
+    Examples:
         ``plan >> load >> DeltaCommitOperator(task_id="commit", batch=plan.output)``
     """
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from airflow_provider_fds.backends.conf_by_size import ConfBySizeArgument
-    from airflow_provider_fds.stream.alerts import StreamAlerts
+    from airflow_provider_fds.stream.monitoring.alerts import StreamAlerts
 
 FailurePolicy = Literal["fail_at_end", "continue", "fail_fast"]
 
@@ -49,7 +49,7 @@ class DeltaFleetOperator(ValueTemplates, ShowsLinks, EmitsFleetLineage, SparkTas
     Result:
         The XCom has ``fleet, counts`` (streams by outcome)``, rows, files, bytes, seconds, streams, warnings``. For
         each stream that is not unchanged, ``streams`` has by its name the ``outcome``, the fields of
-        :class:`~.stream.result.LoadResult` if it has committed something, and ``reason``, ``error`` or ``stopped`` if
+        :class:`~.result.LoadResult` if it has committed something, and ``reason``, ``error`` or ``stopped`` if
         there is one. Outcomes are ``loaded``, ``unchanged``, ``up_to_date``, ``waiting``, ``finished``, ``paused``,
         ``busy``, ``left`` and ``failed``. A task that fails has the same in the XCom ``fds_fleet``.
 
@@ -86,7 +86,7 @@ class DeltaFleetOperator(ValueTemplates, ShowsLinks, EmitsFleetLineage, SparkTas
     Raises:
         ConfigurationError: Reports all problems at once.
 
-    Example:
+    Examples:
         >>> from airflow_provider_fds import DeltaFleetOperator, DeltaStream, DeltaTableSink
         >>> load = DeltaFleetOperator(
         ...     task_id="load",

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.operators.on_busy import BusyPolicy
     from airflow_provider_fds.sinks import Sink
     from airflow_provider_fds.stream import DeltaStream
-    from airflow_provider_fds.stream.alerts import StreamAlerts
+    from airflow_provider_fds.stream.monitoring.alerts import StreamAlerts
 
 
 class DeltaIngestOperator(ValueTemplates, ShowsLinks, EmitsLineage, SparkTask):
@@ -58,7 +58,7 @@ class DeltaIngestOperator(ValueTemplates, ShowsLinks, EmitsLineage, SparkTask):
         The XCom is what this run has committed: ``stream, epoch, batches, first_batch_id, last_batch_id, start``
         (exclusive)``, end`` (inclusive)``, first_version, last_version`` (both inclusive)``, rows, files, bytes,
         sink_version, rows_read, files_written, bytes_written, seconds, warnings``, see
-        :class:`~.stream.result.LoadResult`. If the stream stops before a version after these batches, ``stopped`` has
+        :class:`~.result.LoadResult`. If the stream stops before a version after these batches, ``stopped`` has
         the ``reason_code, table, version, operation`` of the error with which the next run fails. The sink's asset
         event has the same fields in ``extra``.
 
@@ -127,7 +127,7 @@ class DeltaIngestOperator(ValueTemplates, ShowsLinks, EmitsLineage, SparkTask):
         alerts: Which notifiers to call, once per incident, when the stream needs attention or lags; see
             :class:`StreamAlerts`. Each run checks at its end, also if it is skipped or fails. ``None``: no alerts.
 
-    Example:
+    Examples:
         >>> from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaTableSink
         >>> orders = DeltaStream("orders_to_bronze", table="s3://lake/orders")
         >>> ingest = DeltaIngestOperator(task_id="ingest", stream=orders, sink=DeltaTableSink("s3://lake/bronze/orders"))

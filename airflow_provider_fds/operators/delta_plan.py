@@ -64,7 +64,7 @@ class DeltaPlanOperator(ValueTemplates, ShowsLinks, EmitsLineage, BaseOperator):
         stream: The stream, or a dict of its arguments.
         on_busy: What to do while another run still owns the next batch: ``"skip"``, ``"wait"`` or ``"fail"``.
 
-    Example:
+    Examples:
         >>> from airflow_provider_fds import DeltaPlanOperator, DeltaStream
         >>> orders = DeltaStream("orders_user_job", table="s3://lake/orders")
         >>> plan = DeltaPlanOperator(task_id="plan", stream=orders)

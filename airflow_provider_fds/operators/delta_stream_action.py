@@ -10,14 +10,14 @@ from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.hooks.failures import task_failures
 from airflow_provider_fds.hooks.settings import deployment, staging_uri
 from airflow_provider_fds.reasons import Reason
-from airflow_provider_fds.stream.operator_actions import ACTIONS, ARGUMENTS
+from airflow_provider_fds.stream.actions.operator_actions import ACTIONS, ARGUMENTS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from airflow_provider_fds.delta.storage import Storage
+    from airflow_provider_fds.delta.storage.storage import Storage
     from airflow_provider_fds.ledger.log import Ledger
-    from airflow_provider_fds.stream.operator_actions import OperatorAction
+    from airflow_provider_fds.stream.actions.operator_actions import OperatorAction
 
 #: Actions for a task; the other actions concern the local machine.
 _ACTIONS: Final = {name: action for name, action in ACTIONS.items() if not action.is_cli_only}
@@ -47,23 +47,24 @@ class DeltaStreamActionOperator(BaseOperator):
 
     Args:
         stream: Name of the stream.
-        action: ``rewind``, ``reset``, ``replan``, ``rebind``, ``skip``, ``acknowledge``, ``accept``, ``hold``,
-            ``resume``, ``adopt``, ``retire`` or ``recover``, as the commands of ``fds``.
+        action: ``rewind``, ``reset``, ``replan``, ``rebind``, ``skip``, ``accept``, ``hold``, ``resume``,
+            ``adopt``, ``retire`` or ``recover``, as the commands of ``fds``.
         why: The reason; it stays in the history.
         to_version: For ``rewind``: first version to read (inclusive).
         to_timestamp: For ``rewind``: read from the first commit at or after this time; UTC unless it carries a zone.
         to_batch: For ``rewind``: read from the start of this batch.
-        version: For ``skip`` and ``acknowledge``: version of the table; ``skip`` also accepts a range such as ``3-7``.
+        version: For ``skip`` and ``accept``: version of the table; ``skip`` also accepts a range such as ``3-7``.
         batch: For ``accept``: the blocked batch.
         interval: For ``accept``: the blocked data interval, as shown in the error message.
         landed: For ``rewind``, ``replan`` and ``rebind`` while a batch of your own job or function is under way:
             whether its rows are in the sink, ``yes`` or ``no``; for a function, one answer per write:
             ``kept=yes,gone=no``.
-        delete: For ``rewind``: let the stream's next run delete the rows that are read again, in the transaction that
-            closes the old epoch. The sink needs ``provenance=True``.
-        sink: For ``rewind`` and ``reset``: ``empty`` lets the next run empty the sink in that transaction (with
-            ``scd=2`` it closes the current rows); ``keep`` leaves its rows. A sink that merges needs one of them.
-        force_sink: With ``delete`` or ``sink="empty"``: proceed even if others have written to the sink.
+        sink_rows: For ``rewind`` and ``reset``, required if committed rows are read again: what becomes of those in the
+            sink. ``delete`` lets the next run delete exactly them, in the transaction that closes the old epoch; the
+            sink needs ``provenance=True``. ``empty`` lets it empty the sink in that transaction (with ``scd=2`` it
+            closes the current rows). ``keep`` leaves them.
+        force_sink: With ``sink_rows="delete"`` or ``"empty"``: proceed even if others have written to the sink.
+        load_skipped: For ``reset``: load the rows of skipped versions, too, if the stream begins with a snapshot.
         replace: Replace a pending request that no run has started on yet.
         force: For a batch of your own job or function, and for ``adopt``: proceed even if its owner appears to be
             running.
@@ -89,9 +90,9 @@ class DeltaStreamActionOperator(BaseOperator):
         batch: int | str | None = None,
         interval: str | None = None,
         landed: bool | str | None = None,
-        delete: bool | str | None = None,
-        sink: str | None = None,
+        sink_rows: str | None = None,
         force_sink: bool | str | None = None,
+        load_skipped: bool | str | None = None,
         replace: bool | str | None = None,
         force: bool | str | None = None,
         sink_uri: str | None = None,
@@ -111,9 +112,9 @@ class DeltaStreamActionOperator(BaseOperator):
         self.batch = batch
         self.interval = interval
         self.landed = landed
-        self.delete = delete
-        self.sink = sink
+        self.sink_rows = sink_rows
         self.force_sink = force_sink
+        self.load_skipped = load_skipped
         self.replace = replace
         self.force = force
         self.sink_uri = sink_uri
@@ -123,13 +124,13 @@ class DeltaStreamActionOperator(BaseOperator):
 
     def execute(self, context: Any) -> dict[str, Any]:
         """Perform the action. Returns a description of it."""
-        from airflow_provider_fds.delta.log import DeltaLog
-        from airflow_provider_fds.delta.open import open_storage
+        from airflow_provider_fds.delta.reader.log import DeltaLog
+        from airflow_provider_fds.delta.storage.open import open_storage
         from airflow_provider_fds.hooks.storage import storage_options
         from airflow_provider_fds.operators.owner import owner_is_running, task_actor
-        from airflow_provider_fds.stream.action_builder import ActionBuilder
-        from airflow_provider_fds.stream.connect import readable, readable_sink
-        from airflow_provider_fds.stream.prepared_action import is_answered, perform
+        from airflow_provider_fds.stream.actions.action_builder import ActionBuilder
+        from airflow_provider_fds.stream.actions.prepared_action import is_answered, perform
+        from airflow_provider_fds.stream.connected_stream import readable, readable_sink
 
         with task_failures(context):
             action, given = self._asked()
@@ -162,11 +163,11 @@ class DeltaStreamActionOperator(BaseOperator):
     def _recover(self, given: dict[str, Any], ti: Any, name: str) -> dict[str, Any]:
         """Make the ledger agree with the sink, and the stream's Variable with the ledger."""
         from airflow_provider_fds.checkpoint.variable import VariableCheckpointStore
-        from airflow_provider_fds.delta.open import open_storage
+        from airflow_provider_fds.delta.storage.open import open_storage
         from airflow_provider_fds.hooks.storage import storage_options
         from airflow_provider_fds.ledger.log import Ledger
         from airflow_provider_fds.operators.owner import task_actor
-        from airflow_provider_fds.stream.recovery_survey import fits, survey
+        from airflow_provider_fds.stream.actions.recovery_survey import fits, survey
 
         variable = VariableCheckpointStore(self.stream)
         found = survey(
@@ -218,7 +219,7 @@ class DeltaStreamActionOperator(BaseOperator):
         return action, action.parse({name: getattr(self, name) for name in _ARGUMENTS})
 
     def _staging(self) -> Storage:
-        from airflow_provider_fds.delta.open import open_storage
+        from airflow_provider_fds.delta.storage.open import open_storage
         from airflow_provider_fds.hooks.storage import storage_options
 
         staging = staging_uri(self.staging or None, self.stream)

@@ -16,7 +16,7 @@ from airflow_provider_fds.operators.outlets import add_alert_outlet
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from airflow_provider_fds.stream.alerts import StreamAlerts
+    from airflow_provider_fds.stream.monitoring.alerts import StreamAlerts
 
 
 class DeltaStreamMonitorOperator(BaseOperator):
@@ -46,7 +46,7 @@ class DeltaStreamMonitorOperator(BaseOperator):
         alerts: Which notifiers to call, once per incident of a stream, and the thresholds; see :class:`StreamAlerts`.
             ``None``: no alerts.
 
-    Example:
+    Examples:
         >>> from airflow_provider_fds import DeltaStreamMonitorOperator
         >>> DeltaStreamMonitorOperator(task_id="monitor").duration.days
         1
@@ -110,10 +110,10 @@ class DeltaStreamMonitorOperator(BaseOperator):
     def execute_complete(self, context: Any, event: Mapping[str, Any]) -> int:
         """Report the incidents that the trigger has found, and return the number of rounds."""
         if event["status"] == "alerts":
-            from airflow_provider_fds.delta.open import open_storage
+            from airflow_provider_fds.delta.storage.open import open_storage
             from airflow_provider_fds.hooks.storage import storage_options
             from airflow_provider_fds.operators.alerting import Alerting
-            from airflow_provider_fds.stream.alerts import Found
+            from airflow_provider_fds.stream.monitoring.alerts import Found
 
             with task_failures(context):
                 uri = staging_uri(self.staging, "fds_monitor")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from airflow.sdk import DAG
 
 from airflow_provider_fds.errors import ConfigurationError
-from airflow_provider_fds.fleet.file import read_fleet_file
+from airflow_provider_fds.fleet.streams_file.file import read_fleet_file
 from airflow_provider_fds.lazy import load_class
 from airflow_provider_fds.operators.delta_fleet import DeltaFleetOperator
 from airflow_provider_fds.operators.delta_ingest import DeltaIngestOperator
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Mapping, MutableMapping
 
-    from airflow_provider_fds.fleet.group import FleetGroup
+    from airflow_provider_fds.fleet.streams_file.group import FleetGroup
     from airflow_provider_fds.fleet.value import FleetStream
-    from airflow_provider_fds.stream.alerts import StreamAlerts
+    from airflow_provider_fds.stream.monitoring.alerts import StreamAlerts
 
 #: Id of the task of each DAG.
 _TASK_ID: Final = "load"
@@ -56,7 +56,7 @@ def fds_dags(
     Raises:
         ConfigurationError: Reports all problems of the file at once, or an id that the namespace already has.
 
-    Example:
+    Examples:
         >>> from airflow_provider_fds import fds_dags
         >>> fds_dags("streams.yaml", globals())  # doctest: +SKIP
     """

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from airflow.providers.common.compat.sdk import AirflowSkipException
 
 from airflow_provider_fds.backends.base import FleetApplication, FleetPart
-from airflow_provider_fds.delta.open import open_storage
+from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import ConfigurationError, TableNotFoundError
 from airflow_provider_fds.fleet.discovery import find_tables
 from airflow_provider_fds.fleet.result import FleetResult, StreamOutcome
@@ -39,16 +39,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from airflow_provider_fds.checkpoint.store import CheckpointStore
-    from airflow_provider_fds.delta.storage import Storage
+    from airflow_provider_fds.delta.storage.storage import Storage
     from airflow_provider_fds.errors import BatchFailedError, FdsError
     from airflow_provider_fds.fleet.stream_run import StreamRun
     from airflow_provider_fds.hooks.stats import RunReport
     from airflow_provider_fds.ledger.owner import Owner
     from airflow_provider_fds.ledger.position import Checkpoint
     from airflow_provider_fds.sinks import Sink
-    from airflow_provider_fds.stream.connect import ConnectedStream, StreamContext
-    from airflow_provider_fds.stream.session import StreamSession
-    from airflow_provider_fds.stream.status import StreamStatus
+    from airflow_provider_fds.stream.connected_stream import ConnectedStream, StreamContext
+    from airflow_provider_fds.stream.monitoring.status import StreamStatus
+    from airflow_provider_fds.stream.run.session import StreamSession
 
 log = logging.getLogger(__name__)
 

@@ -12,8 +12,8 @@ from dataclasses import replace
 from threading import Thread
 from typing import TYPE_CHECKING, Any, Final
 
-from airflow_provider_fds.delta.log import DeltaLog
-from airflow_provider_fds.delta.open import canonical_uri
+from airflow_provider_fds.delta.reader.log import DeltaLog
+from airflow_provider_fds.delta.storage.open import canonical_uri
 from airflow_provider_fds.hooks import lineage
 from airflow_provider_fds.operators.lineage_values import Lineage, TableUse
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_fds.operators.lineage import EmitsLineage
     from airflow_provider_fds.sinks import Sink
-    from airflow_provider_fds.stream.session import StreamSession
+    from airflow_provider_fds.stream.run.session import StreamSession
 
 logger = logging.getLogger(__name__)
 

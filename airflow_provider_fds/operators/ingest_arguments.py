@@ -10,7 +10,7 @@ from airflow_provider_fds.durations import parse_duration
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.sinks import Sink
 from airflow_provider_fds.stream import DeltaStream
-from airflow_provider_fds.stream.sink_needs import missing_columns_problem, whole_commits_problem
+from airflow_provider_fds.stream.declaration.sink_needs import missing_columns_problem, whole_commits_problem
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

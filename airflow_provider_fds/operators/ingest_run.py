@@ -25,15 +25,15 @@ from airflow_provider_fds.operators.on_busy import give_way
 from airflow_provider_fds.operators.sessions import open_session
 from airflow_provider_fds.operators.spark_failure import explained, without_command
 from airflow_provider_fds.stream import DeltaStream
-from airflow_provider_fds.stream.batch_versions import describe_plan
-from airflow_provider_fds.stream.drain import Drain
-from airflow_provider_fds.stream.result import PhaseSeconds, RunResult
-from airflow_provider_fds.stream.sink_value import coerce_sink
+from airflow_provider_fds.stream.attempt.batch_versions import describe_plan
+from airflow_provider_fds.stream.attempt.result import PhaseSeconds, RunResult
+from airflow_provider_fds.stream.declaration.sink_needs import coerce_sink
+from airflow_provider_fds.stream.run.drain import Drain
 
 if TYPE_CHECKING:
     from airflow_provider_fds.sinks import Sink
-    from airflow_provider_fds.stream.result import LoadResult, RunWork
-    from airflow_provider_fds.stream.session import StreamSession
+    from airflow_provider_fds.stream.attempt.result import LoadResult, RunWork
+    from airflow_provider_fds.stream.run.session import StreamSession
 
 #: SparkSubmitOperator's default name of an application.
 _DEFAULT_NAME: Final = "arrow-spark"

@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_fds.stream import DeltaStream
-from airflow_provider_fds.stream.sink_value import coerce_sink
+from airflow_provider_fds.stream.declaration.sink_needs import coerce_sink
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

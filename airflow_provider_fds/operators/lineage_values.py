@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_fds.delta.open import canonical_uri
+from airflow_provider_fds.delta.storage.open import canonical_uri
 from airflow_provider_fds.sinks import DeltaSink
 
 if TYPE_CHECKING:

@@ -14,13 +14,13 @@ from urllib.parse import quote
 from airflow.providers.common.compat.sdk import BaseOperatorLink
 
 from airflow_provider_fds.hooks.settings import base_path, catalog_url, is_page
-from airflow_provider_fds.stream.stream_id import StreamId
+from airflow_provider_fds.stream.monitoring.stream_id import StreamId
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
     from airflow_provider_fds.sinks import Sink
-    from airflow_provider_fds.stream.session import StreamSession
+    from airflow_provider_fds.stream.run.session import StreamSession
 
 logger = logging.getLogger(__name__)
 

@@ -36,7 +36,7 @@ def add_alert_outlet(operator: Any, alerts: object) -> None:
     """
     if alerts is None:
         return
-    from airflow_provider_fds.stream.alerts import StreamAlerts
+    from airflow_provider_fds.stream.monitoring.alerts import StreamAlerts
 
     if not isinstance(alerts, StreamAlerts):
         raise ConfigurationError(

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_fds.hooks.settings import deployment
 from airflow_provider_fds.hooks.stream_context import working_context
 from airflow_provider_fds.operators.owner import owner_is_running, task_actor, task_owner
-from airflow_provider_fds.stream.session import StreamSession
+from airflow_provider_fds.stream.run.session import StreamSession
 
 if TYPE_CHECKING:
     from airflow_provider_fds.sinks import Sink
     from airflow_provider_fds.stream import DeltaStream
-    from airflow_provider_fds.stream.connect import StreamContext
-    from airflow_provider_fds.stream.data_interval import DataInterval
+    from airflow_provider_fds.stream.connected_stream import StreamContext
+    from airflow_provider_fds.stream.position.data_interval import DataInterval
 
 
 def open_session(

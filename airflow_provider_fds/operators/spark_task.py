@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.backends.conf_by_size import ConfBySizeArgument
     from airflow_provider_fds.operators.submit_hook import SubmitHook
     from airflow_provider_fds.sinks import Sink
-    from airflow_provider_fds.spark.submit import SubmitArguments
+    from airflow_provider_fds.spark.submission.submit import SubmitArguments
 
 #: Attributes of SparkSubmitOperator: whether it adds settings for OpenLineage's agent.
 _INJECT_PARENT: Final = "_openlineage_inject_parent_job_info"

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 
-from airflow_provider_fds.spark.install import child_environment
-from airflow_provider_fds.spark.submit import LOAD_DEFAULTS
+from airflow_provider_fds.spark.installation.install import child_environment
+from airflow_provider_fds.spark.submission.submit import LOAD_DEFAULTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from airflow_provider_fds.stream import DeltaStream
-    from airflow_provider_fds.stream.session import StreamSession
+    from airflow_provider_fds.stream.run.session import StreamSession
 
 #: Arguments of DeltaTableVersionSensor that set how long and how often to poll; ``None``: not given.
 ARGUMENTS: Final = ("poll_interval", "timeout", "recheck_every", "max_refusals", "grace")

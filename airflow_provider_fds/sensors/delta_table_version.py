@@ -28,8 +28,8 @@ from airflow_provider_fds.triggers.poll_arguments import grace_problems, poll_op
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from airflow_provider_fds.stream.poll import PollResult
-    from airflow_provider_fds.stream.table_condition import TableCondition
+    from airflow_provider_fds.stream.polling.poll import PollResult
+    from airflow_provider_fds.stream.polling.table_condition import TableCondition
     from airflow_provider_fds.triggers.delta_table_version import DeltaTableVersionTrigger
 
 
@@ -108,7 +108,7 @@ class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
         recheck_every: See :class:`DeltaTableVersionTrigger`.
         max_refusals: See :class:`DeltaTableVersionTrigger`.
 
-    Example:
+    Examples:
         >>> from airflow_provider_fds import DeltaStream, DeltaTableVersionSensor
         >>> orders = DeltaStream("orders_to_bronze", table="s3://lake/orders")
         >>> DeltaTableVersionSensor(task_id="wait", stream=orders, deferrable=True).stream.name
@@ -289,9 +289,9 @@ class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
         return TableArguments(self.table, self.storage_conn_id, self.version, self.changed_since, self.committed_after)
 
     def _poll_table(self, context: Any) -> PollResult | None:
-        from airflow_provider_fds.delta.open import open_storage
+        from airflow_provider_fds.delta.storage.open import open_storage
         from airflow_provider_fds.hooks.storage import storage_options
-        from airflow_provider_fds.stream.table_condition import ConditionPoller
+        from airflow_provider_fds.stream.polling.table_condition import ConditionPoller
 
         arguments = self._without_stream
         _check_arguments(None, self.wait_for, self.grace, self.at, arguments)

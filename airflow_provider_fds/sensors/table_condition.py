@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from airflow_provider_fds.delta.storage import Storage
-    from airflow_provider_fds.stream.table_condition import TableCondition
+    from airflow_provider_fds.delta.storage.storage import Storage
+    from airflow_provider_fds.stream.polling.table_condition import TableCondition
 
 #: XCom of the sensor in which the next run finds what this run saw.
 SEEN_KEY: Final = "fds_seen"
@@ -73,7 +73,7 @@ class TableArguments(NamedTuple):
             ConfigurationError: A rendered value is no version or no time, or the run has no logical date.
             StorageError: Airflow or storage did not answer.
         """
-        from airflow_provider_fds.stream.table_condition import TableCondition
+        from airflow_provider_fds.stream.polling.table_condition import TableCondition
 
         if self.version is not None:
             version = _version(self.version)
@@ -98,7 +98,7 @@ def seen_by(storage: Storage, version: int) -> dict[str, Any] | None:
 
 
 def _since_last_run(context: Any, storage: Storage) -> TableCondition:
-    from airflow_provider_fds.stream.table_condition import TableCondition
+    from airflow_provider_fds.stream.polling.table_condition import TableCondition
 
     ti, dag_run = context["ti"], context["dag_run"]
     if dag_run.logical_date is None:

@@ -3,7 +3,7 @@
 Standard library only, Python 3.9 syntax.
 
 A module of this folder adds a sink by defining a class with a ``kind``. The name of the sink determines its writer, see
-``spark/writers.py``.
+``spark/writers/writer.py``.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ class Sink:
     """Where a stream's batches go: a value that is declared in a DAG file and used by the writer on the Spark driver.
 
     A subclass with a ``kind`` declares its capabilities in the attributes below. The other parts of FDS ask for these
-    capabilities, not for the class. The writer of a sink is a class of the same name, see ``spark/writers.py``.
+    capabilities, not for the class. The writer of a sink is a class of the same name, see ``spark/writers/writer.py``.
     """
 
     #: Name of the class in job specs and in the ledger.

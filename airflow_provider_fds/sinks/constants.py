@@ -12,8 +12,11 @@ from airflow_provider_fds.sinks.options import is_template
 #: A value and, by its Python type, the type of its column: string, boolean, long, double, date or timestamp.
 Constant = Union[str, bool, int, float, date, datetime]  # noqa: UP007  # evaluated on Python 3.9
 
+#: Provenance columns of a batch, and their names in the sink.
+PROVENANCE = {"_commit_version": "_source_version", "_commit_timestamp": "_source_timestamp"}
+
 #: Columns of a batch that the source does not have, and their names in a sink.
-_TAKEN = frozenset({"_commit_version", "_commit_timestamp", "_change_type", "_source_version", "_source_timestamp"})
+_TAKEN = frozenset({"_change_type", *PROVENANCE, *PROVENANCE.values()})
 
 _LONG = 1 << 63
 
@@ -101,4 +104,4 @@ def _jsonable(value: Constant) -> Any:
     return {"date": value.isoformat()} if isinstance(value, date) else value
 
 
-__all__ = ["Constant", "constant_columns", "jsonable", "sql_literal"]
+__all__ = ["PROVENANCE", "Constant", "constant_columns", "jsonable", "sql_literal"]

@@ -22,6 +22,7 @@ _SinkT = TypeVar("_SinkT", bound="DeltaSink")
 
 #: The rows that a run of an interval has written, identified by their provenance.
 _OWN_VERSIONS = "_source_version BETWEEN {first_version} AND {last_version}"
+_BY_VERSION_ALONE = re.compile(r"_source_version BETWEEN (?:\d+|\{first_version\}) AND (?:\d+|\{last_version\})")
 
 
 @dataclass(frozen=True)
@@ -272,6 +273,11 @@ class DeltaReplaceSink(DeltaSink):
                 "own versions), replace_where='…' (all rows that match a predicate) or "
                 "dynamic_partition_overwrite=True (the partitions that contain its rows)"
             )
+
+    @property
+    def replaces_by_version(self) -> bool:
+        """Whether the source versions alone say which rows are replaced, whichever stream wrote them."""
+        return _BY_VERSION_ALONE.fullmatch(self.replace_where or "") is not None
 
     def rendered(self, render: Callable[[str], str]) -> DeltaReplaceSink:
         """Return a copy with ``uri``, ``where`` and ``replace_where`` rendered by ``render``."""

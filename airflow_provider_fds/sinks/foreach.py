@@ -23,7 +23,7 @@ class ForeachBatchSink(Sink):
     """Passes each batch to a function, as ``foreachBatch`` of Structured Streaming does: ``function(df, batch)``.
 
     ``df`` has the rows of the batch, with ``_commit_version`` and ``_commit_timestamp``. ``batch`` is a
-    :class:`~airflow_provider_fds.spark.foreach_batch.ForeachBatch`: with the write options
+    :class:`~airflow_provider_fds.spark.writers.foreach_batch.ForeachBatch`: with the write options
     ``batch.txn_options("bronze")``, Delta accepts a write of that name once per batch. The sink is for streams that
     read by offset.
 

@@ -8,8 +8,9 @@ from typing import ClassVar
 from airflow_provider_fds.sinks import options
 from airflow_provider_fds.sinks.delta import DeltaSink
 
-#: Columns that ``scd=2`` adds: start (inclusive) and end (exclusive) of a row's validity, and whether it is current.
-VALIDITY = ("_valid_from", "_valid_to", "_is_current")
+#: Columns that ``scd=2`` adds, with their types: start (inclusive) and end (exclusive) of a row's validity, and whether
+#: it is current.
+VALIDITY = {"_valid_from": "timestamp", "_valid_to": "timestamp", "_is_current": "boolean"}
 
 
 @dataclass(frozen=True)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from airflow_provider_fds.delta.damage import DAMAGE
-from airflow_provider_fds.delta.moments import parse_moment
+from airflow_provider_fds.delta.moments import microseconds_of
+from airflow_provider_fds.delta.schema import physical_name
+from airflow_provider_fds.delta.statistics import null_count, statistics_of, time_at
 from airflow_provider_fds.errors import ConfigurationError
+from airflow_provider_fds.source.filters.filter_column import UNSURE, FilterColumn, table_columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,17 +22,11 @@ if TYPE_CHECKING:
 #: Types of columns that have event times.
 TYPES: Final = ("timestamp", "timestamp_ntz", "date")
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND: Final = timedelta(microseconds=1)
 #: Times of the years 1 to 9999, in microseconds since the epoch; the last one leaves room for what a cut lacks.
-_EARLIEST: Final = (datetime(1, 1, 1, tzinfo=UTC) - _EPOCH) // _MICROSECOND
-_LATEST: Final = (datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC) - _EPOCH) // _MICROSECOND
-#: Delta for Spark cuts statistics of times to milliseconds; a text with more digits was not cut.
-_EXACT: Final = re.compile(r"\.[0-9]{4}")
+_EARLIEST: Final = microseconds_of("0001-01-01")
+_LATEST: Final = microseconds_of("9999-12-31 23:59:59")
 #: What a maximum that was cut lacks at most.
 _CUT_MICROSECONDS: Final = 999
-#: How Hive and Spark write NULL as a partition value.
-_NULLS: Final = (None, "", "__HIVE_DEFAULT_PARTITION__")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +36,8 @@ class TimeRange:
     Attributes:
         min_us: No value is earlier.
         max_us: No value is later.
-        seen_us: A value of the column is at least as late: ``max_us``, or up to 999 less if the log cut it to
-            milliseconds, or ``min_us`` under a deletion vector.
+        seen_us: A value of the column is at least as late: ``max_us``, or less if the log cut digits off, or ``min_us``
+            under a deletion vector.
     """
 
     min_us: int
@@ -66,12 +60,12 @@ class TimeColumn:
     Attributes:
         keys: Its physical name; one name for each level of a nested column.
         type: One of :data:`TYPES`.
-        is_partition: Whether the table is partitioned by it, so that it has no statistics.
+        partition: The column, if the table is partitioned by it, so that it has no statistics.
     """
 
     keys: tuple[str, ...]
     type: str
-    is_partition: bool
+    partition: FilterColumn | None
 
     @classmethod
     def find(cls, metadata: Metadata, name: str, *, table: str) -> TimeColumn | None:
@@ -85,7 +79,6 @@ class TimeColumn:
         Raises:
             ConfigurationError: It is not of one of :data:`TYPES`.
         """
-        is_mapped = (metadata.property("delta.columnMapping.mode") or "none") != "none"
         type_: Any = msgspec.json.decode(metadata.schemaString) if metadata.schemaString else {}
         keys: list[str] = []
         rest = name
@@ -97,8 +90,7 @@ class TimeColumn:
                 return None
             field = max(named, key=lambda field: len(field["name"]))
             rest = rest[len(field["name"]) + 1 :]
-            extra = field.get("metadata") or {}
-            keys.append(extra.get("delta.columnMapping.physicalName", field["name"]) if is_mapped else field["name"])
+            keys.append(physical_name(field, metadata))
             type_ = field["type"]
         if type_ not in TYPES:
             shown = type_ if isinstance(type_, str) else str(type_.get("type"))
@@ -107,8 +99,8 @@ class TimeColumn:
                 f"{', '.join(TYPES[:-1])} or {TYPES[-1]}.",
                 table=table,
             )
-        partitions = {column.lower() for column in metadata.partitionColumns}
-        return cls(tuple(keys), type_, len(keys) == 1 and name.lower() in partitions)
+        column = table_columns(metadata).get(name.lower()) if len(keys) == 1 else None
+        return cls(tuple(keys), type_, column if column is not None and column.is_partition else None)
 
     def times_of(self, file: Add | Remove) -> TimeRange | None:
         """Return the times in a file, ``None`` if it has none.
@@ -116,32 +108,36 @@ class TimeColumn:
         Raises:
             LookupError: The log does not say it.
         """
-        try:
-            if self.is_partition:
-                value = (file.partitionValues or {})[self.keys[0]]
-                return None if value in _NULLS else self._range(value, value)
-            stats = msgspec.json.decode(file.stats or "")
-            rows = stats.get("numRecords")
-            if rows == 0 or (rows is not None and self._value(stats, "nullCount") == rows):
-                return None
-            found = self._range(self._value(stats, "minValues"), self._value(stats, "maxValues"))
-            # the latest row may be deleted; those that are left are not before the first one
-            return found if file.deletionVector is None else replace(found, seen_us=found.min_us)
-        except (*DAMAGE, ConfigurationError, KeyError, AttributeError, OverflowError) as error:
-            raise LookupError from error
+        if self.partition is not None:
+            return self._partition_time((file.partitionValues or {}).get(self.keys[0]))
+        stats = statistics_of(file.stats)
+        rows = stats.numRecords
+        if rows == 0 or (rows is not None and null_count(stats, self.keys) == rows):
+            return None
+        low, high = (time_at(values, self.keys, self.type) for values in (stats.minValues, stats.maxValues))
+        if low is None or high is None:
+            raise LookupError(self.keys)
+        found = TimeRange(
+            low.us - low.slack_us,
+            high.us + high.slack_us + (_CUT_MICROSECONDS if high.is_cut else 0),
+            high.us - high.slack_us,
+        )
+        if not _EARLIEST <= low.us <= high.us <= _LATEST:
+            raise LookupError(self.keys)
+        # the latest row may be deleted; those that are left are not before the first one
+        return found if file.deletionVector is None else replace(found, seen_us=found.min_us)
 
-    def _value(self, stats: dict[str, Any], kind: str) -> Any:
-        found: Any = stats.get(kind)
-        for key in self.keys:
-            found = found.get(key) if isinstance(found, dict) else None
-        return found
-
-    def _range(self, first: Any, last: Any) -> TimeRange:
-        low, high = microseconds_of(first), microseconds_of(last)
-        if not _EARLIEST <= low <= high <= _LATEST:
-            raise LookupError(first)
-        may_be_cut = self.type != "date" and not self.is_partition and _EXACT.search(last) is None
-        return TimeRange(low, high + (_CUT_MICROSECONDS if may_be_cut else 0), high)
+    def _partition_time(self, logged: str | None) -> TimeRange | None:
+        assert self.partition is not None  # noqa: S101  # the caller has looked
+        value = self.partition.value_of(logged)
+        if value is None:
+            return None
+        if value is UNSURE:
+            raise LookupError(logged)
+        us = microseconds_of(value.isoformat()) if self.type == "date" else value
+        if not _EARLIEST <= us <= _LATEST:
+            raise LookupError(logged)
+        return TimeRange(us, us, us)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,14 +170,9 @@ def times_of(files: Iterable[PlannedFile], column: TimeColumn) -> FoundTimes:
     return FoundTimes(None if unknown else found, unknown, number)
 
 
-def microseconds_of(text: str) -> int:
-    """Return a time, such as :func:`time_text` writes, in microseconds since the epoch."""
-    return (parse_moment(text) - _EPOCH) // _MICROSECOND
-
-
 def _begins(path: str, name: str) -> bool:
     path, name = path.lower(), name.lower()
     return path == name or path.startswith(name + ".")
 
 
-__all__ = ["TYPES", "FoundTimes", "TimeColumn", "TimeRange", "microseconds_of", "times_of"]
+__all__ = ["TYPES", "FoundTimes", "TimeColumn", "TimeRange", "times_of"]

@@ -44,7 +44,7 @@ class Offset:
         is_initial_snapshot: Whether ``index`` counts the files of the snapshot of ``version`` instead of those of the
             commit ``version``.
 
-    Example:
+    Examples:
         >>> Offset.after(6, "6f2a").to_json()
         '{"sourceVersion":1,"reservoirId":"6f2a","reservoirVersion":7,"index":-1,"isStartingVersion":false}'
     """
@@ -88,9 +88,10 @@ class Offset:
         """
         try:
             value = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
+            why = "nested too deeply" if isinstance(error, RecursionError) else f"not JSON ({error})"
             raise ConfigurationError(
-                f"{_shown(text)} is not an offset: it is not JSON ({error}). {_EXPECTED}", reason=Reason.INVALID_OFFSET
+                f"{_shown(text)} is not an offset: it is {why}. {_EXPECTED}", reason=Reason.INVALID_OFFSET
             ) from error
         if not isinstance(value, dict):
             raise ConfigurationError(
@@ -134,13 +135,25 @@ class Offset:
             TableReplacedError: It is another table.
         """
         if self.table_id != table_id:
-            raise TableReplacedError(
-                f"{table}: the position {self.to_json()} belongs to the table with id {self.table_id}, but the "
-                f"table there now has id {table_id}: it was deleted and created again, or the URI points "
-                "elsewhere. Restore the old table, or start a new stream for the new one.",
-                table=table,
-                version=self.version,
-            )
+            raise self.belongs_elsewhere(table_id, table=table)
+
+    def belongs_elsewhere(self, table_id: str, *, table: str) -> TableReplacedError:
+        """Return the error that the table has another id, ``table_id``."""
+        return TableReplacedError(
+            f"{table}: the position {self.to_json()} belongs to the table with id {self.table_id}, but the "
+            f"table there now has id {table_id}: it was deleted and created again, or the URI points "
+            "elsewhere. Restore the old table, or start a new stream for the new one.",
+            table=table,
+            version=self.version,
+        )
+
+    def describe(self) -> str:
+        """Return the position in words."""
+        if self.is_initial_snapshot:
+            return f"the snapshot of version {self.version}, {self.next_index} files in"
+        if self.next_index > 0:
+            return f"version {self.version}, {self.next_index} files in"
+        return f"the beginning of version {self.version}"
 
     def __lt__(self, other: Offset) -> bool:
         return self._key(other) < (other.version, other.index)
@@ -162,6 +175,15 @@ class Offset:
                 reason=Reason.INVALID_OFFSET,
             )
         return (self.version, self.index)
+
+
+def describe_position(position: str | None) -> str:
+    """Return a position (offset JSON, or ``None``) in words.
+
+    Raises:
+        ConfigurationError: It is not an offset.
+    """
+    return "no position" if position is None else Offset.from_json(position).describe()
 
 
 _EXPECTED: Final = (

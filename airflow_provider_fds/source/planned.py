@@ -11,12 +11,12 @@ import msgspec
 
 from airflow_provider_fds.delta.actions import Add
 from airflow_provider_fds.delta.damage import MAX_INT64
-from airflow_provider_fds.delta.statistics import num_records
+from airflow_provider_fds.delta.statistics import num_rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from airflow_provider_fds.delta.log import TableState
+    from airflow_provider_fds.delta.reader.log import TableState
     from airflow_provider_fds.errors import FdsError
     from airflow_provider_fds.source.offset import Offset
 
@@ -108,7 +108,7 @@ class SourceBatch:
         log_etags: The same digest over the storage's ETags, ``""`` if the storage has no ETags.
         feed: The kind of change data feed files it holds; ``None`` if the stream does not read the feed.
         schema_changes: Changes of the schema in the range; the batch before ends at the first of them.
-        is_filtered: Whether Spark filters the rows of the files by the stream's ``where``.
+        where: What Spark filters the rows of the files by, in its SQL; empty: nothing.
     """
 
     start: Offset
@@ -124,7 +124,7 @@ class SourceBatch:
     log_checksum: str = ""
     log_etags: str = ""
     schema_changes: tuple[PassedSchemaChange, ...] = ()
-    is_filtered: bool = False
+    where: str = ""
 
     @property
     def num_files(self) -> int:
@@ -156,7 +156,7 @@ class SourceBatch:
 
         They do not if a file has no statistics, or if the rows are filtered.
         """
-        if self.is_filtered:
+        if self.where:
             return None
         total = 0
         for file in self.files:
@@ -250,13 +250,3 @@ def range_digest(commits: Iterable[tuple[int, int]]) -> str:
 def commit_line(version: int, size_bytes: int) -> bytes:
     """Return the line that represents a commit file in :func:`range_digest`."""
     return b"%d %d\n" % (version, size_bytes)
-
-
-def num_rows_of(add: Add) -> int | None:
-    """Return the rows of a file by its statistics, deleted rows subtracted; ``None`` if they do not say it."""
-    rows = num_records(add.stats)
-    if rows is None or add.deletionVector is None:
-        return rows
-    left = rows - add.deletionVector.cardinality
-    # statistics with fewer rows than were deleted are ignored
-    return left if left >= 0 else None

@@ -17,7 +17,7 @@ from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.source.offset import METADATA_INDEXES, Offset
 
 if TYPE_CHECKING:
-    from airflow_provider_fds.delta.storage import Storage
+    from airflow_provider_fds.delta.storage.storage import Storage
 
 _FORMAT: Final = "v1"
 _NO_OFFSET: Final = "-"

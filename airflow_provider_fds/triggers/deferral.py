@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_fds.delta.open import open_storage
+from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.hooks.data_interval import run_interval
 from airflow_provider_fds.hooks.exceptions import TaskFailedError, TaskInterruptedError
 from airflow_provider_fds.hooks.failures import push_error
 from airflow_provider_fds.hooks.settings import deployment, staging_uri
 from airflow_provider_fds.hooks.stream_context import reading_context
-from airflow_provider_fds.stream.connect import ConnectedStream
-from airflow_provider_fds.stream.poll import IntervalPoller
-from airflow_provider_fds.stream.watermark import WatermarkPoller
+from airflow_provider_fds.stream.connected_stream import ConnectedStream
+from airflow_provider_fds.stream.polling.poll import IntervalPoller
+from airflow_provider_fds.stream.polling.watermark import WatermarkPoller
 from airflow_provider_fds.triggers.delta_interval import DeltaIntervalTrigger
 from airflow_provider_fds.triggers.delta_table_version import DeltaTableVersionTrigger
 from airflow_provider_fds.triggers.delta_watermark import DeltaWatermarkTrigger
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from airflow_provider_fds.stream import DeltaStream
-    from airflow_provider_fds.stream.poll import PollResult
+    from airflow_provider_fds.stream.polling.poll import PollResult
 
 
 def waiting_trigger(

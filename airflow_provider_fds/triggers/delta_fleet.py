@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 from asgiref.sync import sync_to_async
 
-from airflow_provider_fds.delta.open import open_storage
+from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.fleet.positions import KnownPositions
 from airflow_provider_fds.fleet.value import FleetStream
 from airflow_provider_fds.hooks.position import read_standing, table_poller
@@ -20,7 +20,7 @@ from airflow_provider_fds.triggers.pacing import pause_seconds, poll_slot
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
-    from airflow_provider_fds.stream.poll import PollResult, TablePoller
+    from airflow_provider_fds.stream.polling.poll import PollResult, TablePoller
 
 #: Streams that an event names.
 _MOST_NAMES: Final = 20

@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
-from airflow_provider_fds.delta.open import open_storage
+from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.hooks.stream_context import reading_context
 from airflow_provider_fds.stream import DeltaStream
-from airflow_provider_fds.stream.poll import IntervalPoller
+from airflow_provider_fds.stream.polling.poll import IntervalPoller
 from airflow_provider_fds.triggers.delta_table_version import DeltaTableVersionTrigger
 
 

@@ -9,22 +9,22 @@ from typing import TYPE_CHECKING, Any
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 from asgiref.sync import sync_to_async
 
-from airflow_provider_fds.delta.open import open_storage
+from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.hooks.settings import deployment, writes_status_files
 from airflow_provider_fds.hooks.stats import send
 from airflow_provider_fds.hooks.storage import connections_looked_up_once, storage_options
 from airflow_provider_fds.ledger.owner import Actor, Owner
-from airflow_provider_fds.stream.connect import StreamContext
-from airflow_provider_fds.stream.incident_watch import IncidentWatch
-from airflow_provider_fds.stream.metrics import status_samples
-from airflow_provider_fds.stream.monitor import StreamMonitor
-from airflow_provider_fds.stream.status import STUCK
+from airflow_provider_fds.stream.connected_stream import StreamContext
+from airflow_provider_fds.stream.monitoring.incident_watch import IncidentWatch
+from airflow_provider_fds.stream.monitoring.metrics import status_samples
+from airflow_provider_fds.stream.monitoring.monitor import StreamMonitor
+from airflow_provider_fds.stream.monitoring.status import STUCK
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-    from airflow_provider_fds.stream.metrics import Sample
-    from airflow_provider_fds.stream.status import StreamStatus
+    from airflow_provider_fds.stream.monitoring.metrics import Sample
+    from airflow_provider_fds.stream.monitoring.status import StreamStatus
 
 
 class DeltaStreamMonitorTrigger(BaseTrigger):
@@ -37,15 +37,15 @@ class DeltaStreamMonitorTrigger(BaseTrigger):
     Events:
         ``{"status": "success", "rounds": int}``: the time is over.
         ``{"status": "alerts", "rounds": int, "streams": {name: …}}``: these streams have an incident that a
-        task must report; the values are those of :meth:`~.stream.alerts.Found.to_dict`.
+        task must report; the values are those of :meth:`~.alerts.Found.to_dict`.
 
     Args:
         staging: URI of the staging folder.
         interval: Seconds between two rounds.
         until: When to fire, in seconds since the epoch; the last round is before it.
         storage_conn_id: Airflow connection of staging and of all tables; ``None``: the environment's credentials.
-        recheck_every: Every Nth round reads all ledgers and logs; see :class:`~.stream.monitor.StreamMonitor`.
-        alerts: Thresholds, see :meth:`~.stream.alerts.StreamAlerts.thresholds`; ``None``: do not check for incidents.
+        recheck_every: Every Nth round reads all ledgers and logs; see :class:`~.monitor.StreamMonitor`.
+        alerts: Thresholds, see :meth:`~.alerts.StreamAlerts.thresholds`; ``None``: do not check for incidents.
         has_notifiers: Whether the task that resumes has notifiers.
         obsolete: Arguments that an older or newer version of FDS has stored; ignored.
     """

@@ -12,7 +12,7 @@ from airflow_provider_fds.fault_points import reach
 from airflow_provider_fds.hooks.settings import poll_interval_seconds
 from airflow_provider_fds.hooks.storage import store_kind
 from airflow_provider_fds.stream import DeltaStream
-from airflow_provider_fds.stream.value import text_problems
+from airflow_provider_fds.stream.declaration.delta_stream import text_problems
 from airflow_provider_fds.triggers.pacing import pause_seconds
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class DeltaTableChangeTrigger(BaseEventTrigger):
     Raises:
         ConfigurationError: Reports all problems at once; also a ``TypeError``.
 
-    Example:
+    Examples:
         >>> trigger = DeltaTableChangeTrigger(table="s3://lake/orders", storage_conn_id="lake", poll_interval=30)
         >>> trigger.serialize()[1]["table"]
         's3://lake/orders'
@@ -233,7 +233,7 @@ class DeltaTableChangeTrigger(BaseEventTrigger):
 
     def _place(self) -> tuple[str, str | None]:
         """Return the canonical URI of the table, and its connection."""
-        from airflow_provider_fds.delta.open import canonical_uri
+        from airflow_provider_fds.delta.storage.open import canonical_uri
 
         if self.stream is not None:
             return canonical_uri(self.stream["table"]), self.stream.get("storage_conn_id")
@@ -244,7 +244,7 @@ def _decoded(stored: str) -> dict[str, Any] | None:
     """Return a stream from its JSON, ``None`` if it is not one."""
     try:
         stream = json.loads(stored)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return stream if isinstance(stream, dict) and isinstance(stream.get("table"), str) else None
 
@@ -262,7 +262,7 @@ def _table_problems(table: object, storage_conn_id: object) -> list[str]:
 
 
 def _uri_problem(table: str) -> str:
-    from airflow_provider_fds.delta.open import canonical_uri
+    from airflow_provider_fds.delta.storage.open import canonical_uri
 
     try:
         canonical_uri(table)

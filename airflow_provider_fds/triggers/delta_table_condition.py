@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_fds.delta.open import open_storage
+from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.hooks.storage import storage_options
-from airflow_provider_fds.stream.table_condition import ConditionPoller, TableCondition
+from airflow_provider_fds.stream.polling.table_condition import ConditionPoller, TableCondition
 from airflow_provider_fds.triggers.delta_table_version import DeltaTableVersionTrigger
 
 if TYPE_CHECKING:

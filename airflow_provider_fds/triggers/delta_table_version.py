@@ -14,18 +14,18 @@ from airflow_provider_fds.hooks.stats import send, send_status, write_wait
 from airflow_provider_fds.hooks.stream_context import reading_context
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.stream import DeltaStream
-from airflow_provider_fds.stream.connect import ConnectedStream
-from airflow_provider_fds.stream.metrics import poll_error
-from airflow_provider_fds.stream.poll import TablePoller
-from airflow_provider_fds.stream.unread_files import UnreadFiles
+from airflow_provider_fds.stream.connected_stream import ConnectedStream
+from airflow_provider_fds.stream.monitoring.metrics import poll_error
+from airflow_provider_fds.stream.polling.poll import TablePoller
+from airflow_provider_fds.stream.position.unread_files import UnreadFiles
 from airflow_provider_fds.triggers.pacing import pause_seconds, poll_slot
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-    from airflow_provider_fds.stream.poll import IntervalPoller, PollResult
-    from airflow_provider_fds.stream.table_condition import ConditionPoller
-    from airflow_provider_fds.stream.watermark import WatermarkPoller
+    from airflow_provider_fds.stream.polling.poll import IntervalPoller, PollResult
+    from airflow_provider_fds.stream.polling.table_condition import ConditionPoller
+    from airflow_provider_fds.stream.polling.watermark import WatermarkPoller
 
     Poller: TypeAlias = TablePoller | IntervalPoller | WatermarkPoller | ConditionPoller
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from airflow_provider_fds.hooks.stream_context import reading_context
 from airflow_provider_fds.stream import DeltaStream
-from airflow_provider_fds.stream.connect import ConnectedStream
-from airflow_provider_fds.stream.watermark import WatermarkPoller
+from airflow_provider_fds.stream.connected_stream import ConnectedStream
+from airflow_provider_fds.stream.polling.watermark import WatermarkPoller
 from airflow_provider_fds.triggers.delta_table_version import DeltaTableVersionTrigger
 
 

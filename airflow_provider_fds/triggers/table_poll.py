@@ -11,15 +11,15 @@ from weakref import WeakKeyDictionary
 
 from asgiref.sync import sync_to_async
 
-from airflow_provider_fds.delta.open import open_storage
+from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.hooks.storage import storage_options
-from airflow_provider_fds.stream.table_changes import TableChanges
+from airflow_provider_fds.stream.polling.table_changes import TableChanges
 from airflow_provider_fds.triggers.pacing import pause_seconds, poll_slot
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 
-    from airflow_provider_fds.stream.table_changes import SeenVersion
+    from airflow_provider_fds.stream.polling.table_changes import SeenVersion
 
 log = logging.getLogger(__name__)
 

@@ -5,17 +5,21 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from airflow.triggers.shared_stream import SharedStreamProducer
-
 from airflow_provider_fds.fault_points import reach
 from airflow_provider_fds.triggers.table_poll import ticks
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
-    from airflow.triggers.shared_stream import AdvanceItem
+    from airflow.triggers.shared_stream import AdvanceItem, SharedStreamProducer
 
     from airflow_provider_fds.triggers.table_poll import Tick, Watchers
+else:
+    try:
+        from airflow.triggers.shared_stream import SharedStreamProducer
+    except ModuleNotFoundError:
+        # before Airflow 3.3, which asks for no producer; the module is imported all the same by what reads a package
+        SharedStreamProducer = object
 
 log = logging.getLogger(__name__)
 

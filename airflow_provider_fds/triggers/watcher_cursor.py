@@ -10,7 +10,7 @@ from asgiref.sync import sync_to_async
 from airflow_provider_fds.hooks.position import read_standing
 from airflow_provider_fds.hooks.stream_context import reading_context
 from airflow_provider_fds.stream import DeltaStream
-from airflow_provider_fds.stream.table_changes import SeenVersion
+from airflow_provider_fds.stream.polling.table_changes import SeenVersion
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

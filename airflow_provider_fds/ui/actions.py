@@ -16,17 +16,17 @@ from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.ledger.protocol import decide
 from airflow_provider_fds.ledger.refusals import StreamMovedError
 from airflow_provider_fds.reasons import Reason
-from airflow_provider_fds.stream.action_builder import ActionBuilder
-from airflow_provider_fds.stream.operator_actions import ACTIONS, FOR_ALL_REQUESTS
-from airflow_provider_fds.stream.prepared_action import is_half_done, perform
+from airflow_provider_fds.stream.actions.action_builder import ActionBuilder
+from airflow_provider_fds.stream.actions.operator_actions import ACTIONS, FOR_ALL_REQUESTS
+from airflow_provider_fds.stream.actions.prepared_action import perform
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from airflow_provider_fds.delta.storage import Storage
+    from airflow_provider_fds.delta.storage.storage import Storage
     from airflow_provider_fds.ledger.owner import Actor, Owner
-    from airflow_provider_fds.stream.operator_actions import Argument, OperatorAction
-    from airflow_provider_fds.stream.prepared_action import PreparedAction
+    from airflow_provider_fds.stream.actions.operator_actions import Argument, OperatorAction
+    from airflow_provider_fds.stream.actions.prepared_action import PreparedAction
 
 #: The actions of the page: those that need only the ledger, and do not concern the local machine.
 PAGE_ACTIONS: Final = {
@@ -160,12 +160,10 @@ class StreamActions:
         name = f"ui/{action.name}/{request_id}"
         if (answer := self._answer(action, name)) is not None:
             return answer
-        # what was half done was confirmed as a whole
-        is_free = is_half_done(self.ledger, name)
-        if not is_free and expected != self._token():
+        if expected != self._token():
             raise _changed(self.ledger.state.name, self.ledger.state.table)
         prepared = self._prepared(action, given, why=why)
-        said = perform(self.ledger, prepared, actor, name, expected=None if is_free else self.ledger.n)
+        said = perform(self.ledger, prepared, actor, name, expected=self.ledger.n)
         return self._answer(action, name) or said
 
     def _prepared(self, action: OperatorAction, given: dict[str, Any], *, why: str) -> PreparedAction:
@@ -179,7 +177,7 @@ class StreamActions:
         sink = state.sink or state.fence_sink
         if given.get("to_timestamp"):
             what = "to_timestamp requires the commit times in the table's log"
-        elif given.get("delete") or given.get("sink") == "empty":
+        elif given.get("sink_rows") in ("delete", "empty"):
             what = "removing rows requires a check of the sink"
         elif set(FOR_ALL_REQUESTS) <= set(action.arguments) and sink is not None and sink.tables:
             what = "a new epoch requires a check of the tables of the stream's function"

@@ -20,7 +20,7 @@ from airflow_provider_fds.credentials import redacted
 from airflow_provider_fds.errors import AccessDeniedError, ConfigurationError, FdsError, StorageError
 from airflow_provider_fds.hooks.settings import deployment
 from airflow_provider_fds.ledger.owner import Actor
-from airflow_provider_fds.stream.status_file import update_status_file
+from airflow_provider_fds.stream.monitoring.status_file import update_status_file
 from airflow_provider_fds.ui.actions import PAGE_ACTIONS, describe_actions
 from airflow_provider_fds.ui.audit import record_action
 from airflow_provider_fds.ui.owners import owner_is_running
@@ -29,7 +29,7 @@ from airflow_provider_fds.ui.rows import row_of
 from airflow_provider_fds.ui.streams import Streams
 
 if TYPE_CHECKING:
-    from airflow_provider_fds.stream.operator_actions import OperatorAction
+    from airflow_provider_fds.stream.actions.operator_actions import OperatorAction
     from airflow_provider_fds.ui.streams import FoundStream
 
 logger = logging.getLogger(__name__)

@@ -13,12 +13,12 @@ from airflow_provider_fds.ledger.commit_entries import Committed
 from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.ledger.plan_entries import Advanced, Claimed, Planned
 from airflow_provider_fds.ledger.reading import LedgerReader
-from airflow_provider_fds.stream.batch_versions import describe_versions
+from airflow_provider_fds.stream.attempt.batch_versions import describe_versions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from airflow_provider_fds.delta.storage import Storage
+    from airflow_provider_fds.delta.storage.storage import Storage
     from airflow_provider_fds.ledger.entries import Entry
     from airflow_provider_fds.ledger.state import StreamState
     from airflow_provider_fds.ledger.values import PlannedBatch, Skipped
@@ -166,6 +166,8 @@ def _decision(entry: Entry) -> dict[str, Any]:
         name = str(action.reason)
     elif name == "acknowledged" and action.skip:
         name = "skipped"
+    elif name == "acknowledged" and action.of == "schema":
+        name = "accepted"
     why = getattr(action, "why", None) or (getattr(action, "reason", None) if action.kind == "blocked" else None)
     return {
         "at": entry.time,

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 from airflow_provider_fds.errors import FdsError
 from airflow_provider_fds.sizes import format_count
 from airflow_provider_fds.source.offset import Offset
-from airflow_provider_fds.stream.stream_id import StreamId
+from airflow_provider_fds.stream.monitoring.stream_id import StreamId
 
 if TYPE_CHECKING:
-    from airflow_provider_fds.stream.status_file import LastBatch, StatusRow
+    from airflow_provider_fds.stream.monitoring.status_file import LastBatch, StatusRow
 
 #: Age at which a status is stale, if its writer did not say when the next one follows.
 _STALE_SECONDS: Final = 900.0

@@ -11,8 +11,8 @@ from airflow_provider_fds.credentials import redacted
 from airflow_provider_fds.errors import FdsError
 from airflow_provider_fds.hooks.settings import deployment, ui_conn_id, ui_staging_uris
 from airflow_provider_fds.hooks.storage import storage_options
-from airflow_provider_fds.stream.status_file import read_status_file, with_state
-from airflow_provider_fds.stream.stream_id import StreamId, staging_digest
+from airflow_provider_fds.stream.monitoring.status_file import read_status_file, with_state
+from airflow_provider_fds.stream.monitoring.stream_id import StreamId, staging_digest
 from airflow_provider_fds.ui.actions import StreamActions
 from airflow_provider_fds.ui.folders import StatusFolder
 from airflow_provider_fds.ui.history import StreamHistory, describe_history
@@ -20,9 +20,9 @@ from airflow_provider_fds.ui.history import StreamHistory, describe_history
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from airflow_provider_fds.delta.storage import Storage
+    from airflow_provider_fds.delta.storage.storage import Storage
     from airflow_provider_fds.ledger.owner import Owner
-    from airflow_provider_fds.stream.status_file import StatusRow
+    from airflow_provider_fds.stream.monitoring.status_file import StatusRow
 
 #: Ledgers that are kept in memory.
 _KEPT_HISTORIES: Final = 64

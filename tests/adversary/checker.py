@@ -7,7 +7,7 @@
 - `rewind` with the statement after the next run (late): either exactly once, or the command or the next runs report it.
 - `reset` without emptying the sink: every row that the sink has may appear once more. Emptied: exactly once.
 - `replan`, `rebind`, `hold`, `resume`, `adopt`, `recover`: no exception (`rebind`: sinks are counted together).
-- `skip`, `acknowledge`: rows of that version may be missing. They never appear twice.
+- `skip`: rows of that version may be missing. They never appear twice.
 - `accept`: rows of that batch may be missing or appear twice, as the block said.
 - The sink restored, overwritten or emptied by someone else: the next run must refuse; silence is a failure.
 """
@@ -47,7 +47,7 @@ class Bounds:
         self.upper.update(set(ids))
 
     def maybe_missing(self, ids: Iterable[int]) -> None:
-        """Allow rows to be missing: `skip`, `acknowledge`, `accept`."""
+        """Allow rows to be missing: `skip`, `accept`."""
         for number in set(ids):
             self.lower[number] = 0
 

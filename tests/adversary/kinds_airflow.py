@@ -93,7 +93,9 @@ class DagStream:
         done = self.scene.fds(*words, "--deployment", DEPLOYMENT)
         if done.is_refused and "--sink" in done.said and name in ("rewind", "reset"):
             # a sink that merges: a person must say what happens to its rows
-            done = self.scene.fds(*words, "--sink", "keep" if name == "rewind" else "empty", "--deployment", DEPLOYMENT)
+            done = self.scene.fds(
+                *words, "--sink-rows", "keep" if name == "rewind" else "empty", "--deployment", DEPLOYMENT
+            )
         return done
 
     def settle(self, *, allowed: tuple[str, ...] = ("adopt",), tries: int = 6) -> dict[str, Any]:

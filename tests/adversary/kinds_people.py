@@ -86,7 +86,7 @@ def rewind_with_a_late_statement(scene: Scene) -> None:
 
 @kind
 def rewind_that_deletes_by_itself(scene: Scene) -> None:
-    """`rewind --delete` and `reset --sink empty` alongside runs that die and zombies: every row once."""
+    """`rewind --sink-rows delete` and `reset --sink-rows empty` alongside runs that die and zombies: every row once."""
     source, stream = begin(scene, arguments=("--provenance",))
     stream.run()
     for _ in range(2):
@@ -94,10 +94,12 @@ def rewind_that_deletes_by_itself(scene: Scene) -> None:
         is_stalled = scene.rng.random() < 0.6
         zombie = stall_a_run(scene, stream, "--take-over", which=ANY) if is_stalled else None
         to = str(scene.rng.randint(0, source.version))
-        words = scene.rng.choice((["rewind", "--to-version", to, "--delete"], ["reset", "--sink", "empty"]))
+        words = scene.rng.choice(
+            (["rewind", "--to-version", to, "--sink-rows", "delete"], ["reset", "--sink-rows", "empty"])
+        )
         asked = stream.move(*words)
         if "unrecognized arguments" in asked.err:
-            raise NotRunError("this version has no --delete")
+            raise NotRunError("this version has no --sink-rows delete")
         if scene.rng.random() < 0.5:
             kill_a_run(scene, stream, "--take-over")
         if zombie is not None and scene.rng.random() < 0.5:
@@ -223,9 +225,9 @@ def skipped_version(scene: Scene) -> None:
     said = stream.move("skip", "--version", str(version))
     if scene.rng.random() < 0.5:
         kill_a_run(scene, stream)
-    settle(stream, allowed=("acknowledge", "skip"))
+    settle(stream, allowed=("skip",))
     source.append()
-    settle(stream, allowed=("acknowledge", "skip"))
+    settle(stream, allowed=("skip",))
     bounds = Bounds(source.emitted())
     bounds.maybe_missing(source.emitted(version, version))
     judge_keys(scene, bounds, stream.sink)
@@ -234,7 +236,7 @@ def skipped_version(scene: Scene) -> None:
 
 
 @kind
-def acknowledged_change(scene: Scene) -> None:
+def skipped_change(scene: Scene) -> None:
     """A stream that stops before a change continues after the named command."""
     source, stream = begin(scene)
     stream.run()
@@ -246,7 +248,7 @@ def acknowledged_change(scene: Scene) -> None:
     changed = [version for version, emission in source.emissions.items() if emission.kind == "change"]
     if changed and not stopped.is_refused:
         raise VerdictError("silent", f"version {changed[0]} removes rows, and the run passed it: {stopped}")
-    settle(stream, allowed=("acknowledge",))
+    settle(stream, allowed=("skip",))
     verdict(scene, source, stream)
 
 
@@ -376,7 +378,7 @@ def any_moves_in_any_order(scene: Scene) -> None:  # noqa: PLR0912 - one branch 
             running.wait()
     stream.move("resume")
     source.append()
-    settle(stream, allowed=(*EPOCHS, "take-over", "acknowledge"))
+    settle(stream, allowed=(*EPOCHS, "take-over", "skip"))
     bounds.once(source.emitted())
     for row, times in reread.items():
         bounds.upper[row] += times

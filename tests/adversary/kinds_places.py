@@ -494,7 +494,7 @@ def vacuum_under_a_planned_batch(scene: Scene) -> None:
         for version, emission in source.emissions.items():
             if emission.kind == "append":
                 stream.move("skip", "--version", str(version))
-        settle(stream, allowed=("acknowledge", "skip", "replan"))
+        settle(stream, allowed=("skip", "replan"))
         return
     verdict(scene, source, stream)
 

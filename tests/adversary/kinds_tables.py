@@ -82,13 +82,13 @@ def deletion_vectors(scene: Scene) -> None:
 
 @kind
 def renamed_column(scene: Scene) -> None:
-    """A column is renamed: the stream stops before it, and continues when the change is acknowledged."""
+    """A column is renamed: the stream stops before it, and continues when the change is accepted."""
     _barrier(scene, "ALTER TABLE {t} RENAME COLUMN v TO w", delta__columnMapping__mode="name")
 
 
 @kind
 def dropped_column(scene: Scene) -> None:
-    """A column is dropped: the stream stops before it, and continues when the change is acknowledged."""
+    """A column is dropped: the stream stops before it, and continues when the change is accepted."""
     _barrier(
         scene,
         "ALTER TABLE {t} DROP COLUMN v",
@@ -99,7 +99,7 @@ def dropped_column(scene: Scene) -> None:
 
 @kind
 def widened_type(scene: Scene) -> None:
-    """The type of a column is widened: the stream stops before it, and continues when the change is acknowledged."""
+    """The type of a column is widened: the stream stops before it, and continues when the change is accepted."""
     _barrier(scene, "ALTER TABLE {t} ALTER COLUMN n TYPE BIGINT", delta__enableTypeWidening="true")
 
 
@@ -117,7 +117,7 @@ def _barrier(scene: Scene, change: str, columns: str | None = None, **properties
         scene.note("the change passed without a stop")
         return
     for _ in range(3):
-        follow(stream, stopped, ("acknowledge",), [])
+        follow(stream, stopped, ("accept", "skip"), [])
         stopped = stream.run()
         if stopped.code == 0:
             break
@@ -126,7 +126,7 @@ def _barrier(scene: Scene, change: str, columns: str | None = None, **properties
         scene.note("the sink has to be changed first")
         return
     killed(scene, stream)
-    settle(stream, allowed=("acknowledge",))
+    settle(stream, allowed=("accept", "skip"))
     judge_keys(scene, Bounds(source.emitted()), stream.sink)
 
 
@@ -142,7 +142,7 @@ def added_column(scene: Scene) -> None:
         verdict(scene, source, stream)
         return
     stream.arguments = ("--merge-schema",)
-    settle(stream, allowed=("rebind", "acknowledge"))
+    settle(stream, allowed=("rebind", "accept"))
     verdict(scene, source, stream)
 
 
@@ -157,7 +157,7 @@ def other_partitioning(scene: Scene) -> None:
     deltalake.write_deltalake(source.path, source.rows(2), mode="append")
     source.record("append 2")
     killed(scene, stream)
-    settle(stream, allowed=("acknowledge",))
+    settle(stream, allowed=("accept", "skip"))
     verdict(scene, source, stream)
 
 

@@ -124,6 +124,9 @@ class Server:
             "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
             "spark.databricks.delta.snapshotPartitions": "1",
             "spark.databricks.delta.delta.log.cacheSize": "60",
+            # the default one starts two processes for each `.crc` file
+            "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.sql.execution.streaming.checkpointing."
+            "FileSystemBasedCheckpointFileManager",
             "spark.connect.grpc.binding.port": str(self.port),
             "spark.sql.ui.retainedExecutions": "10",
             "spark.ui.retainedJobs": "10",
@@ -133,6 +136,7 @@ class Server:
             # full size from the start: a heap and a metaspace that grow are collected at each step, and the quick
             # compiler has 48 MB for code, which Spark fills within minutes
             "spark.driver.extraJavaOptions": f"{'' if self.is_lasting else '-XX:TieredStopAtLevel=1 '}-XX:+UseSerialGC "
+            "-Djdk.lang.Process.launchMechanism=VFORK "
             f"-Xms{heap}m -Xmn500m -XX:MetaspaceSize=400m -XX:ReservedCodeCacheSize=256m "
             f"-Dlog4j2.configurationFile={logging.as_uri()} -Dderby.system.home={self.folder}",
             **conf,

@@ -20,7 +20,7 @@ SHORT: Final = (
     ("source written and vacuumed meanwhile", 3),
     ("rewind with a late statement", 367814),
     ("replan with a zombie", 761145),
-    ("acknowledged change", 6),
+    ("skipped change", 6),
     ("lost position", 965036),
     ("staging put back from a copy", 683057),
     ("two streams into one sink", 510246),

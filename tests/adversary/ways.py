@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tests.adversary.source import Source
 
 MOVES: Final = (
-    "rewind", "reset", "replan", "rebind", "skip", "recover", "adopt", "accept", "acknowledge",
+    "rewind", "reset", "replan", "rebind", "skip", "recover", "adopt", "accept",
     "resume", "hold", "transfer",
 )  # fmt: skip
 
@@ -96,13 +96,14 @@ def _options(stream: Stream, name: str, rest: str) -> list[str]:
         "--landed",
         "--deployment",
         "--sink",
+        "--sink-rows",
     }
     for place, word in enumerate(words):
         if word in takes and place + 1 < len(words):
             value = words[place + 1].rstrip(".,)`")
             # a person looking for the first missing batch starts with the first one of the epoch
-            options += [word, "0" if (word, value) == ("--to-batch", "N") else value]
-        elif word in ("--replace", "--force", "--delete", "--force-sink"):
+            options += [word, "0" if (word, value) == ("--to-batch", "N") else value.partition("|")[0]]
+        elif word in ("--replace", "--force", "--force-sink"):
             options.append(word)
     if name == "recover":
         options = ["--sink", str(stream.sink), "--table", str(stream.table), "--checkpoint", str(stream.checkpoint)]

@@ -7,21 +7,28 @@ the ``airflow.cfg`` there, so that only the home leaks into processes that other
 from __future__ import annotations
 
 import gc
+import json
 import os
 import shutil
 import tempfile
 import textwrap
 import warnings
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
 
+from tests.interop.connect_server import RunningServer, running_server
+from tests.interop.quick_spark import server_settings
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from airflow_provider_fds import DeltaStream
+
+    BySubmit = Callable[[], AbstractContextManager[None]]
 
 ROOT = Path(__file__).resolve().parents[2]
 HOME = Path(tempfile.mkdtemp(prefix="fds-airflow-"))
@@ -143,11 +150,40 @@ class Lake:
         return (self.root / table / "_delta_log").is_dir()
 
 
+_SPARK = "AIRFLOW_CONN_SPARK_DEFAULT"
+_SUBMIT = json.dumps({"conn_type": "spark", "host": "local[1]"})
+
+
+@pytest.fixture(scope="session")
+def spark_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """A Spark Connect server for all tests: a load takes it one second of CPU time, and a spark-submit seven."""
+    with running_server(tmp_path_factory.mktemp("connect"), **server_settings()) as running:
+        yield running
+
+
+@pytest.fixture
+def on_server(installation: Installation, spark_server: RunningServer, monkeypatch: pytest.MonkeyPatch) -> BySubmit:
+    """Tasks load on a running server, except within the context that this fixture returns when it is called.
+
+    For tests whose subject is not the start of Spark.
+    """
+    server = {"conn_type": "spark_connect", "host": "127.0.0.1", "port": spark_server.port}
+    monkeypatch.setenv(_SPARK, json.dumps(server))
+
+    @contextmanager
+    def by_submit() -> Iterator[None]:
+        with monkeypatch.context() as patch:
+            patch.setenv(_SPARK, _SUBMIT)
+            yield
+
+    return by_submit
+
+
 @pytest.fixture
 def installation(airflow_database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Installation]:
     """An Airflow without DAGs and Variables, with its own staging and a local Spark."""
     monkeypatch.setenv("AIRFLOW__FDS__STAGING", (tmp_path / "staging").as_uri())
-    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", '{"conn_type": "spark", "host": "local[1]"}')
+    monkeypatch.setenv(_SPARK, _SUBMIT)
     yield Installation()
     for file in DAGS.iterdir():
         shutil.rmtree(file) if file.is_dir() else file.unlink()
@@ -252,7 +288,7 @@ def stand_at() -> Callable[..., None]:
 
 def _stand_at(stream: DeltaStream, staging: str, table_id: str, version: int, *, deployment: str) -> None:
     """Position a stream after ``version``, as if runs had found no data up to there: ledger and checkpoint file."""
-    from airflow_provider_fds.delta.open import canonical_uri, open_storage
+    from airflow_provider_fds.delta.storage.open import canonical_uri, open_storage
     from airflow_provider_fds.ledger.epoch_entries import Created, Opened
     from airflow_provider_fds.ledger.log import Ledger
     from airflow_provider_fds.ledger.owner import Actor, Owner

@@ -9,10 +9,10 @@ from typing import ClassVar
 
 from airflow_provider_fds.backends.base import Application, ConnectionBackend, Outcome, UserArguments
 from airflow_provider_fds.errors import ConfigurationError
-from airflow_provider_fds.spark.connect import ConnectServer
-from airflow_provider_fds.spark.connect_job import ConnectJob
-from airflow_provider_fds.stream.collecting import collecting
-from airflow_provider_fds.stream.driver_files import driver_files
+from airflow_provider_fds.spark.sessions.connect_job import ConnectJob
+from airflow_provider_fds.spark.sessions.connect_server import ConnectServer
+from airflow_provider_fds.stream.attempt.driver_files import driver_files
+from airflow_provider_fds.stream.run.collecting import collecting
 
 
 class Service:

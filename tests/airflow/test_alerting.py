@@ -9,13 +9,13 @@ from types import SimpleNamespace
 import pytest
 
 from airflow_provider_fds import DeltaStreamMonitorOperator, DeltaTableSink, StreamAlerts
-from airflow_provider_fds.delta.local import LocalStorage
+from airflow_provider_fds.delta.storage.local import LocalStorage
 from airflow_provider_fds.errors import AccessDeniedError, FdsError
 from airflow_provider_fds.hooks.stats import sending_status
 from airflow_provider_fds.operators.alerting import Alerting
 from airflow_provider_fds.operators.outlets import alert_outlet, is_alert_outlet
-from airflow_provider_fds.stream.alerts import Alert, Found
-from airflow_provider_fds.stream.incidents import IncidentLog
+from airflow_provider_fds.stream.monitoring.alerts import Alert, Found
+from airflow_provider_fds.stream.monitoring.incidents import IncidentLog
 from tests.unit.stream.conftest import bench
 
 __all__ = ["bench"]
@@ -64,7 +64,7 @@ def test_a_stream_whose_incidents_cannot_be_written_hides_no_other(tmp_path, con
         return put(key, data)
 
     monkeypatch.setattr(staging, "put_if_absent", refused)
-    monkeypatch.setattr("airflow_provider_fds.delta.open.open_storage", lambda *_: staging)
+    monkeypatch.setattr("airflow_provider_fds.delta.storage.open.open_storage", lambda *_: staging)
     told = []
     alerts = StreamAlerts(notifiers=[lambda one: told.append(one["fds_alert"]["stream"])])
     operator = DeltaStreamMonitorOperator(task_id="monitor", staging=str(tmp_path), alerts=alerts)

@@ -87,7 +87,7 @@ class Dags:
 
 
 @pytest.fixture
-def dags(installation, lake, tmp_path):
+def dags(installation, on_server, lake, tmp_path):
     return Dags(installation, lake, tmp_path / "told.jsonl")
 
 
@@ -106,15 +106,13 @@ def fds(tmp_path, *words):
 
 
 def incidents(tmp_path, name):
-    from airflow_provider_fds.delta.open import open_storage
-    from airflow_provider_fds.stream.incidents import IncidentLog
+    from airflow_provider_fds.delta.storage.open import open_storage
+    from airflow_provider_fds.stream.monitoring.incidents import IncidentLog
 
     return IncidentLog(open_storage(str(tmp_path / "staging")), name).open()
 
 
-def test_a_quarantine_is_told_once_until_it_is_acknowledged_and_the_next_one_again(
-    dags, deleted, installation, tmp_path
-):
+def test_a_quarantine_is_told_once_until_it_is_skipped_and_the_next_one_again(dags, deleted, installation, tmp_path):
     dag = dags.ingest("orders")
     assert installation.run(dag).state("ingest") == "success"
     assert dags.told() == []
@@ -124,11 +122,11 @@ def test_a_quarantine_is_told_once_until_it_is_acknowledged_and_the_next_one_aga
     assert (alert["state"], alert["stream"], alert["version"], alert["task"]) == ("quarantined", "orders", 2, "ingest")
     assert alert["operation"].startswith("DELETE")
     assert "version 2" in alert["why"]
-    assert alert["action"].startswith("fds acknowledge orders --version 2 --why … --staging file:")
+    assert alert["action"].startswith("fds skip orders --version 2 --why … --staging file:")
     assert installation.run(dag).state("ingest") == "skipped"
     assert len(dags.told()) == 1
 
-    fds(tmp_path, "acknowledge", "orders", "--version", "2")
+    fds(tmp_path, "skip", "orders", "--version", "2", "--yes")
     deleted.append("orders", 3)
     assert installation.run(dag).state("ingest") == "success"
     assert incidents(tmp_path, "orders") == ()

@@ -14,11 +14,11 @@ from airflow.sdk import Asset, AssetWatcher
 from airflow.triggers.base import BaseEventTrigger
 
 from airflow_provider_fds import DeltaStream, DeltaTableChangeTrigger
-from airflow_provider_fds.delta.local import LocalStorage
+from airflow_provider_fds.delta.storage.local import LocalStorage
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.hooks.position import Standing
 from airflow_provider_fds.source.offset import Offset
-from airflow_provider_fds.stream.poll import PollResult
+from airflow_provider_fds.stream.polling.poll import PollResult
 from airflow_provider_fds.triggers.table_poll import Watchers
 from airflow_provider_fds.triggers.watcher_cursor import cursor_key
 

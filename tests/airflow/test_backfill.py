@@ -34,7 +34,7 @@ def loaded(lake) -> list[int]:
     return lake.ids("since_2026/orders")
 
 
-def test_ranges_by_time_land_once_beside_the_live_stream(installation, lake, monkeypatch):
+def test_ranges_by_time_land_once_beside_the_live_stream(installation, on_server, lake, monkeypatch):
     monkeypatch.setenv("FDS_EXAMPLE_LAKE", lake.uri)
     fill(lake)
     live = installation.add(LIVE.format(lake=lake.uri, more=""))
@@ -46,7 +46,8 @@ def test_ranges_by_time_land_once_beside_the_live_stream(installation, lake, mon
         return installation.run(backfill, run_conf={"start": start, "end": end})
 
     # between two commits, and exactly on one
-    between = run("2025-12-01T01:30:00", "2025-12-01T03:00:00Z")
+    with on_server():
+        between = run("2025-12-01T01:30:00", "2025-12-01T03:00:00Z")
     assert between.xcom("load")["stream"].startswith("orders_since_2026.bf.")
     assert loaded(lake) == [2, 3, 6, 7]
     # before the first commit, in another zone

@@ -8,6 +8,7 @@ from uuid import uuid4
 import pytest
 
 from airflow_provider_fds.ledger.position import Checkpoint
+from airflow_provider_fds.source.offset import Offset
 
 HOME = """
     from datetime import datetime
@@ -60,6 +61,7 @@ with DAG("counting", schedule=None, start_date=datetime(2026, 1, 1)):
     count.partial().expand(stream=["orders", "customers"])
 """
 KEY = "fds.orders"
+OFFSET = Offset("t", 3).to_json()
 
 
 @pytest.fixture
@@ -197,6 +199,25 @@ def test_an_xcom_that_was_edited_is_named_and_removing_it_settles_it(installatio
     assert committed(installation.run(dag)).batch_id == 1
 
 
+@pytest.mark.parametrize("value", ["somebody's note", [1], {"offset": {"a": 1}}], ids=["text", "list", "object"])
+def test_an_xcom_that_is_no_checkpoint_is_replaced_from_the_ledger(installation, lake, dag_of, value):
+    dag = dag_of("xcom")
+    lake.append("orders", 1)
+    installation.run(dag)
+    lake.append("orders", 2)
+
+    from airflow.models.xcom import XComModel
+    from airflow.utils.session import create_session
+    from sqlalchemy import update
+
+    with create_session() as session:
+        named = (XComModel.key == "fds_checkpoint.orders", XComModel.task_id == "plan")
+        session.execute(update(XComModel).where(*named).values(value=value))
+    run = installation.run(dag)
+    assert committed(run).batch_id == 1
+    assert Checkpoint.from_json(run.xcom("plan", "fds_checkpoint.orders"), home="test").n > 0
+
+
 INGEST = """
 from datetime import datetime
 from airflow.sdk import DAG
@@ -209,7 +230,7 @@ with DAG("ingests", schedule=None, start_date=datetime(2026, 1, 1)):
 """
 
 
-def test_sensor_and_ingest_work_with_xcom_as_home_and_rows_land_once(installation, lake):
+def test_sensor_and_ingest_work_with_xcom_as_home_and_rows_land_once(installation, on_server, lake):
     dag = installation.add(INGEST.format(lake=lake.uri, checkpoint="xcom"))
     lake.append("orders", 1)
     lake.append("orders", 2)
@@ -289,7 +310,7 @@ def test_the_state_of_an_asset_satisfies_the_checkpoint_contract_and_of_an_unkno
 
 
 def test_the_page_of_the_asset_shows_the_position_and_vanished_values_lose_nothing(
-    installation, lake, asset_states, tmp_path
+    installation, on_server, lake, asset_states
 ):
     dag = installation.add(INGEST.format(lake=lake.uri, checkpoint="asset"))
     lake.append("orders", 1)
@@ -405,7 +426,7 @@ def test_a_variable_of_another_installation_is_named_and_its_command_settles_it(
     dag = dag_of("variable")
     lake.append("orders", 1)
     foreign = Checkpoint(
-        stream="orders", uuid="u", deployment="https://prod", n=40, digest="00", epoch=1, batch_id=9, offset="{}"
+        stream="orders", uuid="u", deployment="https://prod", n=40, digest="00", epoch=1, batch_id=9, offset=OFFSET
     )
     set_variable(foreign.to_json())
     message = refusal(installation, dag)

@@ -55,12 +55,13 @@ def fill(lake) -> None:
         commit_at(lake, version, when)
 
 
-def test_the_example_loads_days_in_any_order_and_a_cleared_day_again(installation, lake, monkeypatch):
+def test_the_example_loads_days_in_any_order_and_a_cleared_day_again(installation, on_server, lake, monkeypatch):
     monkeypatch.setenv("FDS_EXAMPLE_LAKE", lake.uri)
     fill(lake)
     dag = installation.add_example("orders_daily")
 
-    second = installation.run(dag, **run_of(2))
+    with on_server():
+        second = installation.run(dag, **run_of(2))
     assert set(second.states.values()) == {"success"}
     assert lake.ids("daily/orders") == [20, 21]
     first = installation.run(dag, **run_of(1))
@@ -80,7 +81,7 @@ def test_the_example_loads_days_in_any_order_and_a_cleared_day_again(installatio
     assert events == [second.xcom("load"), result, again.xcom("load")]
 
 
-def test_an_interval_is_appended_once_and_one_without_commits_is_skipped(dag_of, installation, lake):
+def test_an_interval_is_appended_once_and_one_without_commits_is_skipped(dag_of, installation, on_server, lake):
     fill(lake)
     dag = dag_of("appended")
     assert installation.run(dag, **run_of(2)).state("load") == "success"

@@ -21,8 +21,8 @@ from airflow_provider_fds.hooks.failures import task_failures
 from airflow_provider_fds.operators.ingest_run import IngestRun
 from airflow_provider_fds.operators.spark_failure import explained
 from airflow_provider_fds.reasons import Reason
-from airflow_provider_fds.stream.drain import Drain
-from airflow_provider_fds.stream.result import Collected, RunWork
+from airflow_provider_fds.stream.attempt.result import Collected, RunWork
+from airflow_provider_fds.stream.run.drain import Drain
 from airflow_provider_fds.triggers.deferral import check_event
 
 DAG_TEXT = """
@@ -145,10 +145,10 @@ def test_a_task_that_airflow_kills_says_so(is_killed):
 
 
 def test_what_spark_reported_before_a_kill_is_told():
-    failure = SchemaMismatchError("batch 3 failed with SinkSchema: the sink lacks column b", version=7)
+    failure = SchemaMismatchError("batch 3 failed with SINK_SCHEMA_MISMATCH: the sink lacks column b", version=7)
     told = explained(failure, None, was_killed=True)
     assert (told.reason_code, told.retryable, told.version) == ("TASK_KILLED", True, 7)
-    assert "Spark's report: batch 3 failed with SinkSchema" in str(told)
+    assert "Spark's report: batch 3 failed with SINK_SCHEMA_MISMATCH" in str(told)
 
 
 def test_the_error_of_a_trigger_keeps_its_facts():

@@ -1,4 +1,4 @@
-"""Each DAG in ``dags/``, run for real: Airflow's own task processes, spark-submit on ``local[1]``."""
+"""Each DAG in ``dags/``, run for real: Airflow's task processes, spark-submit on ``local[1]`` or a Spark server."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_orders_to_bronze_loads_what_is_there_and_tells_the_consumer(installatio
 
 
 # D48
-def test_orders_cron_loads_and_then_skips_what_is_not_new(installation, lake):
+def test_orders_cron_loads_and_then_skips_what_is_not_new(installation, on_server, lake):
     lake.append("orders", 1, 2)
     dag = installation.add_example("orders_cron")
     assert installation.run(dag).state("ingest") == "success"
@@ -51,7 +51,7 @@ def test_orders_watch_starts_its_work_once_per_change(installation, lake):
     assert installation.run(dag).xcom("refresh") == 1
 
 
-def test_many_tables_loads_each_table_with_a_stream_of_its_own(installation, lake):
+def test_many_tables_loads_each_table_with_a_stream_of_its_own(installation, on_server, lake):
     lake.append("orders", 1, 2)
     lake.append("customers", 7)
     run = installation.run(installation.add_example("many_tables"))
@@ -63,7 +63,7 @@ def test_many_tables_loads_each_table_with_a_stream_of_its_own(installation, lak
     assert installation.events(f"{lake.uri}/many/orders") == [run.xcom("ingest", map_index=0)]
 
 
-def test_fleet_loads_each_table_in_one_application(installation, lake):
+def test_fleet_loads_each_table_in_one_application(installation, on_server, lake):
     lake.append("orders", 1, 2)
     lake.append("customers", 7)
     run = installation.run(installation.add_example("fleet"))
@@ -72,7 +72,7 @@ def test_fleet_loads_each_table_in_one_application(installation, lake):
     assert run.xcom("load")["counts"] == {"loaded": 2}
 
 
-def test_fleet_file_loads_all_tables_of_a_lake_and_those_that_appear(installation, lake):
+def test_fleet_file_loads_all_tables_of_a_lake_and_those_that_appear(installation, on_server, lake):
     lake.append("orders", 1, 2)
     lake.append("customers", 7)
     dag = installation.add_example("fleet_file")
@@ -86,7 +86,7 @@ def test_fleet_file_loads_all_tables_of_a_lake_and_those_that_appear(installatio
 
 
 def test_orders_three_tasks_loads_with_a_job_of_the_user(installation, lake, monkeypatch):
-    from airflow_provider_fds.spark.install import bundled_spark_home
+    from airflow_provider_fds.spark.installation.install import bundled_spark_home
 
     home = bundled_spark_home()
     monkeypatch.setenv("PATH", f"{home / 'bin'}:{Path(sys.executable).parent}:/usr/bin:/bin")
@@ -125,7 +125,7 @@ def test_orders_function_hands_the_new_rows_to_a_function_in_a_session_of_the_ta
     assert installation.run(dag).state("load_large") == "skipped"
 
 
-def test_orders_on_change_is_started_by_its_table_and_loads_what_is_new(installation, lake):
+def test_orders_on_change_is_started_by_its_table_and_loads_what_is_new(installation, on_server, lake):
     import asyncio
 
     dag = installation.add_example("orders_on_change")

@@ -8,6 +8,8 @@ import pytest
 
 from airflow_provider_fds.triggers.delta_fleet import DeltaFleetTrigger
 
+pytestmark = pytest.mark.usefixtures("on_server")
+
 NAMES = ("t1", "t2", "t3", "t4", "t5", "t6")
 
 DAG_TEXT = """
@@ -56,14 +58,17 @@ def outcomes(run, key="return_value"):
     return {name: one["outcome"] for name, one in run.xcom("load", key)["streams"].items()}
 
 
-def test_a_fleet_loads_its_streams_and_later_only_what_changed_and_each_fails_alone(dag_of, installation, lake):
+def test_a_fleet_loads_its_streams_and_later_only_what_changed_and_each_fails_alone(
+    dag_of, installation, lake, on_server
+):
     for number, name in enumerate(NAMES):
         lake.append(name, number, number + 10)
     lake.delete("t6", "id = 5")
     dag = dag_of("fleet", 'on_stream_failure="continue"')
 
     # five are loaded, and the one whose rows were deleted is loaded up to there
-    run = installation.run(dag)
+    with on_server():
+        run = installation.run(dag)
     assert run.state("load") == "success"
     assert outcomes(run) == dict.fromkeys(NAMES, "loaded")
     result = run.xcom("load")

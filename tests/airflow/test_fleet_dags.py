@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_fds import DeltaFleetOperator, DeltaIngestOperator, StreamAlerts, fds_dags
-from airflow_provider_fds.delta.open import open_storage
+from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.fleet.discovery import find_tables
 from tests.airflow.test_parsing import _PARSE

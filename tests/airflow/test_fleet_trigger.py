@@ -9,8 +9,8 @@ import time
 import pytest
 
 from airflow_provider_fds import DeltaFleetTrigger, DeltaStream, DeltaTableSink, FleetStream
-from airflow_provider_fds.delta.local import LocalStorage
-from airflow_provider_fds.delta.open import canonical_uri, open_storage
+from airflow_provider_fds.delta.storage.local import LocalStorage
+from airflow_provider_fds.delta.storage.open import canonical_uri, open_storage
 from airflow_provider_fds.errors import AccessDeniedError
 from airflow_provider_fds.fleet.positions import KnownPosition, KnownPositions, declared
 from airflow_provider_fds.ledger.epoch_entries import Created, Opened

@@ -17,7 +17,7 @@ with DAG("{name}", schedule=None):
 """
 
 
-def test_a_fork_feeds_a_second_sink_from_where_its_stream_is(installation, lake):
+def test_a_fork_feeds_a_second_sink_from_where_its_stream_is(installation, on_server, lake):
     lake.append("orders", 0)
     live = installation.add(DAG_FILE.format(lake=lake.uri, name="live", stream="orders", sink="bronze"))
     fork = DAG_FILE.format(lake=lake.uri, name="fork", stream="orders.fork('orders_audit')", sink="audit")

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from airflow_provider_fds.delta.open import open_storage
+from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.ledger.log import Ledger
 from tests.stuck_file import stuck_file
 
@@ -79,25 +79,26 @@ def test_a_batch_is_committed_while_spark_works_on_the_next_one(dag_of, installa
     lake.append("orders", 1)
     lake.append("orders", 2)
     dag = dag_of("draining", options="max_files_per_batch=1")
-    seen = []
+    has_ended = threading.Event()
     with stuck_file(data_file(lake, version=1)) as stuck, ThreadPoolExecutor(1) as pool:
 
-        def look_meanwhile() -> None:
+        def committed_meanwhile() -> int | None:
             try:
-                stuck.wait_for_reader()
-                pause = threading.Event()
-                while not seen:
+                stuck.wait_for_reader(has_ended.is_set)
+                last = None
+                while last is None and not has_ended.wait(0.2):
                     last = Ledger(open_storage((tmp_path / "staging").as_uri()), "draining").find().last_committed
-                    seen.extend([] if last is None else [last.batch_id])
-                    pause.wait(0.2)
+                return last and last.batch_id
             finally:
                 # the driver has stood at the second batch until now, and fails with it
                 stuck.release()
 
-        looking = pool.submit(look_meanwhile)
-        run = installation.run(dag)
-        looking.result()
-    assert seen == [0]
+        committed = pool.submit(committed_meanwhile)
+        try:
+            run = installation.run(dag)
+        finally:
+            has_ended.set()
+        assert committed.result() == 0
     assert run.state("ingest") == "failed"
     assert lake.ids("draining") == [1]
 
@@ -145,7 +146,9 @@ def test_a_stream_in_quarantine_skips_every_run_until_a_person_decides(dag_of, i
 
 
 # D21
-def test_a_drain_stops_at_its_time_limit_between_batches_and_the_next_run_continues(dag_of, installation, lake):
+def test_a_drain_stops_at_its_time_limit_between_batches_and_the_next_run_continues(
+    dag_of, installation, on_server, lake
+):
     for i in range(3):
         lake.append("orders", i)
     arguments = "run_time_limit=__import__('datetime').timedelta(seconds=0)"

@@ -19,7 +19,7 @@ from airflow_provider_fds.get_provider_info import get_provider_info
 from airflow_provider_fds.hooks.settings import catalog_url
 from airflow_provider_fds.operators.links import LINKS, showing_links
 from airflow_provider_fds.operators.spark_task import SparkTask
-from airflow_provider_fds.stream.stream_id import StreamId
+from airflow_provider_fds.stream.monitoring.stream_id import StreamId
 
 TEMPLATE = "https://catalog.example/table?location={table}&version={version}"
 
@@ -162,7 +162,7 @@ def test_a_task_without_a_catalog_stores_one_link(installation, lake):
     assert links[1, "_link_DeltaStreamLink"].endswith("-returns")
 
 
-def test_each_instance_of_a_mapped_task_has_its_own_links_in_the_ui(installation, lake, monkeypatch):
+def test_each_instance_of_a_mapped_task_has_its_own_links_in_the_ui(installation, on_server, lake, monkeypatch):
     monkeypatch.setenv("AIRFLOW__FDS__CATALOG_URL_TEMPLATE", TEMPLATE)
     lake.append("orders", 1)
     lake.append("returns", 2)

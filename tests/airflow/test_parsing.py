@@ -98,18 +98,21 @@ print(*sorted(set(sys.modules) - before), sep="\\n")
 
 #: What a DAG file may load of the rooms that runs need. The values of a stream's options are checked with it.
 _FOR_CHECKS = {
-    "airflow_provider_fds.batch.added_columns",
+    "airflow_provider_fds.batch.manifest_columns",
     "airflow_provider_fds.checkpoint.registry",
     "airflow_provider_fds.delta.moments",
-    "airflow_provider_fds.source.exclusion",
-    "airflow_provider_fds.source.filter_column",
-    "airflow_provider_fds.source.foreign_options",
-    "airflow_provider_fds.source.limits",
-    "airflow_provider_fds.source.option_ranges",
-    "airflow_provider_fds.source.option_values",
+    "airflow_provider_fds.source.options.exclusion",
+    "airflow_provider_fds.source.filters.filter_column",
+    "airflow_provider_fds.source.options.foreign_options",
+    "airflow_provider_fds.source.options.limits",
+    "airflow_provider_fds.source.options.option_ranges",
+    "airflow_provider_fds.source.options.option_values",
+    "airflow_provider_fds.source.options.options",
+    "airflow_provider_fds.source.filters.predicate",
+    "airflow_provider_fds.source.options.schema_policy",
+    # their folders
+    "airflow_provider_fds.source.filters",
     "airflow_provider_fds.source.options",
-    "airflow_provider_fds.source.predicate",
-    "airflow_provider_fds.source.schema_policy",
 }
 _ROOMS_OF_A_RUN = ("backends", "batch", "checkpoint", "delta", "ledger", "source", "spark")
 
@@ -126,7 +129,7 @@ def test_a_dag_file_loads_only_what_declaring_tasks_needs(airflow_home):
     own = {name for name in loaded if name.startswith("airflow_provider_fds.")}
     of_a_run = {name for name in own if name.split(".")[1] in _ROOMS_OF_A_RUN and name.count(".") > 1}
     assert of_a_run - _FOR_CHECKS == set()
-    assert own & {"airflow_provider_fds.stream.session", "airflow_provider_fds.stream.poll"} == set()
+    assert own & {"airflow_provider_fds.stream.run.session", "airflow_provider_fds.stream.polling.poll"} == set()
     assert loaded & {"obstore", "numpy", "pyarrow", "pyroaring", "pyspark"} == set()
 
 

@@ -11,8 +11,8 @@ import pytest
 from airflow.sdk.execution_time.context import OutletEventAccessor
 
 from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaTableSink
-from airflow_provider_fds.delta.log import DeltaLog
-from airflow_provider_fds.delta.open import open_storage
+from airflow_provider_fds.delta.reader.log import DeltaLog
+from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.hooks.data_interval import run_interval
 from airflow_provider_fds.operators.asset_event import uncovered
@@ -275,7 +275,7 @@ def partitions_of(asset: str, consumer: str) -> tuple[list[str], list[str]]:
 
 
 @pytest.mark.skipif(not HAS_KEYS, reason="this Airflow cannot give keys to an event")
-def test_a_consumer_runs_for_exactly_the_days_that_were_loaded(installation, lake):
+def test_a_consumer_runs_for_exactly_the_days_that_were_loaded(installation, on_server, lake):
     asset, consumer = f"orders_{uuid4().hex}", f"consumer_{uuid4().hex}"
     for version, day in enumerate((1, 1, 2, 4)):
         lake.append("orders", version)
@@ -300,7 +300,7 @@ def test_a_consumer_runs_for_exactly_the_days_that_were_loaded(installation, lak
 
 
 @pytest.mark.skipif(not HAS_KEYS, reason="this Airflow cannot give keys to an event")
-def test_a_load_of_a_table_that_is_partitioned_by_day_emits_the_days_it_has_loaded(installation, lake):
+def test_a_load_of_a_table_that_is_partitioned_by_day_emits_the_days_it_has_loaded(installation, on_server, lake):
     import deltalake
     import pyarrow as pa
 

@@ -16,7 +16,7 @@ from airflow.providers.common.compat.sdk import (
 )
 
 from airflow_provider_fds import DeltaStream, DeltaTableVersionSensor
-from airflow_provider_fds.delta.open import open_storage
+from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.hooks.stream_context import reading_context
 from airflow_provider_fds.ledger.log import Ledger

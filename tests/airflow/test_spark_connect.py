@@ -14,13 +14,7 @@ from airflow_provider_fds.backends.registry import BACKENDS, find_backend
 from airflow_provider_fds.backends.spark_connect import ConnectBackend
 from airflow_provider_fds.errors import ConfigurationError
 from tests.airflow.test_ingest import DAG_TEXT, data_file
-from tests.interop.connect_server import free_port, running_server
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    with running_server(tmp_path_factory.mktemp("connect")) as running:
-        yield running
+from tests.interop.connect_server import free_port
 
 
 @pytest.fixture
@@ -34,9 +28,9 @@ def connection(airflow_database, monkeypatch):
 
 
 def test_batches_are_loaded_on_a_server_and_those_before_a_failure_stay_committed(
-    connection, installation, lake, server
+    connection, installation, lake, spark_server
 ):
-    connection(host="127.0.0.1", port=server.port, login="fds")
+    connection(host="127.0.0.1", port=spark_server.port, login="fds")
     for ids in ((1, 2), (3,)):
         lake.append("orders", *ids)
     lost = data_file(lake, version=1)
@@ -62,9 +56,9 @@ def test_batches_are_loaded_on_a_server_and_those_before_a_failure_stay_committe
     assert installation.run(dag).state("ingest") == "skipped"
 
 
-def test_a_run_without_a_sensor_waits_and_loads_in_a_real_run(connection, installation, lake, server, tmp_path):
+def test_a_run_without_a_sensor_waits_and_loads_in_a_real_run(connection, installation, lake, spark_server, tmp_path):
     """Through Airflow's own task process, an inline trigger and a real server: deferred, woken, loaded, told."""
-    connection(host="127.0.0.1", port=server.port, login="fds")
+    connection(host="127.0.0.1", port=spark_server.port, login="fds")
     lake.append("orders", 1)
     dag = installation.add(
         f"""
@@ -156,11 +150,11 @@ def test_settings_of_a_new_driver_are_refused_with_a_running_server(connection, 
 
 
 @pytest.fixture
-def service_connection(connection, monkeypatch, server, tmp_path):
+def service_connection(connection, monkeypatch, spark_server, tmp_path):
     """Register the backend of ``service_backend``, with the one line that a new backend takes."""
     monkeypatch.setitem(BACKENDS, "service", "tests.airflow.service_backend:ServiceBackend")
     extra = {"log": str(tmp_path / "service.log")}
-    return connection(conn_type="service", host="127.0.0.1", port=server.port, extra=extra)
+    return connection(conn_type="service", host="127.0.0.1", port=spark_server.port, extra=extra)
 
 
 def test_a_backend_of_one_file_and_one_line_loads_batches(service_connection, installation, lake, tmp_path, capsys):
@@ -194,9 +188,9 @@ def test_the_error_for_another_connection_type_lists_a_registered_backend(connec
 
 
 def test_a_failed_function_gets_each_batch_again_and_its_writes_land_once(
-    connection, installation, lake, server, tmp_path
+    connection, installation, lake, spark_server, tmp_path
 ):
-    connection(host="127.0.0.1", port=server.port, login="fds")
+    connection(host="127.0.0.1", port=spark_server.port, login="fds")
     lake.append("orders", 1, 2)
     lake.append("orders", 3)
     dag = installation.add(

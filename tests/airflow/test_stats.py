@@ -21,13 +21,13 @@ from airflow_provider_fds import (
     DeltaStreamMonitorTrigger,
     DeltaTableVersionTrigger,
 )
-from airflow_provider_fds.delta.local import LocalStorage
-from airflow_provider_fds.delta.open import open_storage
+from airflow_provider_fds.delta.storage.local import LocalStorage
+from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import ConfigurationError, StorageError
 from airflow_provider_fds.hooks import stats
-from airflow_provider_fds.stream.metrics import METRICS, poll_error
-from airflow_provider_fds.stream.monitor import StreamMonitor
-from airflow_provider_fds.stream.status_file import read_status_file
+from airflow_provider_fds.stream.monitoring.metrics import METRICS, poll_error
+from airflow_provider_fds.stream.monitoring.monitor import StreamMonitor
+from airflow_provider_fds.stream.monitoring.status_file import read_status_file
 from airflow_provider_fds.triggers.delta_table_condition import DeltaTableConditionTrigger
 from tests.airflow.conftest import ROOT
 
@@ -179,7 +179,7 @@ async def test_a_trigger_without_a_stream_sends_nothing(log_builder, statsd, cap
     assert "Metrics were not sent" not in caplog.text
 
 
-def test_a_run_sends_what_it_has_committed_and_where_the_stream_is(installation, lake, statsd, monkeypatch):
+def test_a_run_sends_what_it_has_committed_and_where_the_stream_is(installation, on_server, lake, statsd, monkeypatch):
     monkeypatch.setenv("FDS_EXAMPLE_LAKE", lake.uri)
     lake.append("orders", 1, 2)
     lake.append("orders", 3)
@@ -196,7 +196,9 @@ def test_a_run_sends_what_it_has_committed_and_where_the_stream_is(installation,
         assert found[f"fds.{name},stream={stream}"] == (0, "g"), name
 
 
-def test_a_failing_run_fails_for_its_own_reason_and_sends_where_the_stream_is(installation, lake, statsd, monkeypatch):
+def test_a_failing_run_fails_for_its_own_reason_and_sends_where_the_stream_is(
+    installation, on_server, lake, statsd, monkeypatch
+):
     monkeypatch.setenv("FDS_EXAMPLE_LAKE", lake.uri)
     lake.append("orders", 1, 2)
     dag = installation.add_example("orders_cron")
@@ -234,7 +236,8 @@ def test_without_metrics_nothing_is_read(waiting, monkeypatch):
 
 def test_a_process_in_which_nobody_initialized_the_statistics_sends_them_too(statsd):
     code = (
-        "from airflow_provider_fds.hooks import stats; from airflow_provider_fds.stream.metrics import poll_error; "
+        "from airflow_provider_fds.hooks import stats;"
+        "from airflow_provider_fds.stream.monitoring.metrics import poll_error; "
         "stats.send(lambda: [poll_error('alone')])"
     )
     subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True, timeout=120)

@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 from airflow_provider_fds.cli.main import main
-from airflow_provider_fds.delta.open import open_storage
+from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.ledger.owner import Actor, Owner
 from airflow_provider_fds.ledger.plan_entries import Claimed
@@ -36,7 +36,7 @@ def ledger(tmp_path):
 
 
 @pytest.fixture
-def acted(installation):
+def acted(installation, on_server):
     """Runs the shipped DAG."""
     dag = installation.add_example("fds_ops")
     return lambda **conf: installation.run(dag, run_conf={"stream": "orders", "why": "wrong rows", **conf})
@@ -48,7 +48,7 @@ def test_a_stream_is_rewound_from_the_ui_and_every_row_is_there_once(installatio
     loads = installation.add(INGEST.format(lake=lake.uri))
     assert installation.run(loads).state("ingest") == "success"
 
-    run = acted(action="rewind", to_version=1)
+    run = acted(action="rewind", to_version=1, sink_rows="keep")
 
     assert run.state("act") == "success"
     said = run.xcom("act")
@@ -77,16 +77,16 @@ def test_a_stream_is_rewound_from_the_ui_and_its_next_run_removes_the_rows(insta
     ingest = INGEST.replace('bronze/orders")', 'bronze/orders", provenance=True)')
     loads = installation.add(ingest.format(lake=lake.uri))
     assert installation.run(loads).state("ingest") == "success"
-    assert acted(action="reset", delete=True).state("act") == "failed"
+    assert acted(action="reset", sink_rows="delete").state("act") == "failed"
 
-    run = acted(action="rewind", to_version=1, delete=True)
+    run = acted(action="rewind", to_version=1, sink_rows="delete")
     lake.append("orders", 3)
     assert installation.run(loads).state("ingest") == "success"
 
     assert any("deletes the rows with _source_version >= 1" in note for note in run.xcom("act")["notes"])
     assert lake.ids("bronze/orders") == [1, 2, 3]
     # runs of one DAG object in one process keep the values of the runs before
-    emptied = acted(action="reset", sink="empty", delete=False, to_version=None)
+    emptied = acted(action="reset", sink_rows="empty", to_version=None)
     assert emptied.state("act") == "success"
     assert installation.run(loads).state("ingest") == "success"
     assert lake.ids("bronze/orders") == [1, 2, 3]
@@ -133,7 +133,7 @@ def test_batches_that_a_person_plans_or_frees_are_loaded_by_the_next_run(
     assert lake.ids("bronze/orders") == [1, 2, 3]
 
 
-def test_a_repeated_task_acts_once(installation, lake, ledger, monkeypatch):
+def test_a_repeated_task_acts_once(installation, on_server, lake, ledger):
     lake.append("orders", 1)
     installation.run(installation.add(INGEST.format(lake=lake.uri)))
     dag = installation.add(
@@ -149,7 +149,15 @@ def test_a_repeated_task_acts_once(installation, lake, ledger, monkeypatch):
                 return done
 
         with DAG("resets", schedule=None):
-            DiesOnce(task_id="act", stream="orders", action="reset", why="wrong rows", retries=1, retry_delay=0)
+            DiesOnce(
+                task_id="act",
+                stream="orders",
+                action="reset",
+                sink_rows="keep",
+                why="wrong rows",
+                retries=1,
+                retry_delay=0,
+            )
         """
     )
     assert installation.run(dag).state("act") == "success"
@@ -167,14 +175,14 @@ def test_an_impossible_action_fails_without_a_retry_and_writes_nothing(installat
         {"action": "rewind", "to_version": 1, "to_batch": 1},
         {"action": "replan", "landed": "perhaps"},
         # the stream has passed the version
-        {"action": "acknowledge", "version": 0},
+        {"action": "accept", "version": 0},
     ):
         assert acted(**conf).state("act") == "failed", conf
         assert ledger().n == before
 
 
 def test_recover_shows_what_airflow_has_and_removes_a_variable_that_contradicts_the_ledger(
-    installation, lake, ledger, capsys, tmp_path
+    installation, on_server, lake, ledger, capsys, tmp_path
 ):
     from airflow.models.variable import Variable
 

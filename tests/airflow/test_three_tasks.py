@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_provider_fds import DeltaPlanOperator
-from airflow_provider_fds.delta.open import open_storage
+from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.ledger.log import Ledger
 
 HEAD = """

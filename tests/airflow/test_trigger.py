@@ -9,7 +9,7 @@ import time
 import pytest
 
 from airflow_provider_fds import DeltaStream, DeltaTableVersionTrigger
-from airflow_provider_fds.delta.local import LocalStorage
+from airflow_provider_fds.delta.storage.local import LocalStorage
 from airflow_provider_fds.errors import StorageError
 from airflow_provider_fds.hooks.stream_context import reading_context
 from airflow_provider_fds.ledger.operator_entries import Resumed

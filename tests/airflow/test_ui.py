@@ -12,12 +12,12 @@ from datetime import UTC, datetime
 
 import pytest
 
-from airflow_provider_fds.delta.open import open_storage
+from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.ledger.epoch_entries import Created
 from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.ledger.owner import Actor
-from airflow_provider_fds.stream.status import StreamStatus
-from airflow_provider_fds.stream.status_file import write_status_file
+from airflow_provider_fds.stream.monitoring.status import StreamStatus
+from airflow_provider_fds.stream.monitoring.status_file import write_status_file
 from tests.unit.stream.conftest import bench
 
 __all__ = ["bench"]
@@ -90,7 +90,7 @@ def dag_id(airflow_database):
 
 def add_stream(staging, name="orders", *, dag_id=None, deployment=DEPLOYMENT, **fields):
     """Create a stream with a ledger and a status file, and return its id."""
-    from airflow_provider_fds.stream.stream_id import StreamId
+    from airflow_provider_fds.stream.monitoring.stream_id import StreamId
 
     actor = Actor(deployment=deployment, dag_id=dag_id, task_id="ingest", run_id="run-1")
     ledger = Ledger(staging, name)
@@ -467,7 +467,7 @@ def test_a_task_writes_the_status_file_at_its_end_also_if_it_fails(
     from airflow_provider_fds.errors import StoppedError
     from airflow_provider_fds.hooks.stats import sending_status
     from airflow_provider_fds.sinks import DeltaTableSink
-    from airflow_provider_fds.stream.status_file import read_status_file
+    from airflow_provider_fds.stream.monitoring.status_file import read_status_file
 
     log_builder.create()
     log_builder.append(2)
@@ -512,7 +512,7 @@ def test_a_task_that_airflow_ends_writes_the_status_file(bench, log_builder, tmp
 
     from airflow_provider_fds.hooks.stats import sending_status
     from airflow_provider_fds.sinks import DeltaTableSink
-    from airflow_provider_fds.stream.status_file import read_status_file
+    from airflow_provider_fds.stream.monitoring.status_file import read_status_file
 
     log_builder.create()
     log_builder.append(2)
@@ -549,8 +549,8 @@ def test_a_task_that_airflow_ends_writes_the_status_file(bench, log_builder, tmp
 def test_the_monitors_trigger_writes_the_files_without_metrics(bench, log_builder, tmp_path, airflow_database):
     from airflow_provider_fds import DeltaStreamMonitorTrigger
     from airflow_provider_fds.sinks import DeltaTableSink
-    from airflow_provider_fds.stream.monitor import ROUNDS_PER_FILE, StreamMonitor
-    from airflow_provider_fds.stream.status_file import read_status_file
+    from airflow_provider_fds.stream.monitoring.monitor import ROUNDS_PER_FILE, StreamMonitor
+    from airflow_provider_fds.stream.monitoring.status_file import read_status_file
 
     log_builder.create()
     session, _ = bench.run_once(DeltaTableSink(str(tmp_path / "sink")))

@@ -16,7 +16,7 @@ from airflow_provider_fds import (
 )
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.operators.asset_event import asset_uri
-from airflow_provider_fds.stream.sink_value import coerce_sink
+from airflow_provider_fds.stream.declaration.sink_needs import coerce_sink
 
 TEMPLATED = DeltaStream("orders", table="s3://{{ lake }}/orders", staging="s3://{{ lake }}/_fds")
 

@@ -8,9 +8,17 @@ from msgspec.structs import replace
 from airflow_provider_fds.checkpoint.variable import VariableCheckpointStore
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.ledger.position import Checkpoint
+from airflow_provider_fds.source.offset import Offset
 
 MINE = Checkpoint(
-    stream="auth_tokens", uuid="u1", deployment="prod", n=7, digest="ab", epoch=1, batch_id=2, offset='{"index":-1}'
+    stream="auth_tokens",
+    uuid="u1",
+    deployment="prod",
+    n=7,
+    digest="ab",
+    epoch=1,
+    batch_id=2,
+    offset=Offset("t", 3).to_json(),
 )
 STORE = VariableCheckpointStore("auth_tokens")
 SHADOW = "AIRFLOW_VAR_FDS.AUTH_T~OKENS"

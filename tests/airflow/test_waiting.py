@@ -24,7 +24,7 @@ from airflow_provider_fds import (
     DeltaTableSink,
     DeltaTableVersionSensor,
 )
-from airflow_provider_fds.delta.open import open_storage
+from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import ConfigurationError, ServerLostError
 from airflow_provider_fds.ledger.commit_entries import Committed
 from airflow_provider_fds.ledger.log import Ledger
@@ -155,6 +155,9 @@ def test_a_run_whose_batches_another_one_has_loaded_leaves_what_comes_later_to_t
     sink = DeltaTableSink(str(tmp_path / "sink"))
     session = open_session(context_of("manual__2", state="failed"), stream, sink)
     work = session.begin(sink)
+    log = tmp_path / "sink" / "_delta_log"
+    log.mkdir(parents=True)
+    (log / f"{0:020}.json").write_text('{"commitInfo":{"operation":"WRITE"}}\n')
     session.connected.execute(
         Committed(
             epoch=work.epoch,

@@ -11,7 +11,7 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSensorTimeout, TaskDeferred
 
 from airflow_provider_fds import DeltaStream, DeltaTableVersionSensor, DeltaWatermarkTrigger
-from airflow_provider_fds.delta.open import open_storage
+from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.ledger.log import Ledger
 
@@ -36,7 +36,7 @@ def reached(stream, stand_at, log_builder, monkeypatch):
 
     def to(watermark):
         from airflow_provider_fds.ledger import position
-        from airflow_provider_fds.stream import watermark as module
+        from airflow_provider_fds.stream.polling import watermark as module
 
         monkeypatch.setattr(module, "watermark_at", lambda at, _found: position.watermark_at(at, watermark))
 

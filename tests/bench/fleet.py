@@ -88,7 +88,7 @@ class FleetBench:
         """Plan all tables, run their jobs as a fleet in the session, and commit."""
         from airflow_provider_fds.batch.fleet_spec import FleetJob, FleetSpec
         from airflow_provider_fds.sinks import DeltaTableSink
-        from airflow_provider_fds.spark.fleet_job import ClassicSpark, Fleet
+        from airflow_provider_fds.spark.application.fleet_job import ClassicSpark, Fleet
 
         self.meter.start()
         parts, jobs = [], []
@@ -181,8 +181,8 @@ def few_changed(tables: int, changed: int) -> dict[str, float]:
     Returns:
         Its wall seconds, CPU seconds and requests. The fleet has run before, so it knows the positions.
     """
-    from airflow_provider_fds.delta.local import LocalStorage
-    from airflow_provider_fds.delta.open import canonical_uri, open_storage
+    from airflow_provider_fds.delta.storage.local import LocalStorage
+    from airflow_provider_fds.delta.storage.open import canonical_uri, open_storage
     from airflow_provider_fds.fleet.positions import KnownPosition, KnownPositions, declared
     from airflow_provider_fds.fleet.session import FleetSession
     from airflow_provider_fds.ledger.epoch_entries import Created, Opened
@@ -302,7 +302,7 @@ def from_cold(tables: int, threads: int) -> dict[str, float]:
     """Load one new file of each table by one spark-submit; return its wall seconds and CPU seconds per table."""
     from airflow_provider_fds.batch.fleet_spec import FleetJob, FleetSpec, fleet_name
     from airflow_provider_fds.sinks import DeltaTableSink
-    from airflow_provider_fds.spark.launch import run_locally
+    from airflow_provider_fds.spark.submission.launch import run_locally
 
     folder = Path(tempfile.mkdtemp())
     try:

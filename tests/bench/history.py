@@ -22,7 +22,7 @@ from unittest import mock
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from airflow_provider_fds.delta.storage import ObjectMeta
+    from airflow_provider_fds.delta.storage.storage import ObjectMeta
     from airflow_provider_fds.ledger.owner import Actor, Owner
 
 #: Number of names in one page of a listing.
@@ -47,7 +47,7 @@ class Memory:
         self.now_ms = 0
 
     def _meta(self, key: str) -> ObjectMeta:
-        from airflow_provider_fds.delta.storage import ObjectMeta
+        from airflow_provider_fds.delta.storage.storage import ObjectMeta
 
         data, modified_ms = self.objects[key]
         return ObjectMeta(key, len(data), modified_ms, f"{modified_ms}-{len(data)}")
@@ -209,7 +209,7 @@ class World:
         from airflow_provider_fds.ledger.plan_entries import Planned
         from airflow_provider_fds.ledger.values import PlannedBatch
         from airflow_provider_fds.sinks import DeltaTableSink
-        from airflow_provider_fds.stream.opening import _binding
+        from airflow_provider_fds.stream.epochs.opening import _binding
 
         # a plan and a commit in each minute up to now
         left = 2 * self.batches + 3
@@ -315,8 +315,8 @@ class World:
         by_uri = {storage.uri: storage for storage in self.storages.values()}
         stack = contextlib.ExitStack()
         for place in (
-            "airflow_provider_fds.stream.connect.open_storage",
-            "airflow_provider_fds.delta.open.open_storage",
+            "airflow_provider_fds.stream.connected_stream.open_storage",
+            "airflow_provider_fds.delta.storage.open.open_storage",
         ):
             stack.enter_context(mock.patch(place, lambda uri, *_: by_uri[uri]))
         return stack

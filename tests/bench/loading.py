@@ -169,7 +169,7 @@ def _load(spark: Any, table: Path, sink: DeltaTableSink | Any, **options: Any) -
     from airflow_provider_fds.batch.spec import JobSpec
     from airflow_provider_fds.checkpoint.file import FileCheckpointStore
     from airflow_provider_fds.ledger.owner import Actor, Owner
-    from airflow_provider_fds.spark.job import run
+    from airflow_provider_fds.spark.application.job import run
     from airflow_provider_fds.stream import DeltaStream, StreamContext, StreamSession
 
     folder = Path(tempfile.mkdtemp(dir=table.parent))

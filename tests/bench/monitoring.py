@@ -23,10 +23,11 @@ def watch(streams: int, rounds: int) -> dict[str, Any]:
     Returns:
         By kind of round the CPU seconds, the seconds and the requests of a round.
     """
-    from airflow_provider_fds.delta.local import LocalStorage
+    from airflow_provider_fds.delta.storage.local import LocalStorage
     from airflow_provider_fds.ledger.owner import Actor, Owner
-    from airflow_provider_fds.stream import monitor, statuses
-    from airflow_provider_fds.stream.connect import StreamContext
+    from airflow_provider_fds.stream.connected_stream import StreamContext
+    from airflow_provider_fds.stream.monitoring import all_statuses as statuses
+    from airflow_provider_fds.stream.monitoring import monitor
     from tests.counting_storage import CountingStorage, Request
 
     requests: list[Request] = []
@@ -47,7 +48,7 @@ def watch(streams: int, rounds: int) -> dict[str, Any]:
             )
 
         found: dict[str, list[tuple[float, float, Counter[str]]]] = {"first": [], "unchanged": [], "full": []}
-        connect = "airflow_provider_fds.stream.connect.open_storage"
+        connect = "airflow_provider_fds.stream.connected_stream.open_storage"
         with mock.patch.object(monitor, "open_storage", opened), mock.patch(connect, opened):
             assert statuses  # imported before the clock starts
             watched = monitor.StreamMonitor(context, recheck_every=rounds + 1)
@@ -72,7 +73,7 @@ def watch(streams: int, rounds: int) -> dict[str, Any]:
 
 def write_streams(folder: Path, streams: int) -> None:
     """Write tables of 10 versions, and streams that have read them."""
-    from airflow_provider_fds.delta.open import canonical_uri, open_storage
+    from airflow_provider_fds.delta.storage.open import canonical_uri, open_storage
     from airflow_provider_fds.ledger.epoch_entries import Created, Opened
     from airflow_provider_fds.ledger.log import Ledger
     from airflow_provider_fds.ledger.owner import Actor

@@ -13,11 +13,11 @@ from typing import Any
 
 def plan(root: str, target: int) -> dict[str, Any]:
     """Plan everything from version 0 to ``target`` and discard the batches."""
-    from airflow_provider_fds.delta.log import DeltaLog
-    from airflow_provider_fds.delta.open import open_storage
+    from airflow_provider_fds.delta.reader.log import DeltaLog
+    from airflow_provider_fds.delta.storage.open import open_storage
     from airflow_provider_fds.source.offset import Offset
-    from airflow_provider_fds.source.options import SourceOptions
-    from airflow_provider_fds.source.plan import BatchPlanner
+    from airflow_provider_fds.source.options.options import SourceOptions
+    from airflow_provider_fds.source.planning.plan import BatchPlanner
 
     log = DeltaLog(open_storage(root))
     planner = BatchPlanner(log, Offset("5d3c1f0e-0000-4000-8000-000000000000", 0), None, SourceOptions(), target)
@@ -51,7 +51,7 @@ def around_the_job(root: str, target: int, files: int = 1000, *, as_task: bool =
     with tempfile.TemporaryDirectory() as folder:
         staging = Path(folder) / "staging"
         stream = DeltaStream("bench", table=root, starting_version=target - 99, max_files_per_batch=files)
-        import_module("airflow_provider_fds.stream.session")
+        import_module("airflow_provider_fds.stream.run.session")
         sink = DeltaTableSink(f"{folder}/sink")
         start = time.perf_counter()
         session = StreamSession(
@@ -68,7 +68,7 @@ def around_the_job(root: str, target: int, files: int = 1000, *, as_task: bool =
         work = session.begin(sink)
         spec_uri = session.job(work, sink)
         if as_task:
-            import_module("airflow_provider_fds.spark.submit").submit_arguments(spec_uri, master="local[2]")
+            import_module("airflow_provider_fds.spark.submission.submit").submit_arguments(spec_uri, master="local[2]")
         seconds = time.perf_counter() - start
         storage = session.connected.staging
         job = JobSpec.from_json(storage.get(spec_uri.removeprefix(storage.uri + "/"))[0])
@@ -98,10 +98,10 @@ def around_the_job(root: str, target: int, files: int = 1000, *, as_task: bool =
 
 def order_snapshot(root: str, version: int) -> dict[str, Any]:
     """List the files of a snapshot in order: path, size, vector."""
-    from airflow_provider_fds.delta.add_rows import FILE_COLUMNS
-    from airflow_provider_fds.delta.log import DeltaLog
-    from airflow_provider_fds.delta.open import open_storage
-    from airflow_provider_fds.delta.replay import files_in_order
+    from airflow_provider_fds.delta.log_checkpoint.add_rows import FILE_COLUMNS
+    from airflow_provider_fds.delta.reader.log import DeltaLog
+    from airflow_provider_fds.delta.reader.replay import files_in_order
+    from airflow_provider_fds.delta.storage.open import open_storage
 
     digest = hashlib.sha256()
     files = 0
@@ -128,9 +128,9 @@ def order_with_deltalake(root: str, version: int) -> dict[str, Any]:
 
 def freeze(root: str, version: int) -> dict[str, Any]:
     """Write the complete add actions of a snapshot, in order, as Parquet."""
-    from airflow_provider_fds.delta.log import DeltaLog
-    from airflow_provider_fds.delta.open import open_storage
-    from airflow_provider_fds.delta.snapshot import freeze_snapshot
+    from airflow_provider_fds.delta.reader.log import DeltaLog
+    from airflow_provider_fds.delta.reader.snapshot import freeze_snapshot
+    from airflow_provider_fds.delta.storage.open import open_storage
 
     with tempfile.TemporaryDirectory() as folder:
         start = time.perf_counter()

@@ -15,7 +15,7 @@ def poll(port: int, tables: int, commits: int, sweeps: int, at_once: int) -> dic
 
 
 async def _poll(port: int, tables: int, commits: int, sweeps: int, at_once: int) -> dict[str, Any]:
-    from airflow_provider_fds.delta.open import open_storage
+    from airflow_provider_fds.delta.storage.open import open_storage
     from airflow_provider_fds.source.offset import Offset
     from airflow_provider_fds.stream import DeltaStream, TablePoller
 

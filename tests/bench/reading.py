@@ -95,11 +95,11 @@ def _write_table(spark: Any, table: Path, files: int, rows: Any = None) -> None:
 def _write_manifest(table: Path, folder: Path, files: int) -> str:
     from airflow_provider_fds.batch.manifest import build_manifest
     from airflow_provider_fds.batch.publish import write_manifest
-    from airflow_provider_fds.delta.log import DeltaLog
-    from airflow_provider_fds.delta.open import open_storage
+    from airflow_provider_fds.delta.reader.log import DeltaLog
+    from airflow_provider_fds.delta.storage.open import open_storage
     from airflow_provider_fds.source.offset import Offset
-    from airflow_provider_fds.source.options import SourceOptions
-    from airflow_provider_fds.source.plan import BatchPlanner
+    from airflow_provider_fds.source.options.options import SourceOptions
+    from airflow_provider_fds.source.planning.plan import BatchPlanner
 
     log = DeltaLog(open_storage(str(table)))
     start = Offset(log.state_at(0).metadata.id, 1)
@@ -113,7 +113,7 @@ def _write_manifest(table: Path, folder: Path, files: int) -> str:
 def _session(folder: Path) -> Any:
     from pyspark.sql import SparkSession
 
-    from airflow_provider_fds.spark.jars import delta_jars
+    from airflow_provider_fds.spark.installation.jars import delta_jars
 
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     return (

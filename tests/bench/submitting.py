@@ -35,7 +35,7 @@ def by_fds(root: str) -> dict[str, Any]:
     """Run the job of one batch with FDS's own spark-submit, from the planned batch to the report."""
     from airflow_provider_fds.ledger.owner import Actor, Owner
     from airflow_provider_fds.sinks import DeltaTableSink
-    from airflow_provider_fds.spark.launch import run_locally
+    from airflow_provider_fds.spark.submission.launch import run_locally
     from airflow_provider_fds.stream import DeltaStream, StreamContext, StreamSession
 
     with tempfile.TemporaryDirectory() as folder:
@@ -68,7 +68,7 @@ def by_hand(root: str) -> dict[str, Any]:
 
 def by_hand_light(root: str) -> dict[str, Any]:
     """Run the same with Delta's two JARs as ``--jars``, no UI, and small shuffles and snapshots."""
-    from airflow_provider_fds.spark.jars import delta_jars
+    from airflow_provider_fds.spark.installation.jars import delta_jars
 
     return _by_hand(
         root, "--jars", ",".join(map(str, delta_jars())),
@@ -80,7 +80,7 @@ def by_hand_light(root: str) -> dict[str, Any]:
 
 def make_archive() -> dict[str, Any]:
     """Create the class archive, as a first run does; do nothing if it exists."""
-    from airflow_provider_fds.spark.submit import submit_arguments
+    from airflow_provider_fds.spark.submission.submit import submit_arguments
 
     archive = submit_arguments("", master="local[2]").class_archive
     assert archive is not None

@@ -13,8 +13,8 @@ from airflow_provider_fds.errors import FdsError
 from airflow_provider_fds.ledger.owner import Actor
 from airflow_provider_fds.sinks import DeltaReplaceSink, DeltaSink, DeltaTableSink
 from airflow_provider_fds.stream import DeltaStream, StreamContext
-from airflow_provider_fds.stream.data_interval import DataInterval
-from airflow_provider_fds.stream.session import StreamSession
+from airflow_provider_fds.stream.position.data_interval import DataInterval
+from airflow_provider_fds.stream.run.session import StreamSession
 from tests.chaos.warm_spark import run_in
 
 

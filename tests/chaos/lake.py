@@ -14,7 +14,7 @@ import deltalake
 import pyarrow as pa
 
 from airflow_provider_fds.batch.commit_metadata import read_commit_metadata
-from airflow_provider_fds.delta.open import open_storage
+from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.source.offset import Offset
 

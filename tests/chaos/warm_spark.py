@@ -28,10 +28,10 @@ def serve(s3_endpoint: str | None = None) -> None:
     from pyspark.sql import SparkSession
 
     from airflow_provider_fds.batch.spec import JobSpec
-    from airflow_provider_fds.spark import job
-    from airflow_provider_fds.spark.files import hadoop_path, read_bytes
-    from airflow_provider_fds.spark.jars import HADOOP_AWS_PACKAGE, delta_jars
-    from airflow_provider_fds.spark.settings import lean_conf
+    from airflow_provider_fds.spark.application import job
+    from airflow_provider_fds.spark.installation.jars import HADOOP_AWS_PACKAGE, delta_jars
+    from airflow_provider_fds.spark.runtime.hadoop_files import hadoop_path, read_bytes
+    from airflow_provider_fds.spark.runtime.settings import lean_conf
 
     builder = SparkSession.builder.master("local[2]").appName("fds-chaos")
     jars = ",".join(str(jar) for jar in delta_jars())
@@ -90,7 +90,7 @@ def main(arguments: list[str]) -> int:
     if arguments[0] == "serve":
         serve(*arguments[1:])
     from airflow_provider_fds.cli.main import main as fds
-    from airflow_provider_fds.spark import launch
+    from airflow_provider_fds.spark.submission import launch
 
     launch.run_locally = run_in(int(arguments[0]))
     return fds(arguments[1:])

@@ -15,16 +15,16 @@ from pyroaring import BitMap64
 from airflow_provider_fds.batch.manifest import build_manifest
 from airflow_provider_fds.batch.report import AttemptReport, FenceReport, LandedBatch
 from airflow_provider_fds.cli.main import main as fds
-from airflow_provider_fds.delta.local import LocalStorage
-from airflow_provider_fds.delta.log import DeltaLog
-from airflow_provider_fds.delta.snapshot import freeze_snapshot
+from airflow_provider_fds.delta.reader.log import DeltaLog
+from airflow_provider_fds.delta.reader.snapshot import freeze_snapshot
+from airflow_provider_fds.delta.storage.local import LocalStorage
 from airflow_provider_fds.delta.vectors import inline_vector, serialize_bitmap
 from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.ledger.position import Checkpoint
 from airflow_provider_fds.source.offset import Offset
-from airflow_provider_fds.source.options import SourceOptions
-from airflow_provider_fds.source.plan import BatchPlanner
-from airflow_provider_fds.stream import attempts, fencing
+from airflow_provider_fds.source.options.options import SourceOptions
+from airflow_provider_fds.source.planning.plan import BatchPlanner
+from airflow_provider_fds.stream.attempt import reports as attempts
 from tests.conftest import LogBuilder
 from tests.fuzz import mutations
 from tests.unit.delta.conftest import CheckpointWriter
@@ -259,14 +259,9 @@ class Stream:
 
     def read_reports(self, path: Path | None, rng: random.Random) -> None:
         """Read the report of an attempt and that of a fence."""
-        folder = SimpleNamespace(attempts="x/attempts")
-        stream = SimpleNamespace(name="x", table="t")
-        connected: Any = SimpleNamespace(staging=self.storage, stream=stream, folder=folder)
-        attempts._decoded(connected, "report", self.report.read_bytes())
-        with contextlib.suppress(ValueError):
-            # the driver's own decoder does not use FDS's errors
-            AttemptReport.from_json(self.report.read_bytes())
-        fencing._decoded(connected, "fence", self.fence.read_bytes())
+        connected: Any = SimpleNamespace(stream=SimpleNamespace(name="x", table="t"))
+        for kind, file in ((AttemptReport, self.report), (FenceReport, self.fence)):
+            attempts.decoded(kind, file.read_bytes(), connected, f"x/attempts/{file.name}")
 
     def run_command(self, path: Path | None, rng: random.Random) -> None:
         """Run a command with damaged arguments. Paths are not damaged: a command writes to the given paths."""

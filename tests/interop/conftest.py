@@ -13,15 +13,16 @@ import pytest
 
 from airflow_provider_fds.batch.manifest import build_manifest
 from airflow_provider_fds.batch.publish import manifest_folder, write_manifest
-from airflow_provider_fds.delta.local import LocalStorage
-from airflow_provider_fds.delta.log import DeltaLog
-from airflow_provider_fds.delta.snapshot import freeze_snapshot
+from airflow_provider_fds.delta.reader.log import DeltaLog
+from airflow_provider_fds.delta.reader.snapshot import freeze_snapshot
+from airflow_provider_fds.delta.storage.local import LocalStorage
 from airflow_provider_fds.source.offset import Offset
-from airflow_provider_fds.source.options import SourceOptions
-from airflow_provider_fds.source.plan import BatchPlanner
-from airflow_provider_fds.spark.batch_rows import listed_rows
-from airflow_provider_fds.spark.connect import ConnectServer
-from airflow_provider_fds.spark.jars import delta_jars
+from airflow_provider_fds.source.options.options import SourceOptions
+from airflow_provider_fds.source.planning.plan import BatchPlanner
+from airflow_provider_fds.spark.application.batch_rows import listed_rows
+from airflow_provider_fds.spark.installation.jars import delta_jars
+from airflow_provider_fds.spark.sessions.connect_server import ConnectServer
+from tests.interop import quick_spark
 from tests.interop.s3_server import Server
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from airflow_provider_fds.source.plan import SourceBatch
+    from airflow_provider_fds.source.planning.plan import SourceBatch
     from tests.interop.connect_server import RunningServer
 
 HERE = Path(__file__).parent
@@ -38,17 +39,9 @@ PROVENANCE = ("_commit_version", "_commit_timestamp")
 #: Larger tables are too large to be compared row by row each time they are read.
 _FEW_BYTES = 200_000
 
-#: Compiles fast instead of well: tests run each plan once. Spark fills the default 48 MB of code within minutes, and
-#: what does not fit is compiled again.
-QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC"
-
 #: A session of many minutes is worth well-compiled code.
 _IS_LONG = any(int(os.environ.get(name, "0")) > 20 for name in ("FDS_FUZZ_HISTORIES", "FDS_FUZZ_TABLES"))
-_JVM = "-XX:+UseSerialGC" if _IS_LONG else QUICK_JVM
-
-#: Plans that run once take a fifth less CPU time if Spark interprets them instead of compiling them. Applications that
-#: a test submits compile theirs.
-_INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+_JVM = "-XX:+UseSerialGC" if _IS_LONG else quick_spark.JVM
 
 #: Warnings of pyspark and py4j that ``filterwarnings = error`` would turn into failures of these tests.
 PYSPARK_WARNINGS = (
@@ -84,12 +77,13 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.driver.extraJavaOptions": f"{_JVM} -Dderby.system.home={folder}",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.databricks.delta.snapshotPartitions": "1",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.local.dir": str(folder / "local"),
-        **({} if _IS_LONG else _INTERPRETED),
+        **quick_spark.SMALL_LOGS,
+        **quick_spark.few_processes(),
+        **({} if _IS_LONG else quick_spark.INTERPRETED),
         # Spark 4.2.0 hangs on a Python UDF over a Parquet or Delta scan without it
         "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled": "false",
     }
@@ -236,7 +230,7 @@ def connect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running
     # its requirements are missing in the environments of older Sparks
     from tests.interop.connect_server import running_server
 
-    with running_server(tmp_path_factory.mktemp("connect")) as server:
+    with running_server(tmp_path_factory.mktemp("connect"), **quick_spark.server_settings()) as server:
         yield server
 
 

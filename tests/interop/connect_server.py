@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -12,9 +13,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_provider_fds.spark.install import bundled_spark_home
-from airflow_provider_fds.spark.jars import delta_jars
+from airflow_provider_fds.spark.installation.install import bundled_spark_home
+from airflow_provider_fds.spark.installation.jars import delta_jars
 from tests.compose import command
+from tests.interop import quick_spark
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -55,7 +57,7 @@ def running_server(
         jars: Its Delta, default the one for the installed pyspark.
         conf: More settings.
     """
-    home, port = home or bundled_spark_home(), free_port()
+    home = home or bundled_spark_home()
     settings = {
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
@@ -64,13 +66,12 @@ def running_server(
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.local.dir": str(folder / "local"),
-        # as `QUICK_JVM` of conftest.py
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC "
-        f"-Dderby.system.home={folder}",
+        "spark.driver.extraJavaOptions": f"{quick_spark.JVM} -Dderby.system.home={folder}",
         **conf,
     }
     names = ",".join(str(jar) for jar in (delta_jars() if jars is None else jars))
-    words = command("spark-connect", {"/jars/*.jar": names, "15002": str(port)})
+    # a port that is chosen here may be another process's when the server binds it
+    words = command("spark-connect", {"/jars/*.jar": names, "15002": "0"})
     more = [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]
     place = words.index("--class")
     words = [str(home / "bin" / words[0]), *words[1:place], *more, *words[place:]]
@@ -80,8 +81,7 @@ def running_server(
         words, env=env, cwd=folder, stdout=log, stderr=subprocess.STDOUT, text=True, start_new_session=True
     )
     try:
-        _wait_until_it_listens(process, port, folder / "server.log")
-        yield RunningServer(port, process.pid)
+        yield RunningServer(_port_of(process, folder / "server.log"), process.pid)
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
@@ -89,15 +89,13 @@ def running_server(
         log.close()
 
 
-def _wait_until_it_listens(process: subprocess.Popen[str], port: int, log: Path) -> None:
+def _port_of(process: subprocess.Popen[str], log: Path) -> int:
+    """Wait until the server listens; return its port."""
     pause = threading.Event()
     for _ in range(1200):
+        if found := re.search(r"Spark Connect server started at: \S+:(\d+)", log.read_text()):
+            return int(found[1])
         if process.poll() is not None:
             raise RuntimeError(f"the server ended with {process.returncode}:\n{log.read_text()[-3000:]}")
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
-        except OSError:
-            pause.wait(0.1)
-        else:
-            return
+        pause.wait(0.1)
     raise RuntimeError(f"the server did not listen within 120 s:\n{log.read_text()[-3000:]}")

@@ -7,8 +7,8 @@ import subprocess
 import time
 from typing import TYPE_CHECKING, Self
 
-from airflow_provider_fds.spark import jars
-from airflow_provider_fds.spark.cache import default_cache_dir, locked
+from airflow_provider_fds.spark.installation import jars
+from airflow_provider_fds.spark.installation.cache import default_cache_dir, locked
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql.functions import expr
 
-from airflow_provider_fds.delta.snapshot import freeze_snapshot
+from airflow_provider_fds.delta.reader.snapshot import freeze_snapshot
 from airflow_provider_fds.source.offset import Offset
-from airflow_provider_fds.source.options import SourceOptions
-from airflow_provider_fds.source.plan import BatchPlanner
+from airflow_provider_fds.source.options.options import SourceOptions
+from airflow_provider_fds.source.planning.plan import BatchPlanner
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from airflow_provider_fds.source.plan import SourceBatch
+    from airflow_provider_fds.source.planning.plan import SourceBatch
 
 WITH_VECTORS = ("true", "name")
 KINDS = [("false", "none"), WITH_VECTORS]

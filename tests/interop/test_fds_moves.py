@@ -1,11 +1,8 @@
-"""A stream is moved by a person, as docs/failures.md says, with real processes and a real Spark: no row lost, none "
-"twice."""
+"""A stream is moved by a person, as docs/failures.md says, with a real Spark: no row lost, none twice."""
 
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -13,17 +10,20 @@ import deltalake
 import pyarrow as pa
 import pytest
 
+from tests.fds_command import fds
+
 if TYPE_CHECKING:
     from pathlib import Path
 
-FDS = [sys.executable, "-m", "airflow_provider_fds.cli.main"]
+    from tests.interop.connect_server import RunningServer
 
 
 class Lake:
-    """A source of three commits with ten rows each, and the commands that work it."""
+    """A source of three commits with ten rows each, and the commands that work it: ``spark`` says where."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *spark: str) -> None:
         self.folder = folder
+        self.spark = spark
         self.append(30)
 
     def append(self, until: int) -> None:
@@ -37,7 +37,7 @@ class Lake:
         return self.fds(
             *("run", str(self.folder / "orders"), "--sink", str(self.folder / sink), "--stream", "orders"),
             *("--checkpoint", str(self.folder / "cp.json"), "--option", "starting_version=0"),
-            *("--option", "max_versions_per_batch=1", "--master", "local[1]", "--provenance", *more),
+            *("--option", "max_versions_per_batch=1", "--provenance", *self.spark, *more),
         )
 
     def move(self, *arguments: str) -> str:
@@ -45,8 +45,7 @@ class Lake:
         return self.fds(name, "orders", "--why", "a test", "--yes", *rest)
 
     def fds(self, *arguments: str) -> str:
-        command = [*FDS, *arguments, "--staging", str(self.folder / "staging")]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+        done = fds(*arguments, "--staging", str(self.folder / "staging"))
         assert done.returncode == 0, done.stderr[-3000:]
         return done.stdout
 
@@ -55,13 +54,13 @@ class Lake:
 
 
 @pytest.fixture
-def lake(tmp_path: Path) -> Lake:
-    return Lake(tmp_path)
+def lake(tmp_path: Path, connect_server: RunningServer) -> Lake:
+    return Lake(tmp_path, "--spark-remote", connect_server.url)
 
 
 def test_a_rewound_stream_whose_advice_is_followed_has_every_row_once(lake):
     lake.run()
-    said = lake.move("rewind", "--to-version", "1")
+    said = lake.move("rewind", "--to-version", "1", "--sink-rows", "keep")
     (advice,) = [line for line in said.splitlines() if line.strip().startswith("RESTORE TABLE")]
     assert advice.strip().startswith(f"RESTORE TABLE delta.`{(lake.folder / 'bronze').as_uri()}` TO VERSION AS OF 0")
     deltalake.DeltaTable(lake.folder / "bronze").restore(0)
@@ -74,9 +73,10 @@ def test_a_rewound_stream_whose_advice_is_followed_has_every_row_once(lake):
     assert "epoch            2" in lake.fds("status", "orders")
 
 
-def test_a_rewound_stream_whose_next_run_deletes_the_rows_has_every_row_once(lake):
+def test_a_rewound_stream_whose_next_run_deletes_the_rows_has_every_row_once(tmp_path):
+    lake = Lake(tmp_path, "--master", "local[1]")
     lake.run()
-    said = lake.move("rewind", "--to-version", "1", "--delete")
+    said = lake.move("rewind", "--to-version", "1", "--sink-rows", "delete")
     assert "The next run deletes the rows with _source_version >= 1" in said
     lake.append(40)
     lake.run()
@@ -87,7 +87,7 @@ def test_a_rewound_stream_whose_next_run_deletes_the_rows_has_every_row_once(lak
 
 def test_a_rewound_stream_without_it_has_the_rows_twice_as_was_said(lake):
     lake.run()
-    said = lake.move("rewind", "--to-batch", "2")
+    said = lake.move("rewind", "--to-batch", "2", "--sink-rows", "keep")
     assert "1 committed batch (10 rows) is read again" in said
     lake.run()
 
@@ -136,7 +136,7 @@ def test_a_stream_whose_staging_and_checkpoint_are_lost_does_not_load_its_rows_a
 def test_a_backfill_loads_what_is_before_the_stream_once_and_leaves_its_position_alone(lake):
     lake.run("--option", "starting_version=2")
     before = lake.fds("status", "orders")
-    load = ("backfill", "orders", "--master", "local[1]", "--provenance")
+    load = ("backfill", "orders", "--provenance", *lake.spark)
 
     assert "20 rows in 1 batch" in lake.fds(*load)
     assert lake.read("bronze") == list(range(30))

@@ -17,9 +17,10 @@ import pyarrow as pa
 import pytest
 
 from airflow_provider_fds.batch.commit_metadata import read_commit_metadata
-from airflow_provider_fds.delta.open import open_storage
+from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import EXIT_BATCH_FAILED, EXIT_CONFIGURATION
 from airflow_provider_fds.ledger.log import Ledger
+from tests.fds_command import fds
 from tests.stuck_file import stuck_file
 
 
@@ -75,10 +76,10 @@ def test_an_interrupted_run_continues_and_no_row_is_lost_or_duplicated(lake):
     assert (checkpoint["batch_id"], checkpoint["offset"]) == (2, chain[-1][2])
 
 
-def test_small_data_waits_and_is_loaded_when_its_wait_is_over(lake):
+def test_small_data_waits_and_is_loaded_when_its_wait_is_over(lake, connect_server):
     def run(*options):
-        words = command(lake, "starting_version=0", "min_batch_bytes=1m", *options)
-        done = subprocess.run(words, capture_output=True, text=True, timeout=240, check=False)
+        words = command(lake, "starting_version=0", "min_batch_bytes=1m", *options)[3:]
+        done = fds(*words, "--spark-remote", connect_server.url)
         assert done.returncode == 0, done.stderr[-3000:]
         return json.loads(done.stdout.splitlines()[-1])
 
@@ -169,7 +170,7 @@ def test_a_server_of_another_version_is_refused_with_the_command_before_anything
     lake, connect_server, monkeypatch, capsys, client, needed
 ):
     from airflow_provider_fds.cli.main import main
-    from airflow_provider_fds.spark import connect
+    from airflow_provider_fds.spark.sessions import connect_server as connect
 
     monkeypatch.setattr(connect, "client_version", lambda: client)
     words = [*command(lake, "starting_version=0")[3:], "--spark-remote", connect_server.url]
@@ -186,7 +187,7 @@ def test_a_spark_without_the_declared_delta_is_named_and_writes_nothing(lake):
     ran = subprocess.run(words, capture_output=True, text=True, timeout=240, check=False)
     assert ran.returncode == EXIT_BATCH_FAILED
     said = ran.stderr.splitlines()[-1]
-    assert "failed with NoDelta" in said
+    assert "failed with SPARK_VERSION_MISMATCH" in said
     assert "has no Delta but needs io.delta:delta-spark_4.2_2.13:4.4.0. Omit delta_version='provided'" in said
     assert not (lake / "bronze").exists()
 
@@ -201,7 +202,7 @@ def test_two_deltas_on_the_class_path_are_named_and_nothing_is_written(lake, tmp
     ran = subprocess.run(words, capture_output=True, text=True, timeout=240, check=False, env=environ)
     assert ran.returncode == EXIT_BATCH_FAILED
     said = ran.stderr.splitlines()[-1]
-    assert "failed with VersionMismatch: the JVM has more than one Delta on its class path: " in said
+    assert "failed with SPARK_VERSION_MISMATCH: the JVM has more than one Delta on its class path: " in said
     assert str(other) in said
     assert "Spark 4.2.0 needs one: Delta 4.4.0. Remove the others from" in said
     assert not (lake / "bronze").exists()
@@ -219,7 +220,7 @@ def test_batches_are_committed_while_spark_works_on_the_next_one_and_stay_if_tha
         assert spark_of(lake), "Spark has ended already"
         assert Ledger(open_storage((lake / "staging").as_uri()), "orders").find().last_committed.batch_id == 1
         assert json.loads((lake / "cp.json").read_text())["batch_id"] == 1
-        stuck.wait_for_reader()
+        stuck.wait_for_reader(lambda: run.poll() is not None)
         stuck.release()
         rest, _ = run.communicate(timeout=120)
     assert run.returncode == EXIT_BATCH_FAILED

@@ -1,10 +1,8 @@
-"""``fds run`` on a stream of changes: a real process, a real Spark, a source that another engine wrote."""
+"""``fds run`` on a stream of changes: a real Spark, a source that another engine wrote."""
 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from airflow_provider_fds.batch.commit_metadata import read_commit_metadata
+from tests.fds_command import fds
 
 
 @pytest.fixture
@@ -32,21 +31,19 @@ def orders(tmp_path: Path) -> str:
     return uri
 
 
-def run(orders: str, *options: str) -> list[dict[str, Any]]:
+def run(orders: str, server: str) -> list[dict[str, Any]]:
     folder = Path(orders).parent
-    command = [
-        sys.executable, "-m", "airflow_provider_fds.cli.main", "run", orders, "--stream", "changes",
-        "--sink", str(folder / "bronze"), "--staging", str(folder / "staging"), "--checkpoint", str(folder / "cp.json"),
-        "--option", "read_change_feed=true", "--option", "starting_version=0", "--master", "local[1]",
-        "--output", "json", *options,
-    ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    done = fds(
+        *("run", orders, "--stream", "changes", "--sink", str(folder / "bronze"), "--spark-remote", server),
+        *("--staging", str(folder / "staging"), "--checkpoint", str(folder / "cp.json"), "--output", "json"),
+        *("--option", "read_change_feed=true", "--option", "starting_version=0"),
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def test_every_change_lands_once_and_a_second_run_finds_nothing(orders):
-    assert run(orders)[-1] == {"status": "up_to_date", "error": None}
+def test_every_change_lands_once_and_a_second_run_finds_nothing(orders, connect_server):
+    assert run(orders, connect_server.url)[-1] == {"status": "up_to_date", "error": None}
     sink = deltalake.DeltaTable(Path(orders).parent / "bronze")
     version = sink.version()
 
@@ -64,7 +61,7 @@ def test_every_change_lands_once_and_a_second_run_finds_nothing(orders):
     assert all(after == start for after, start, _ in chain)
     assert [start for _, start, _ in chain[1:]] == [end for _, _, end in chain[:-1]]
 
-    assert run(orders)[-1] == {"status": "up_to_date", "error": None}
+    assert run(orders, connect_server.url)[-1] == {"status": "up_to_date", "error": None}
     assert deltalake.DeltaTable(Path(orders).parent / "bronze").version() == version
 
 

@@ -61,9 +61,13 @@ def lake(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def command(lake: Path) -> list[str]:
-    words = "run", "--all", str(lake / "streams.yaml"), "--master", "local[2]", "--output", "json"
+def command(lake: Path, *spark: str) -> list[str]:
+    words = "run", "--all", str(lake / "streams.yaml"), "--output", "json", *(spark or ("--master", "local[2]"))
     return [sys.executable, "-m", "airflow_provider_fds.cli.main", *words]
+
+
+def begin(words: list[str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def specs(lake: Path) -> set[Path]:
@@ -88,12 +92,12 @@ def ids(sink: Path) -> list[int]:
     return sorted(rows.column("id").to_pylist())
 
 
-def test_a_fleet_whose_tables_break_appear_and_go_while_it_runs_loses_and_doubles_no_row(lake):
+def test_a_fleet_whose_tables_break_appear_and_go_while_it_runs_loses_and_doubles_no_row(lake, connect_server):
     torn = lake / "raw" / "broken" / "_delta_log" / f"{2:020d}.json"
     whole = torn.read_bytes()
     torn.write_bytes(whole[: len(whole) // 2])
 
-    first = subprocess.Popen(command(lake), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    first = begin(command(lake))
     deadline = time.monotonic() + 120
     while not list(lake.rglob("*.fleet.json")) and time.monotonic() < deadline and first.poll() is None:
         time.sleep(0.02)
@@ -113,8 +117,7 @@ def test_a_fleet_whose_tables_break_appear_and_go_while_it_runs_loses_and_double
     assert (code, total) == (EXIT_STORAGE, {"streams": 5, "stopped": 2, "applications": 1, "problems": []})
 
     torn.write_bytes(whole)
-    second = subprocess.Popen(command(lake), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    code, streams, total = ended(lake, second)
+    code, streams, total = ended(lake, begin(command(lake, "--spark-remote", connect_server.url)))
     assert {name: (one["outcome"], one.get("batches"), one.get("rows")) for name, one in streams.items()} == {
         "orders": ("unchanged", None, None),
         "raw.a": ("loaded", 1, 10),
@@ -167,7 +170,7 @@ def all_ids(lake: Path) -> dict[str, list[int]]:
     return {name: sorted(rows.column("id").to_pylist()) for name, rows in tables.items()}
 
 
-def test_a_fleet_that_is_killed_with_its_spark_is_continued_by_its_next_run(four, capsys):
+def test_a_fleet_that_is_killed_with_its_spark_is_continued_by_its_next_run(four, connect_server, capsys):
     single = [
         "run", str(four / "raw" / "a"), "--stream", "a", "--sink", str(four / "bronze" / "a"), "--master", "local[2]",
         "--staging", str(four / "staging"), "--checkpoint", str(four / "offsets" / "a.json"), "--output", "json",
@@ -191,7 +194,7 @@ def test_a_fleet_that_is_killed_with_its_spark_is_continued_by_its_next_run(four
     assert 3 <= sum(done.values()) < 16, done
     left = specs(four)
     append(four / "raw" / "a", 1, first=4)
-    second = subprocess.Popen(command(four), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    second = begin(command(four, "--spark-remote", connect_server.url))
     code, streams, total = ended(four, second, left)
     # what the killed run had planned, and then the new version
     assert (code, total["stopped"], total["applications"]) == (0, 0, 2)
@@ -202,12 +205,7 @@ def test_a_fleet_that_is_killed_with_its_spark_is_continued_by_its_next_run(four
 
 
 def test_a_fleet_is_loaded_by_a_spark_connect_server(four, connect_server):
-    words = command(four)
-    place = words.index("--master")
-    words[place : place + 2] = ["--spark-remote", connect_server.url]
-    code, streams, total = ended(
-        four, subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    )
+    code, streams, total = ended(four, begin(command(four, "--spark-remote", connect_server.url)))
     assert (code, total["stopped"], total["applications"]) == (0, 0, 1)
     assert {name: (one["outcome"], one["batches"], one["rows"]) for name, one in streams.items()} == dict.fromkeys(
         "abcd", ("loaded", 4, 40)

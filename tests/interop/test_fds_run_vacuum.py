@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from typing import TYPE_CHECKING, Any
 
 import deltalake
@@ -14,9 +12,12 @@ import pytest
 
 from airflow_provider_fds.batch.commit_metadata import read_commit_metadata
 from airflow_provider_fds.errors import EXIT_BATCH_FAILED, EXIT_LOST_POSITION
+from tests import fds_command
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from tests.fds_command import Ran
 
 
 @pytest.fixture
@@ -28,19 +29,16 @@ def lake(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def fds(command: str, lake: Path, *more: str) -> subprocess.CompletedProcess[str]:
-    arguments = [
-        sys.executable, "-m", "airflow_provider_fds.cli.main", command, str(lake / "orders"), "--stream", "orders",
-        "--staging", str(lake / "staging"), "--option", "starting_version=0", "--option", "max_versions_per_batch=1",
-        "--option", "skip_change_commits=true", "--output", "json", *more,
-    ]  # fmt: skip
-    return subprocess.run(arguments, capture_output=True, text=True, timeout=240, check=False)
-
-
-def run(lake: Path) -> subprocess.CompletedProcess[str]:
-    return fds(
-        "run", lake, "--sink", str(lake / "bronze"), "--checkpoint", str(lake / "cp.json"), "--master", "local[1]"
+def fds(command: str, lake: Path, *more: str) -> Ran:
+    return fds_command.fds(
+        *(command, str(lake / "orders"), "--stream", "orders", "--staging", str(lake / "staging"), "--output", "json"),
+        *("--option", "starting_version=0", "--option", "max_versions_per_batch=1"),
+        *("--option", "skip_change_commits=true", *more),
     )
+
+
+def run(lake: Path, *spark: str) -> Ran:
+    return fds("run", lake, "--sink", str(lake / "bronze"), "--checkpoint", str(lake / "cp.json"), *spark)
 
 
 def committed(lake: Path) -> list[int]:
@@ -50,11 +48,11 @@ def committed(lake: Path) -> list[int]:
     return [action["batch_id"] for action in actions if action["kind"] == "committed"]
 
 
-def last_line(done: subprocess.CompletedProcess[str]) -> Any:
+def last_line(done: Ran) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def test_files_that_vacuum_took_under_a_plan_are_an_error_and_no_row_is_lost_once_they_are_back(lake):
+def test_files_that_vacuum_took_under_a_plan_are_an_error_and_no_row_is_lost_once_they_are_back(lake, connect_server):
     assert fds("plan", lake).returncode == 0
     table = deltalake.DeltaTable(lake / "orders")
     shutil.copytree(lake / "orders", lake / "backup")
@@ -62,8 +60,9 @@ def test_files_that_vacuum_took_under_a_plan_are_an_error_and_no_row_is_lost_onc
     removed = table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
     assert len(removed) == 1
 
-    for _ in range(2):
-        failed = run(lake)
+    server = ("--spark-remote", connect_server.url)
+    for spark in (("--master", "local[1]"), server):
+        failed = run(lake, *spark)
         assert failed.returncode == EXIT_BATCH_FAILED, failed.stderr[-3000:]
         error = last_line(failed)["error"]
         assert error["type"] == "SourceFilesGoneError"
@@ -74,7 +73,7 @@ def test_files_that_vacuum_took_under_a_plan_are_an_error_and_no_row_is_lost_onc
         assert ids(lake) == list(range(10))
 
     shutil.copy2(lake / "backup" / removed[0], lake / "orders" / removed[0])
-    done = run(lake)
+    done = run(lake, *server)
     assert done.returncode == 0, done.stderr[-3000:]
     assert committed(lake) == [0, 1, 2]
     assert ids(lake) == list(range(30))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from airflow_provider_fds.delta.open import open_storage
+from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.fleet.discovery import find_tables
 from airflow_provider_fds.fleet.value import TablePattern
 

@@ -14,9 +14,9 @@ import deltalake
 import pyarrow as pa
 import pytest
 
-from airflow_provider_fds.delta import hdfs
-from airflow_provider_fds.delta.log import DeltaLog
-from airflow_provider_fds.delta.open import open_storage
+from airflow_provider_fds.delta.reader.log import DeltaLog
+from airflow_provider_fds.delta.storage import hdfs
+from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import AccessDeniedError, ConfigurationError, RequestRefusedError, StorageError
 from tests.interop.hdfs_cluster import HdfsCluster
 from tests.storage_contract import each_check
@@ -100,7 +100,7 @@ def test_a_user_without_rights_is_refused_by_name(storage, cluster):
     storage.put("private/x", b"1")
     hdfs._wait(storage._client.set_permission(storage._inside("private"), 0o700))
     program = (
-        "from airflow_provider_fds.delta.open import open_storage\n"
+        "from airflow_provider_fds.delta.storage.open import open_storage\n"
         f"storage = open_storage({storage.uri!r})\n"
         "for look in (storage.get, storage.delete, lambda key: storage.put(key, b'2')):\n"
         "    try: look('private/x')\n"
@@ -120,7 +120,7 @@ def test_a_user_without_rights_is_refused_by_name(storage, cluster):
 ENDS_AT_ONCE = """
 import sys, time
 from asyncio.selector_events import BaseSelectorEventLoop
-from airflow_provider_fds.delta.open import open_storage
+from airflow_provider_fds.delta.storage.open import open_storage
 wake = BaseSelectorEventLoop._write_to_self
 def slow(loop):
     wake(loop)

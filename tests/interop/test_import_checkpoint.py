@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from airflow_provider_fds.cli.main import main
-from airflow_provider_fds.delta.log import DeltaLog
-from airflow_provider_fds.delta.open import open_storage
+from airflow_provider_fds.delta.reader.log import DeltaLog
+from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.ledger.owner import Actor, Owner
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream import DeltaStream, StreamContext, StreamSession

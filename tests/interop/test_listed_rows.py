@@ -6,8 +6,8 @@ from uuid import uuid4
 
 import pytest
 
-from airflow_provider_fds.spark import batch_rows as module
-from airflow_provider_fds.spark.batch_rows import listed_rows
+from airflow_provider_fds.spark.application import batch_rows as module
+from airflow_provider_fds.spark.application.batch_rows import listed_rows
 
 
 @pytest.fixture

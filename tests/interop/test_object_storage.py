@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from obstore.store import MemoryStore
 
-from airflow_provider_fds.delta.log import DeltaLog
-from airflow_provider_fds.delta.objectstore import ObjectStorage
-from airflow_provider_fds.delta.open import open_storage
 from airflow_provider_fds.delta.paths import absolute_path
+from airflow_provider_fds.delta.reader.log import DeltaLog
+from airflow_provider_fds.delta.storage.object_store import ObjectStorage
+from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import (
     AccessDeniedError,
     LogGapError,
@@ -201,7 +201,7 @@ def test_a_store_that_does_not_list_in_order_is_sorted_or_refused():
 
 FORKED = """
 import os, sys
-from airflow_provider_fds.delta.open import open_storage
+from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import StorageError
 storage = open_storage("s3://{bucket}/t", {options!r})
 if {used_before}:

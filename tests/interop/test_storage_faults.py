@@ -11,24 +11,24 @@ import pytest
 from airflow_provider_fds.batch import publish
 from airflow_provider_fds.batch.manifest import build_manifest
 from airflow_provider_fds.batch.publish import write_manifest
-from airflow_provider_fds.delta.limits import TRIES
-from airflow_provider_fds.delta.log import DeltaLog
-from airflow_provider_fds.delta.open import open_storage
-from airflow_provider_fds.delta.snapshot import freeze_snapshot
+from airflow_provider_fds.delta.reader.log import DeltaLog
+from airflow_provider_fds.delta.reader.snapshot import freeze_snapshot
+from airflow_provider_fds.delta.storage.client_limits import TRIES
+from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import AccessDeniedError, RequestRefusedError, StorageError
 from airflow_provider_fds.ledger.epoch_entries import Created
 from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.ledger.operator_entries import Held, Resumed
 from airflow_provider_fds.ledger.owner import Actor, Owner
 from airflow_provider_fds.source.offset import Offset
-from airflow_provider_fds.source.options import SourceOptions
-from airflow_provider_fds.source.plan import BatchPlanner
+from airflow_provider_fds.source.options.options import SourceOptions
+from airflow_provider_fds.source.planning.plan import BatchPlanner
 from airflow_provider_fds.stream import DeltaStream, StreamContext, StreamSession
 from tests.interop.s3_server import EXPIRED, SLOW_DOWN
 from tests.manifests import commit_json
 from tests.unit.delta.conftest import CheckpointWriter
 
-#: The limits of ``delta/limits.py``, in small.
+#: The limits of ``delta/storage/client_limits.py``, in small.
 QUICK = {
     "storage_conn_id": "lake",
     "client_options": {"read_timeout": timedelta(seconds=1)},
@@ -75,7 +75,7 @@ def storage(server):
 
 @pytest.fixture(autouse=True)
 def _short_pauses(monkeypatch):
-    monkeypatch.setattr("airflow_provider_fds.delta.limits.PAUSE_SECONDS", 0.005)
+    monkeypatch.setattr("airflow_provider_fds.delta.storage.client_limits.PAUSE_SECONDS", 0.005)
 
 
 def upload(log_builder, storage):

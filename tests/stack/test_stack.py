@@ -56,7 +56,7 @@ def test_a_stream_in_quarantine_alerts_once_as_an_event_and_by_its_notifier_howe
     assert (told["stream"], told["state"], told["version"]) == ("stops", "quarantined", 2)
     assert told["operation"].startswith("DELETE")
     assert told["run"] == first
-    assert told["action"].startswith("fds acknowledge stops --version 2 --why …")
+    assert told["action"].startswith("fds skip stops --version 2 --why …")
     (event,) = pipeline.stack.client.asset_events("stops")
     assert event["uri"] == "fds://stops/state"
     same = ("stream", "state", "version", "operation", "why", "action")

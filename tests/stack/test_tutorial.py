@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
-from airflow_provider_fds.spark.cache import default_cache_dir
+from airflow_provider_fds.spark.installation.cache import default_cache_dir
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "tutorial.md"

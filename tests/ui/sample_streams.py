@@ -89,9 +89,7 @@ def typical() -> list[dict[str, Any]]:
                 "Version 214 of s3://lake/payments removes rows (DELETE), and the stream only appends.\n"
                 "Its rows may have been loaded already."
             ),
-            what_to_do=(
-                "Acknowledge version 214 to go on without its change, or remove the rows from the sink and skip it."
-            ),
+            what_to_do=("Skip version 214 to go on without its rows."),
             lag_versions=153,
             lag_seconds=10_920.0,
             pending_files=612,
@@ -240,7 +238,7 @@ def detail(stream: dict[str, Any], **fields: Any) -> dict[str, Any]:
                 {
                     "at": ago(90_000),
                     "by": "maria",
-                    "action": "acknowledge",
+                    "action": "skipped",
                     "why": "The GDPR deletion of ticket 4711; the sink was cleaned by hand.",
                     "details": {"version": 187},
                 }
@@ -249,7 +247,7 @@ def detail(stream: dict[str, Any], **fields: Any) -> dict[str, Any]:
                 {
                     "first_version": 187,
                     "last_version": 187,
-                    "why": "acknowledged: DELETE",
+                    "why": "skipped by maria: GDPR deletion of ticket 4711",
                     "by": "maria",
                     "at": ago(90_000),
                 }
@@ -301,8 +299,8 @@ ACTIONS: Final = [
         ],
     },
     {
-        "name": "acknowledge",
-        "title": "Acknowledge",
+        "name": "accept",
+        "title": "Accept",
         "help": "Let the stream continue past a version that stops it.",
         "needs_why": True,
         "changes_the_sink": False,

@@ -29,7 +29,7 @@ def opened(page: Page, server: PageServer) -> Page:
     """The page of the stream."""
     server.show_stream(STREAM)
     server.answers[f"POST {ACTIONS}/rewind/preview"] = preview()
-    server.answers[f"POST {ACTIONS}/acknowledge/preview"] = preview(preview=["the quarantine ends"])
+    server.answers[f"POST {ACTIONS}/accept/preview"] = preview(preview=["the quarantine ends"])
     server.answers[f"POST {ACTIONS}/hold/preview"] = preview(preview=["nothing new is planned"])
     page.goto(f"{server.url}/fds/#/streams/id-orders")
     expect(page.get_by_role("heading", name="Actions")).to_be_visible()
@@ -41,9 +41,9 @@ def start(page: Page, action: str) -> Locator:
     return page.get_by_role("dialog")
 
 
-def acknowledge(page: Page) -> Locator:
-    """Go on until the preview of an acknowledgement is shown."""
-    dialog = start(page, "Acknowledge")
+def accept(page: Page) -> Locator:
+    """Go on until the preview of an acceptance is shown."""
+    dialog = start(page, "Accept")
     dialog.get_by_label("Version").fill("214")
     dialog.get_by_role("button", name="Preview").click()
     expect(dialog.locator(".preview")).to_have_text("the quarantine ends")
@@ -55,20 +55,20 @@ def confirmations(server: PageServer) -> list[dict[str, Any]]:
 
 
 def test_an_action_is_previewed_confirmed_with_a_reason_and_shown_at_once(opened, server):
-    server.answers[f"POST {ACTIONS}/acknowledge"] = (200, {"done": True, "message": "Version 214 is acknowledged."})
-    dialog = acknowledge(opened)
+    server.answers[f"POST {ACTIONS}/accept"] = (200, {"done": True, "message": "Version 214 is accepted."})
+    dialog = accept(opened)
     server.show_stream(STREAM | {"condition": "waiting"})
     dialog.get_by_label("Why").fill("the deletion was asked for")
-    dialog.get_by_role("button", name="Confirm: Acknowledge").click()
-    expect(dialog.get_by_role("status")).to_have_text("Version 214 is acknowledged.")
+    dialog.get_by_role("button", name="Confirm: Accept").click()
+    expect(dialog.get_by_role("status")).to_have_text("Version 214 is accepted.")
     expect(opened.locator(".part-state")).to_contain_text("Waiting")
     ((path, body),) = [asked for asked in server.asked("POST") if not asked[0].endswith("/preview")]
-    assert path == f"{ACTIONS}/acknowledge"
+    assert path == f"{ACTIONS}/accept"
     assert re.fullmatch(UUID4, body.pop("request_id"))
     assert body == {"arguments": {"version": 214}, "why": "the deletion was asked for", "expected": "entry-7"}
     dialog.get_by_role("button", name="Close").click()
     expect(dialog).to_be_hidden()
-    expect(opened.get_by_role("button", name="Acknowledge", exact=True)).to_be_focused()
+    expect(opened.get_by_role("button", name="Accept", exact=True)).to_be_focused()
 
 
 def test_the_form_has_a_field_for_each_kind_of_argument_and_sends_what_is_given(opened, server):
@@ -96,7 +96,7 @@ def test_the_form_has_a_field_for_each_kind_of_argument_and_sends_what_is_given(
 
 
 def test_nothing_is_asked_for_before_a_required_field_is_filled(opened, server):
-    dialog = start(opened, "Acknowledge")
+    dialog = start(opened, "Accept")
     dialog.get_by_role("button", name="Preview").click()
     expect(dialog.get_by_label("Version")).to_be_focused()
     assert server.asked("POST") == []
@@ -120,11 +120,11 @@ def test_exactly_one_argument_of_a_group_is_given(opened, server):
 
 
 def test_nothing_is_done_without_a_reason(opened, server):
-    dialog = acknowledge(opened)
-    dialog.get_by_role("button", name="Confirm: Acknowledge").click()
+    dialog = accept(opened)
+    dialog.get_by_role("button", name="Confirm: Accept").click()
     expect(dialog.get_by_label("Why")).to_be_focused()
     dialog.get_by_label("Why").fill("   ")
-    dialog.get_by_role("button", name="Confirm: Acknowledge").click()
+    dialog.get_by_role("button", name="Confirm: Accept").click()
     assert confirmations(server) == []
 
 
@@ -148,19 +148,19 @@ def test_a_refusal_is_shown_as_one_and_cannot_be_confirmed(opened, server):
 
 def test_a_stream_that_changed_since_the_preview_is_previewed_again(opened, server):
     changed = "The stream changed since the preview: a run planned batch 42. Preview again."
-    server.answers[f"POST {ACTIONS}/acknowledge"] = (409, {"detail": changed})
-    dialog = acknowledge(opened)
+    server.answers[f"POST {ACTIONS}/accept"] = (409, {"detail": changed})
+    dialog = accept(opened)
     dialog.get_by_label("Why").fill("asked for")
-    dialog.get_by_role("button", name="Confirm: Acknowledge").click()
+    dialog.get_by_role("button", name="Confirm: Accept").click()
     expect(dialog.get_by_role("alert")).to_contain_text(changed)
     expect(dialog.get_by_role("button", name="Confirm")).to_have_count(0)
-    server.answers[f"POST {ACTIONS}/acknowledge/preview"] = preview(preview=["now this"], expected="entry-8")
-    server.answers[f"POST {ACTIONS}/acknowledge"] = (200, {"done": True, "message": "Done."})
+    server.answers[f"POST {ACTIONS}/accept/preview"] = preview(preview=["now this"], expected="entry-8")
+    server.answers[f"POST {ACTIONS}/accept"] = (200, {"done": True, "message": "Done."})
     dialog.get_by_role("button", name="Preview again").click()
     expect(dialog.locator(".preview")).to_have_text("now this")
     # the reason is still there
     expect(dialog.get_by_label("Why")).to_have_value("asked for")
-    dialog.get_by_role("button", name="Confirm: Acknowledge").click()
+    dialog.get_by_role("button", name="Confirm: Accept").click()
     expect(dialog.get_by_role("status")).to_have_text("Done.")
     first, second = confirmations(server)
     assert (first["expected"], second["expected"]) == ("entry-7", "entry-8")
@@ -168,13 +168,13 @@ def test_a_stream_that_changed_since_the_preview_is_previewed_again(opened, serv
 
 
 def test_a_confirmation_that_is_sent_again_has_the_same_request_id(opened, server):
-    server.answers[f"POST {ACTIONS}/acknowledge"] = (503, {"detail": "The staging folder does not answer."})
-    dialog = acknowledge(opened)
+    server.answers[f"POST {ACTIONS}/accept"] = (503, {"detail": "The staging folder does not answer."})
+    dialog = accept(opened)
     dialog.get_by_label("Why").fill("asked for")
-    confirm = dialog.get_by_role("button", name="Confirm: Acknowledge")
+    confirm = dialog.get_by_role("button", name="Confirm: Accept")
     confirm.click()
     expect(dialog.get_by_role("alert")).to_have_text("The staging folder does not answer.")
-    server.answers[f"POST {ACTIONS}/acknowledge"] = (200, {"done": True, "message": "Done."})
+    server.answers[f"POST {ACTIONS}/accept"] = (200, {"done": True, "message": "Done."})
     confirm.click()
     expect(dialog.get_by_role("status")).to_have_text("Done.")
     first, second = confirmations(server)
@@ -219,8 +219,8 @@ def test_who_may_not_act_is_told_why(page, server):
 
 
 def test_the_dialog_is_used_and_left_by_keyboard(opened, server):
-    server.answers[f"POST {ACTIONS}/acknowledge"] = (200, {"done": True, "message": "Done."})
-    button = opened.get_by_role("button", name="Acknowledge", exact=True)
+    server.answers[f"POST {ACTIONS}/accept"] = (200, {"done": True, "message": "Done."})
+    button = opened.get_by_role("button", name="Accept", exact=True)
     button.focus()
     opened.keyboard.press("Enter")
     dialog = opened.get_by_role("dialog")
@@ -233,7 +233,7 @@ def test_the_dialog_is_used_and_left_by_keyboard(opened, server):
     for _ in range(8):
         opened.keyboard.press("Tab")
         assert opened.evaluate("document.activeElement.matches('body, dialog, dialog *')")
-    dialog.get_by_role("button", name="Confirm: Acknowledge").focus()
+    dialog.get_by_role("button", name="Confirm: Accept").focus()
     opened.keyboard.press("Enter")
     expect(dialog.get_by_role("status")).to_have_text("Done.")
     expect(dialog.get_by_role("button", name="Close")).to_be_focused()

@@ -16,10 +16,10 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
 from airflow_stack import AirflowStack
 
 from airflow_provider_fds.cli.main import main
-from airflow_provider_fds.delta.open import open_storage
+from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.ledger.log import Ledger
-from airflow_provider_fds.stream.status import StreamStatus
-from airflow_provider_fds.stream.status_file import write_status_file
+from airflow_provider_fds.stream.monitoring.status import StreamStatus
+from airflow_provider_fds.stream.monitoring.status_file import write_status_file
 from tests.conftest import LogBuilder
 
 if TYPE_CHECKING:

@@ -37,9 +37,9 @@ def test_the_page_says_where_the_stream_is_and_what_it_did(page, server):
     assert newest[7:12] == ["0.3", "0.8", "16.0", "0.4", "17.6"]
     assert "versions 355 to 358" in page.locator(".part-planned").inner_text()
     decisions = page.locator(".part-decisions").inner_text()
-    for words in ("maria", "acknowledge", "GDPR", "version: 187"):
+    for words in ("maria", "skipped", "GDPR", "version: 187"):
         assert words in decisions
-    assert "acknowledged: DELETE" in page.locator(".part-skipped").inner_text()
+    assert "skipped by maria" in page.locator(".part-skipped").inner_text()
     assert page.title() == f"orders {UNKNOWN} Delta streams"
 
 
@@ -60,7 +60,7 @@ def test_a_stream_that_needs_a_person_says_why_and_what_to_do(page, server):
     open_stream(page, server, detail(typical()[2]))
     problem = page.locator(".problem")
     expect(problem).to_contain_text("Version 214 of s3://lake/payments removes rows (DELETE)")
-    expect(problem).to_contain_text("What to do: Acknowledge version 214")
+    expect(problem).to_contain_text("What to do: Skip version 214")
 
 
 def test_a_stream_that_waits_for_another_one_says_so_in_the_list_and_on_its_page(page, server):

@@ -9,14 +9,19 @@ import pkgutil
 import re
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 import airflow_provider_fds
 from airflow_provider_fds import errors
+from airflow_provider_fds.batch.report import AttemptReport
 from airflow_provider_fds.errors import FdsError
 from airflow_provider_fds.reasons import Reason
-from airflow_provider_fds.stream.batch_failure import DRIVER_REASONS
+from airflow_provider_fds.stream.attempt.batch_failure import failure_kind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "airflow_provider_fds"
@@ -53,14 +58,28 @@ def raised() -> dict[Reason, set[type[FdsError]]]:
                 if given.arg == "reason" and name in by_name:
                     for code in re.findall(r"Reason\.([A-Z_]+)", ast.unparse(given.value)):
                         found.setdefault(Reason[code], set()).add(by_name[name])
-    for reason in DRIVER_REASONS.values():
-        found.setdefault(reason, set()).add(errors.BatchRejectedError)
+    for refused, retryable in refusals():
+        report = AttemptReport("u", 1, 0, "d", "a", "failed", reason=refused, retryable=retryable)
+        found.setdefault(refused, set()).add(failure_kind(report)[0])
     # chosen by a condition before the call
     found.setdefault(Reason.STREAM_HELD, set()).add(errors.StoppedError)
     found.setdefault(Reason.STREAM_QUARANTINED, set()).add(errors.StoppedError)
     found.setdefault(Reason.USER_FUNCTION_INTERRUPTED, set()).add(errors.BatchFailedError)
-    found.setdefault(Reason.BATCH_TIMED_OUT, set()).add(errors.BatchFailedError)
     return found
+
+
+def refusals() -> Iterator[tuple[Reason, bool]]:
+    """Yield the reason of each problem that the driver reports, and whether the driver wants a retry."""
+    for path in (PACKAGE / "spark").rglob("*.py"):
+        if path.name == "user_job.py":
+            # shown by the user's own job
+            continue
+        for call in ast.walk(ast.parse(path.read_text())):
+            if isinstance(call, ast.Call) and getattr(call.func, "id", "") in ("RefusalError", "Failure"):
+                code = getattr(call.args[0], "attr", "")
+                retryable = [ast.unparse(given.value) for given in call.keywords if given.arg == "retryable"]
+                if code in Reason.__members__:
+                    yield Reason[code], retryable == ["True"]
 
 
 def rows() -> dict[str, tuple[str, str]]:
@@ -109,18 +128,15 @@ def test_only_bugs_are_raised_without_a_class():
 
 
 def test_every_refusal_of_the_driver_has_its_own_reason():
-    in_classes = ("UserFunction", "SinkSchema", "SinkAppeared")
-    # retried with the general reason, or shown by the user's own job
-    general = {"NotRegistered", "FenceNotWritten", "EpochClosed", "NotCommitted", "NoBatch", "StreamTimeout"}
-    refused = {
-        call.args[0].value
-        for path in (PACKAGE / "spark").glob("*.py")
-        for call in ast.walk(ast.parse(path.read_text()))
-        if isinstance(call, ast.Call) and getattr(call.func, "id", "") == "RefusalError"
-        if isinstance(call.args[0], ast.Constant)
-    }
+    refused = {reason for reason, _ in refusals()}
     assert len(refused) > 20
-    assert {name for name in refused - general if not name.startswith(in_classes)} <= set(DRIVER_REASONS)
+    assert not refused & {Reason.INTERNAL_ERROR, Reason.BATCH_FAILED, Reason.BATCH_REJECTED}
+
+
+def test_a_reason_of_a_newer_driver_is_general_and_its_retry_rule_counts():
+    for retryable, kind in ((True, errors.BatchFailedError), (False, errors.BatchRejectedError)):
+        report = AttemptReport("u", 1, 0, "d", "a", "failed", error_class="X", reason="NEWER", retryable=retryable)
+        assert failure_kind(report) == (kind, None)
 
 
 def test_an_error_carries_its_facts():

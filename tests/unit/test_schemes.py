@@ -8,12 +8,12 @@ from types import SimpleNamespace
 import pytest
 
 from airflow_provider_fds.batch.location import spark_uri
-from airflow_provider_fds.delta import open as opening
+from airflow_provider_fds.delta.storage import open as opening
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.hooks.storage import CONNECTIONS, connection_options
 from airflow_provider_fds.schemes import SCHEMES, Scheme, comparable, with_plain_scheme
 from airflow_provider_fds.sinks import DeltaTableSink
-from airflow_provider_fds.spark.files import hadoop_path
+from airflow_provider_fds.spark.runtime.hadoop_files import hadoop_path
 
 PLANNED_FROM = {scheme.kind for scheme in SCHEMES.values() if scheme.is_planned_from}
 

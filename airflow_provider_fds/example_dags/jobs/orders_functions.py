@@ -9,7 +9,7 @@ from pyspark.sql import functions as F  # noqa: N812  # its customary name
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from airflow_provider_fds.spark.foreach_batch import ForeachBatch
+    from airflow_provider_fds.spark import ForeachBatch
 
 
 def with_title(orders: DataFrame) -> DataFrame:

@@ -9,11 +9,11 @@ from urllib.parse import unquote
 
 import pyarrow.parquet as pq
 
-from airflow_provider_fds.delta.local import LocalStorage
-from airflow_provider_fds.delta.log import DeltaLog
-from airflow_provider_fds.delta.timestamps import CommitTimestamps
+from airflow_provider_fds.delta.reader.log import DeltaLog
+from airflow_provider_fds.delta.reader.timestamps import CommitTimestamps
+from airflow_provider_fds.delta.storage.local import LocalStorage
 from airflow_provider_fds.delta.vectors import VectorReader
-from airflow_provider_fds.source.classify import CommitContent
+from airflow_provider_fds.source.changes.classify import CommitContent
 from tests.interop.differential.writers import COLUMNS, DeltaRsWriter, Merge, Rows, SparkWriter, Writer
 
 if TYPE_CHECKING:

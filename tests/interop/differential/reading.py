@@ -9,25 +9,26 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_fds.batch.manifest import build_manifest
 from airflow_provider_fds.batch.publish import manifest_folder, write_manifest
-from airflow_provider_fds.delta.local import LocalStorage
-from airflow_provider_fds.delta.snapshot import freeze_snapshot
-from airflow_provider_fds.source.end import known_end
+from airflow_provider_fds.delta.reader.snapshot import freeze_snapshot
+from airflow_provider_fds.delta.storage.local import LocalStorage
 from airflow_provider_fds.source.offset import Offset
-from airflow_provider_fds.source.options import SourceOptions
-from airflow_provider_fds.source.plan import BatchPlanner
-from airflow_provider_fds.source.start import SnapshotStart, resolve_start, starting_state
-from airflow_provider_fds.spark.batch_rows import listed_rows
+from airflow_provider_fds.source.options.options import SourceOptions
+from airflow_provider_fds.source.planning.end import known_end
+from airflow_provider_fds.source.planning.plan import BatchPlanner
+from airflow_provider_fds.source.planning.start import SnapshotStart, resolve_start, starting_state
+from airflow_provider_fds.spark.application.batch_rows import listed_rows
 
 if TYPE_CHECKING:
     import random
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from airflow_provider_fds.source.plan import SourceBatch
+    from airflow_provider_fds.source.planning.plan import SourceBatch
     from tests.interop.differential.tables import RandomTable
 
 #: Expected errors of a stream for a commit that it does not pass, and for a schema change that requires a restart.
@@ -36,6 +37,7 @@ _RESTARTS = ("DELTA_SCHEMA_CHANGED", "DELTA_STREAMING_INCOMPATIBLE_SCHEMA_CHANGE
 
 #: A stream has no such option; it filters its rows with the predicate instead.
 _FILTERS = ("pt = 'a b'", "pt <> '50%'", "pt IS NULL", "pt IN ('plain', 'merged', 'x:y')", "NOT pt < 'a=b'")
+_WHERES = ("id > 12", "NOT (id BETWEEN 4 AND 9 OR v IS NULL)", "pt <> '50%' AND id <= 20", "v > 'v2' OR pt IS NULL")
 
 _VERSION = re.compile(r"at version (\d+)|version (\d+)")
 _MAX_RESTARTS = 12
@@ -70,6 +72,10 @@ def random_options(random_: random.Random, table: RandomTable) -> dict[str, Any]
         options["exclude_regex"] = random_.choice(["part-00000", "pt=", "[02468]"])
     if table.is_partitioned and random_.random() < 0.2:
         options["partition_filter"] = random_.choice(_FILTERS)
+    # draws of its own, so that the other options of a seed stay what they are
+    of_where = Random(f"where {table.seed} {newest}")
+    if of_where.random() < 0.3:
+        options["where"] = of_where.choice(_WHERES)
     if table.has_feed and random_.random() < 0.5:
         options["read_change_feed"] = True
         return options
@@ -219,6 +225,7 @@ class TwoReaders:
         query = (
             stream.load(table.path)
             .where(options.get("partition_filter", "true"))
+            .where(options.get("where", "true"))
             .writeStream.foreachBatch(lambda frame, _: seen.update(self._rows(frame, is_feed=is_feed)))
             .option("checkpointLocation", str(checkpoint))
             .trigger(availableNow=True)
@@ -235,6 +242,8 @@ class TwoReaders:
         self._count += 1
         uri = write_manifest(manifest, self._staging, f"s/{manifest_folder(1, self._count, manifest.digest)}")
         frame = self._spark.read.format("delta").load(uri)
+        if batch.where:
+            return frame.where(batch.where)
         # alternates between a user's way to read it and the driver's way for a sink that takes everything
         return frame if self._count % 2 else listed_rows(self._spark, frame, uri, batch.num_files)
 

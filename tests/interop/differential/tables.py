@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from airflow_provider_fds.delta.local import LocalStorage
-from airflow_provider_fds.delta.log import DeltaLog
+from airflow_provider_fds.delta.reader.log import DeltaLog
+from airflow_provider_fds.delta.storage.local import LocalStorage
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,9 +11,9 @@ import pytest
 from py4j.java_gateway import GatewayParameters, JavaGateway
 from py4j.protocol import Py4JJavaError
 
-from airflow_provider_fds.spark.install import bundled_spark_home
-from airflow_provider_fds.spark.jars import delta_jars, s3a_jars
-from airflow_provider_fds.spark.object_store import log_store_jar
+from airflow_provider_fds.spark.installation.install import bundled_spark_home
+from airflow_provider_fds.spark.installation.jars import delta_jars, s3a_jars
+from airflow_provider_fds.spark.submission.object_store import log_store_jar
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,7 +8,7 @@ import obstore
 import pytest
 from obstore.store import S3Store
 
-from airflow_provider_fds.spark.object_store import S3_LOG_STORE
+from airflow_provider_fds.spark.submission.object_store import S3_LOG_STORE
 
 DELTAS = "io.delta.storage.S3SingleDriverLogStore"
 EXISTS = "java.nio.file.FileAlreadyExistsException"

@@ -2,34 +2,37 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import shutil
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 
 import pytest
 
 from airflow_provider_fds.batch.manifest import build_manifest
 from airflow_provider_fds.batch.publish import manifest_folder, write_manifest
-from airflow_provider_fds.batch.report import AttemptReport, report_name, started_name
+from airflow_provider_fds.batch.report import AttemptReport, decode, report_name, started_name
 from airflow_provider_fds.batch.spec import BatchSpec, JobSpec, job_name, txn_version
-from airflow_provider_fds.delta.local import LocalStorage
-from airflow_provider_fds.delta.log import DeltaLog
-from airflow_provider_fds.delta.snapshot import freeze_snapshot
+from airflow_provider_fds.delta.reader.log import DeltaLog
+from airflow_provider_fds.delta.reader.snapshot import freeze_snapshot
+from airflow_provider_fds.delta.storage.local import LocalStorage
 from airflow_provider_fds.sinks import DeltaTableSink
 from airflow_provider_fds.source.offset import Offset
-from airflow_provider_fds.source.options import SourceOptions
-from airflow_provider_fds.source.plan import BatchPlanner, SourceBatch
-from airflow_provider_fds.source.where import Where
-from airflow_provider_fds.spark.job import run
+from airflow_provider_fds.source.options.options import SourceOptions
+from airflow_provider_fds.source.planning.plan import BatchPlanner, SourceBatch
+from airflow_provider_fds.spark.application.job import run
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from pyspark.sql import SparkSession
 
 ROWS_PER_COMMIT = 10
+
+Made = TypeVar("Made")
 
 
 @pytest.fixture(scope="session")
@@ -43,6 +46,37 @@ def source_template(spark: SparkSession, tmp_path_factory: pytest.TempPathFactor
         )
         frame.write.format("delta").mode("append").save(str(path))
     return path
+
+
+class Prepared:
+    """A folder for one test after another, which begin with what was made in it once.
+
+    Ledgers and manifests have absolute URIs, so what was made is only right in the folder where it was made.
+    """
+
+    def __init__(self, spark: SparkSession, root: Path) -> None:
+        self._spark, self._root = spark, root
+        self._made: dict[str, Any] = {}
+
+    def begin(self, name: str, make: Callable[[Path], Made]) -> Made:
+        """Return a copy of what ``make`` returned for the folder, with the folder as it was then."""
+        folder, kept = self._root / "folder", self._root / name
+        shutil.rmtree(folder, ignore_errors=True)
+        # Delta remembers the tables of the test before
+        self._spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+        if name in self._made:
+            shutil.copytree(kept, folder)
+        else:
+            folder.mkdir()
+            self._made[name] = make(folder)
+            shutil.copytree(folder, kept)
+        return copy.copy(self._made[name])
+
+
+@pytest.fixture(scope="module")
+def prepared(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    """The folder of the module's tests."""
+    return Prepared(spark, tmp_path_factory.mktemp("prepared"))
 
 
 class Stream:
@@ -100,7 +134,7 @@ class Stream:
                 num_bytes=planned.num_bytes,
                 num_rows=planned.num_rows,
                 prev_txn_version=txn_version(epoch, number - 1) if batches else None,
-                where=Where(options.where).bind(planned.state.metadata, table="").sql if options.where else None,
+                where=planned.where or None,
             )
             batches.append(replace(batch, **changes))
         return batches
@@ -141,7 +175,7 @@ class Stream:
 
     def read_reports(self, spec: JobSpec) -> list[AttemptReport]:
         paths = [self.reports / report_name(b.epoch, b.batch_id, spec.attempt_id) for b in spec.batches]
-        return [AttemptReport.from_json(path.read_bytes()) for path in paths if path.exists()]
+        return [decode(AttemptReport, path.read_bytes()) for path in paths if path.exists()]
 
     def was_started(self, spec: JobSpec, batch: BatchSpec) -> bool:
         return (self.reports / started_name(batch.epoch, batch.batch_id, spec.attempt_id)).exists()

@@ -13,11 +13,13 @@ import pytest
 from airflow_provider_fds.cli.main import main
 from airflow_provider_fds.errors import FdsError
 from airflow_provider_fds.sinks import DeltaMergeSink, DeltaTableSink
-from airflow_provider_fds.spark.job import run
+from airflow_provider_fds.spark.application.job import run
 from tests.interop.spark.test_epochs import EACH_ONCE, Desk, clean_up_log
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from tests.interop.spark.conftest import Prepared
 
 COMMAND = re.compile(r"`(fds [a-z-]+ [^`]+)`")
 
@@ -29,15 +31,19 @@ def kind() -> str:
 
 
 @pytest.fixture
-def desk(spark: SparkSession, tmp_path: Path, kind: str) -> Desk:
+def desk(spark: SparkSession, prepared: Prepared, kind: str) -> Desk:
     """Twenty rows are in the sink, loaded as its versions 0 and 1, and ten more in the source."""
-    desk = Desk(spark, tmp_path)
-    desk.sink = DeltaMergeSink(desk.path, keys=["id"]) if kind == "merge" else DeltaTableSink(desk.path)
-    for first in (0, 10):
-        desk.append(first)
-    desk.load()
-    desk.append(20)
-    return desk
+
+    def make(folder: Path) -> Desk:
+        desk = Desk(spark, folder)
+        desk.sink = DeltaMergeSink(desk.path, keys=["id"]) if kind == "merge" else DeltaTableSink(desk.path)
+        for first in (0, 10):
+            desk.append(first)
+        desk.load()
+        desk.append(20)
+        return desk
+
+    return prepared.begin(kind, make)
 
 
 def refused(desk: Desk) -> str:
@@ -49,7 +55,8 @@ def refused(desk: Desk) -> str:
 def follow(desk: Desk, message: str, number: int | None = None, which: int = 0) -> None:
     """Type a command of a message, with a version or batch where it leaves one open."""
     command = COMMAND.findall(message)[which]
-    values = {"…": "a test", "N": str(number), "URI": ""}
+    # what is read again is not in the sink any more
+    values = {"…": "a test", "N": str(number), "URI": "", "keep|delete|empty": "keep"}
     words = [values.get(word, word) for word in shlex.split(command)[1:]]
     for option, value in (("--sink", desk.path), ("--table", desk.source)):
         if "URI" in command:
@@ -69,8 +76,8 @@ def test_a_restore_that_kept_all_committed_rows(desk, spark):
 
 
 @pytest.mark.parametrize("kind", ["merge"])
-def test_a_restore_that_took_committed_rows(desk, spark):
-    spark.sql(f"RESTORE TABLE {desk.table} TO VERSION AS OF 0")
+def test_a_restore_that_took_committed_rows(desk):
+    desk.restore(0)
     message = refused(desk)
     assert "loaded rows may be missing" in message
     follow(desk, message, 1)
@@ -157,7 +164,7 @@ def test_a_batch_that_landed_and_would_be_read_again(desk, spark, kind, version,
         shutil.rmtree(desk.path)
         spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
     late = desk.zombie()
-    desk.move("reset", **({"sink": "keep"} if kind == "merge" else {}))
+    desk.move("reset", **({"sink_rows": "keep"} if kind == "merge" else {}))
     run(spark, late)
     message = refused(desk)
     assert "never committed" in message
@@ -173,8 +180,8 @@ def test_a_batch_that_landed_and_would_be_read_again(desk, spark, kind, version,
 
 
 @pytest.mark.parametrize("kind", ["merge"])
-def test_a_replan_of_a_sink_that_lacks_committed_batches(desk, spark):
-    spark.sql(f"RESTORE TABLE {desk.table} TO VERSION AS OF 0")
+def test_a_replan_of_a_sink_that_lacks_committed_batches(desk):
+    desk.restore(0)
     desk.move("replan")
     message = refused(desk)
     assert "committed rows may be missing" in message

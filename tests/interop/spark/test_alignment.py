@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
+
+import deltalake
+import pyarrow as pa
 
 from airflow_provider_fds.ledger.owner import Actor, Owner
 from airflow_provider_fds.sinks import DeltaTableSink
-from airflow_provider_fds.spark.job import run
+from airflow_provider_fds.spark.application.job import run
 from airflow_provider_fds.stream import DeltaStream, StreamContext, StreamSession
 from tests.interop.spark.test_epochs import Desk
 
@@ -46,11 +50,13 @@ def load(spark, folder, name, number) -> tuple[RunWork, int]:
 
 
 def test_two_streams_move_through_event_time_together_and_lose_nothing(spark, tmp_path):
+    schema = pa.schema({"id": pa.int32(), "ts": pa.timestamp("us", tz="UTC")})
     for name, hours in HOURS.items():
-        table = f"delta.`{tmp_path / name}`"
-        spark.sql(f"CREATE TABLE {table} (id INT, ts TIMESTAMP) USING delta")
+        # version 0 has no rows
+        deltalake.write_deltalake(tmp_path / name, schema.empty_table())
         for number, hour in enumerate(hours):
-            spark.sql(f"INSERT INTO {table} VALUES ({number}, TIMESTAMP'2026-01-01 0{hour}:00:00 UTC')")
+            row = {"id": number, "ts": datetime(2026, 1, 1, hour, tzinfo=UTC)}
+            deltalake.write_deltalake(tmp_path / name, pa.Table.from_pylist([row], schema), mode="append")
     found = [
         (name, load(spark, tmp_path, name, number)[1])
         for number, name in enumerate(("orders", "payments", "orders", "payments", "orders", "orders", "payments"))

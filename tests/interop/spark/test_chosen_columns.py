@@ -75,6 +75,6 @@ def test_a_sink_with_a_where_on_another_column_gets_nothing_and_says_why(spark, 
     stream.options = {"columns": ["id", "day"]}
     sink = DeltaTableSink(str(stream.sink_path), where="secret = 'secret 1'")
     code, (report,) = stream.work(spark, stream.job(*stream.plan(), sink=sink))
-    assert (code, report.error_class) == (11, "SinkOptions")
+    assert (code, report.error_class) == (11, "SINK_OPTION_UNUSABLE")
     assert "whose columns are id, day, _commit_version" in report.error_message
     assert not stream.sink_path.exists()

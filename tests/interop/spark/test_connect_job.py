@@ -16,11 +16,18 @@ import pytest
 from airflow_provider_fds.batch.report import started_name
 from airflow_provider_fds.batch.spec import job_name
 from airflow_provider_fds.sinks import DeltaTableSink
-from airflow_provider_fds.spark import connect, connect_job, files
-from airflow_provider_fds.spark.connect import ConnectServer, ServerUnfitError, ServerUnreachableError, is_shared
-from airflow_provider_fds.spark.connect_job import ConnectJob, left_behind, tag_of
-from airflow_provider_fds.spark.versions import server_problem
-from airflow_provider_fds.stream.driver_files import DriverFiles
+from airflow_provider_fds.spark.runtime import hadoop_files as files
+from airflow_provider_fds.spark.runtime.versions import server_problem
+from airflow_provider_fds.spark.sessions import connect_job
+from airflow_provider_fds.spark.sessions import connect_server as connect
+from airflow_provider_fds.spark.sessions.connect_job import ConnectJob, left_behind, tag_of
+from airflow_provider_fds.spark.sessions.connect_server import (
+    ConnectServer,
+    ServerUnfitError,
+    ServerUnreachableError,
+    is_shared,
+)
+from airflow_provider_fds.stream.attempt.driver_files import DriverFiles
 from tests.interop.connect_server import running_server
 from tests.stuck_file import stuck_file
 
@@ -75,10 +82,10 @@ def data_file(stream):
 
 CLIENT = f"""
 import sys
-from airflow_provider_fds.delta.local import LocalStorage
-from airflow_provider_fds.spark.connect import ConnectServer
-from airflow_provider_fds.spark import connect_job
-from airflow_provider_fds.stream.driver_files import DriverFiles
+from airflow_provider_fds.delta.storage.local import LocalStorage
+from airflow_provider_fds.spark.sessions.connect_server import ConnectServer
+from airflow_provider_fds.spark.sessions import connect_job
+from airflow_provider_fds.stream.attempt.driver_files import DriverFiles
 connect_job._SHARED_SECONDS = {ONE_PERIOD}
 url, spec, staging = sys.argv[1:]
 server = ConnectServer(url, "connection 'warm'")
@@ -132,7 +139,7 @@ def test_a_job_that_is_killed_stops_its_write_and_reports_that(stream_of_a_copy,
     (report,) = stream.read_reports(spec)
     assert (code, report.outcome, report.retryable) == (10, "failed", True)
     # whichever of the two Spark says first
-    assert report.error_class in ("OPERATION_CANCELED", "SessionEnded")
+    assert report.error_class in ("OPERATION_CANCELED", "SPARK_SESSION_ENDED")
     assert stream.sink_commits() == []
 
 
@@ -194,7 +201,7 @@ def test_a_server_that_is_lost_in_the_middle_is_named_and_a_retry_may_find_it(
         code = job_of(stream, spec, f"sc://127.0.0.1:{port}").work()
         loser.join()
     (report,) = stream.read_reports(spec)
-    assert (code, report.outcome, report.error_class, report.retryable) == (10, "failed", "ServerLost", True)
+    assert (code, report.outcome, report.error_class, report.retryable) == (10, "failed", "SPARK_CONNECT_LOST", True)
     assert "Spark Connect server" in report.error_message
 
     retry = stream.job(stream.plan()[0])
@@ -292,7 +299,7 @@ def test_a_job_that_is_killed_between_two_batches_does_no_more_and_others_may_us
     code = job.work(lambda _: job.kill())
     reports = stream.read_reports(spec)
     assert (code, [report.outcome for report in reports]) == (10, ["written", "failed"])
-    assert reports[1].error_class == "SessionEnded"
+    assert reports[1].error_class == "SPARK_SESSION_ENDED"
     assert len(stream.sink_commits()) == 1
 
     retry = stream.job(second)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_provider_fds.spark.progress import JobProgress
+from airflow_provider_fds.spark.application.progress import JobProgress
 
 pytestmark = pytest.mark.timeout(600)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.interop.spark import test_column_fit as column_fit
 from tests.interop.spark import test_epochs as epochs
 from tests.interop.spark import test_fence as fences
 from tests.interop.spark import test_history as history
@@ -23,8 +24,20 @@ def spark(connect_session):
 by_provenance = replacing.by_provenance
 jobs = options.jobs
 sink = history.sink
-desk = epochs.desk
 random_table = where.random_table
+
+
+@pytest.fixture
+def desk(spark, tmp_path):
+    """Ten rows are in the sink, and twenty more in the source."""
+    return epochs.Desk.with_ten_rows(spark, tmp_path)
+
+
+@pytest.fixture
+def full_desk(spark, tmp_path):
+    """All thirty rows are in the sink."""
+    return epochs.Desk.with_all_rows(spark, tmp_path)
+
 
 # one of each kind: the rest is the same code, asked through the same API
 test_written = append.test_a_batch_is_written_with_its_transaction_and_its_metadata
@@ -40,6 +53,8 @@ test_constants = options.test_constants_are_written_with_their_types_and_rows_ar
 test_like_source = options.test_a_table_is_created_with_the_sources_partitions_and_properties
 test_zombie = fences.test_a_zombie_that_checked_the_sink_before_the_fence_is_skipped_by_delta_and_reports_it
 test_fenced = fences.test_an_existing_fence_is_found_and_not_written_again
+test_cast = column_fit.test_narrower_values_go_into_wider_columns_of_every_sink
+test_unfit = column_fit.test_values_that_the_sink_cannot_hold_are_refused_in_every_sink
 test_replaced = replacing.test_a_later_generation_replaces_what_an_earlier_one_wrote_and_nothing_else
 test_removed = epochs.test_a_rewind_with_delete_has_each_row_once_and_no_statement_to_be_run
 test_typed_too_late = epochs.test_the_statement_that_is_printed_changes_nothing_once_the_run_has_begun

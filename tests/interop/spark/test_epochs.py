@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
@@ -15,27 +17,28 @@ import deltalake
 import pyarrow as pa
 import pytest
 
+from airflow_provider_fds.batch.sink_commit import parse_commit
 from airflow_provider_fds.batch.spec import JobSpec, fence_version
-from airflow_provider_fds.delta.log import DeltaLog
-from airflow_provider_fds.delta.open import open_storage
+from airflow_provider_fds.delta.reader.log import DeltaLog
+from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import BatchFailedError, BatchRejectedError, ConfigurationError, LedgerError
 from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.ledger.owner import Actor, Owner
 from airflow_provider_fds.sinks import DeltaMergeSink, DeltaTableSink
-from airflow_provider_fds.spark.history import parse_commit
-from airflow_provider_fds.spark.job import run
+from airflow_provider_fds.spark.application.job import run
 from airflow_provider_fds.stream import DeltaStream, StreamContext, StreamSession
-from airflow_provider_fds.stream.action_builder import ActionBuilder
-from airflow_provider_fds.stream.prepared_action import perform
-from airflow_provider_fds.stream.recovery import ask_sink, recovery
+from airflow_provider_fds.stream.actions.action_builder import ActionBuilder
+from airflow_provider_fds.stream.actions.prepared_action import perform
+from airflow_provider_fds.stream.actions.recovery import ask_sink, recovery
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from airflow_provider_fds.batch.sink_commit import SinkCommit
     from airflow_provider_fds.ledger.entries import Entry
     from airflow_provider_fds.sinks import DeltaSink
-    from airflow_provider_fds.spark.history import SinkCommit
     from airflow_provider_fds.stream import RunWork
+    from tests.interop.spark.conftest import Prepared
 
 PERSON = Actor(deployment="test", user="ann", host="desk")
 
@@ -62,6 +65,10 @@ class Desk:
         ids = range(first, first + count)
         table = pa.table({"id": list(ids), "name": [f"name {number}" for number in ids]})
         deltalake.write_deltalake(self.source, table, mode="append")
+
+    def restore(self, version: int) -> None:
+        """Restore the sink to a version, as RESTORE of Spark does."""
+        deltalake.DeltaTable(self.path).restore(version)
 
     def recreate(self, first: int, count: int) -> None:
         """Make another table in the place of the source."""
@@ -108,6 +115,8 @@ class Desk:
     def move(self, name: str, *, replaces: bool = False, request_id: str | None = None, **arguments: Any) -> str:
         """Ask for a move as ``fds`` does; return what is shown before it is made."""
         builder = self.builder(replaces=replaces)
+        if name in ("rewind", "reset"):
+            arguments.setdefault("sink_rows", "keep")
         asked = getattr(builder, name)(**arguments)
         perform(builder.ledger, asked, PERSON, request_id)
         return asked.describe()
@@ -124,13 +133,27 @@ class Desk:
         return sorted(deltalake.DeltaTable(self.path).to_pyarrow_table(columns=["id"]).column("id").to_pylist())
 
     @classmethod
-    def with_ten_rows(cls, spark: SparkSession, tmp_path: Path) -> Desk:
+    def with_ten_rows(cls, spark: SparkSession, folder: Path) -> Desk:
         """Return a desk with ten rows in the sink, and twenty more in the source."""
-        desk = cls(spark, tmp_path)
+        desk = cls(spark, folder)
         desk.append(0)
         desk.load()
         desk.append(10)
         desk.append(20)
+        return desk
+
+    @classmethod
+    def with_all_rows(cls, spark: SparkSession, folder: Path) -> Desk:
+        """Return a desk whose two runs have loaded ten rows, and then the other twenty."""
+        desk = cls.with_ten_rows(spark, folder)
+        desk.load()
+        return desk
+
+    @classmethod
+    def with_all_rows_uncommitted(cls, spark: SparkSession, folder: Path) -> Desk:
+        """Return a desk whose second run died when its rows had landed_desk, before it committed them."""
+        desk = cls.with_ten_rows(spark, folder)
+        run(spark, desk.zombie())
         return desk
 
     def typed(self, text: str) -> None:
@@ -142,9 +165,21 @@ class Desk:
 
 
 @pytest.fixture
-def desk(spark: SparkSession, tmp_path: Path) -> Desk:
+def desk(spark: SparkSession, prepared: Prepared) -> Desk:
     """Ten rows are in the sink, and twenty more in the source."""
-    return Desk.with_ten_rows(spark, tmp_path)
+    return prepared.begin("ten rows", partial(Desk.with_ten_rows, spark))
+
+
+@pytest.fixture
+def full_desk(spark: SparkSession, prepared: Prepared) -> Desk:
+    """All thirty rows are in the sink."""
+    return prepared.begin("all rows", partial(Desk.with_all_rows, spark))
+
+
+@pytest.fixture
+def landed_desk(spark: SparkSession, prepared: Prepared) -> Desk:
+    """All thirty rows are in the sink; the ledger knows of ten."""
+    return prepared.begin("all rows uncommitted", partial(Desk.with_all_rows_uncommitted, spark))
 
 
 EACH_ONCE = list(range(30))
@@ -168,7 +203,7 @@ def test_a_batch_that_lands_after_several_requests_is_not_read_again_unnoticed(d
     assert desk.ids() == EACH_ONCE
     assert [b.batch_id for b in desk.entries("shown")[0].action.batches] == [1, 2]
 
-    said = desk.move("rewind", to_version=0, replaces=True, delete=True)
+    said = desk.move("rewind", to_version=0, replaces=True, sink_rows="delete")
     desk.load()
     assert "batch 1 of epoch 1 (version 1), batch 2 of epoch 1 (version 2)" in said
     assert desk.ids() == EACH_ONCE
@@ -247,7 +282,7 @@ def test_a_zombie_that_makes_the_missing_sink_is_found_fenced_and_judged(spark, 
 
     with pytest.raises(BatchFailedError, match=r"was missing when the epoch began.*Epoch 3 is requested") as found:
         desk.load()
-    assert (found.value.error_class, found.value.retryable) == ("SinkAppeared", True)
+    assert (found.value.reason_code, found.value.retryable) == ("SINK_APPEARED", True)
     requested = desk.entries("requested")[-1].action
     assert (requested.reason, requested.epoch, requested.is_automatic) == ("sink_appeared", 3, True)
     with pytest.raises(
@@ -257,7 +292,7 @@ def test_a_zombie_that_makes_the_missing_sink_is_found_fenced_and_judged(spark, 
         desk.load()
 
     if way == "remove":
-        desk.move("reset", replaces=True, sink="empty")
+        desk.move("reset", replaces=True, sink_rows="empty")
     else:
         desk.move("replan", replaces=True)
     desk.append(20)
@@ -290,23 +325,22 @@ def test_a_zombie_that_makes_the_sink_and_nothing_of_it_is_read_again_is_passed_
 # -- the fence removes the rows
 
 
-def test_a_rewind_with_delete_has_each_row_once_and_no_statement_to_be_run(desk):
-    desk.load()
-    said = desk.move("rewind", to_version=1, delete=True)
-    desk.load()
+def test_a_rewind_with_delete_has_each_row_once_and_no_statement_to_be_run(full_desk):
+    said = full_desk.move("rewind", to_version=1, sink_rows="delete")
+    full_desk.load()
 
-    assert desk.ids() == EACH_ONCE
+    assert full_desk.ids() == EACH_ONCE
     assert "The next run deletes the rows with _source_version >= 1" in said
     assert "DELETE FROM" not in said
-    fence = desk.entries("opened")[-1].action.fence
+    fence = full_desk.entries("opened")[-1].action.fence
     assert (fence.removal.what, fence.removal.from_version, fence.removed_rows) == ("rows", 1, 20)
-    assert "DELETE" in operations(desk)[3]
-    assert transaction(desk, 3) == fence_version(2)
+    assert "DELETE" in operations(full_desk)[3]
+    assert transaction(full_desk, 3) == fence_version(2)
 
 
 def test_a_rewind_with_delete_is_right_although_a_zombie_lands_first(desk, spark):
     late = desk.zombie()
-    desk.move("rewind", to_version=0, delete=True)
+    desk.move("rewind", to_version=0, sink_rows="delete")
     run(spark, late)
     desk.load()
 
@@ -316,7 +350,7 @@ def test_a_rewind_with_delete_is_right_although_a_zombie_lands_first(desk, spark
 @pytest.mark.parametrize("moment", ["before the statement", "after the statement"])
 def test_rows_of_a_zombie_that_lands_while_the_fence_works_are_not_lost_or_duplicated(desk, spark, monkeypatch, moment):
     late = desk.zombie()
-    desk.move("rewind", to_version=1, delete=True)
+    desk.move("rewind", to_version=1, sink_rows="delete")
     point = "fence.commit.before" if moment == "before the statement" else "fence.commit.after"
     landed = []
 
@@ -324,55 +358,52 @@ def test_rows_of_a_zombie_that_lands_while_the_fence_works_are_not_lost_or_dupli
         if name == point and not landed:
             landed.append(run(spark, late))
 
-    monkeypatch.setattr("airflow_provider_fds.spark.fence.reach", reach)
+    monkeypatch.setattr("airflow_provider_fds.spark.fence.close_epochs.reach", reach)
     # no row of version 1 or later is there: the statement alone makes no commit
     if moment == "after the statement":
         with pytest.raises(LedgerError, match="rows again and load them twice"):
             desk.load()
-        desk.move("rewind", to_version=1, replaces=True, delete=True)
+        desk.move("rewind", to_version=1, replaces=True, sink_rows="delete")
     desk.load()
 
     assert landed
     assert desk.ids() == EACH_ONCE
 
 
-def test_a_fence_that_died_after_its_delete_is_found_by_the_next_run(desk, spark):
-    desk.load()
-    desk.move("rewind", to_version=1, delete=True, request_id="ticket 7")
-    session = desk.session()
-    run(spark, desk.submit(session, session.begin(desk.sink)))
-    before = len(operations(desk))
-    desk.move("hold")
-    desk.move("resume")
-    session = desk.session()
-    work = session.begin(desk.sink)
-    run(spark, desk.submit(session, work))
+def test_a_fence_that_died_after_its_delete_is_found_by_the_next_run(full_desk, spark):
+    full_desk.move("rewind", to_version=1, sink_rows="delete", request_id="ticket 7")
+    session = full_desk.session()
+    run(spark, full_desk.submit(session, session.begin(full_desk.sink)))
+    before = len(operations(full_desk))
+    full_desk.move("hold")
+    full_desk.move("resume")
+    session = full_desk.session()
+    work = session.begin(full_desk.sink)
+    run(spark, full_desk.submit(session, work))
 
-    assert len(operations(desk)) == before
+    assert len(operations(full_desk)) == before
     session.collect(work)
-    assert desk.ledger().state.phase == "open"
-    desk.load()
-    assert desk.ids() == EACH_ONCE
+    assert full_desk.ledger().state.phase == "open"
+    full_desk.load()
+    assert full_desk.ids() == EACH_ONCE
 
 
-def test_a_second_fence_for_the_same_rows_deletes_nothing_twice_and_is_a_fence(desk):
-    desk.load()
-    desk.move("rewind", to_version=1, delete=True)
-    desk.load(max_batches=1)
-    desk.move("rewind", to_version=1, delete=True)
-    desk.load()
+def test_a_second_fence_for_the_same_rows_deletes_nothing_twice_and_is_a_fence(full_desk):
+    full_desk.move("rewind", to_version=1, sink_rows="delete")
+    full_desk.load(max_batches=1)
+    full_desk.move("rewind", to_version=1, sink_rows="delete")
+    full_desk.load()
 
-    assert desk.ids() == EACH_ONCE
+    assert full_desk.ids() == EACH_ONCE
 
 
-def test_a_request_with_delete_that_is_repeated_under_its_name_is_one_request(desk):
-    desk.load()
+def test_a_request_with_delete_that_is_repeated_under_its_name_is_one_request(full_desk):
     for _ in range(2):
-        builder = desk.builder()
-        perform(builder.ledger, builder.rewind(to_version=1, delete=True), PERSON, "ticket 7")
-    assert desk.ledger().state.epoch == 2
-    desk.load()
-    assert desk.ids() == EACH_ONCE
+        builder = full_desk.builder()
+        perform(builder.ledger, builder.rewind(to_version=1, sink_rows="delete"), PERSON, "ticket 7")
+    assert full_desk.ledger().state.epoch == 2
+    full_desk.load()
+    assert full_desk.ids() == EACH_ONCE
 
 
 @pytest.mark.parametrize("kind", ["partitioned", "with a change data feed", "clustered"])
@@ -387,29 +418,28 @@ def test_rows_are_removed_from_sinks_of_every_layout(spark, tmp_path, kind):
     for first in (0, 10, 20):
         desk.append(first)
     desk.load()
-    desk.move("rewind", to_version=1, delete=True)
+    desk.move("rewind", to_version=1, sink_rows="delete")
     desk.load()
 
     assert desk.ids() == EACH_ONCE
 
 
 @pytest.mark.parametrize("is_reachable", [True, False])
-def test_removing_rows_of_an_append_only_sink_is_refused_with_an_alternative(desk, is_reachable):
-    desk.load()
-    desk.spark.sql(f"ALTER TABLE {desk.table} SET TBLPROPERTIES ('delta.appendOnly' = 'true')")
+def test_removing_rows_of_an_append_only_sink_is_refused_with_an_alternative(full_desk, is_reachable):
+    full_desk.spark.sql(f"ALTER TABLE {full_desk.table} SET TBLPROPERTIES ('delta.appendOnly' = 'true')")
     if is_reachable:
         with pytest.raises(
-            ConfigurationError, match=r"--delete is not available: the sink .* has delta.appendOnly=true"
+            ConfigurationError, match=r"--sink-rows delete is not available: the sink .* has delta.appendOnly=true"
         ):
-            desk.move("rewind", to_version=1, delete=True)
+            full_desk.move("rewind", to_version=1, sink_rows="delete")
         return
-    ask_without_the_sink(desk, to_version=1, delete=True)
-    with pytest.raises(BatchRejectedError, match=r"SinkAppendOnly.*has delta.appendOnly=true.*nothing was removed"):
-        desk.load()
-    assert desk.ids() == EACH_ONCE
-    desk.spark.sql(f"ALTER TABLE {desk.table} UNSET TBLPROPERTIES ('delta.appendOnly')")
-    desk.load()
-    assert desk.ids() == EACH_ONCE
+    ask_without_the_sink(full_desk, to_version=1, sink_rows="delete")
+    with pytest.raises(BatchRejectedError, match=r"SINK_APPEND_ONLY.*has delta.appendOnly=true.*nothing was removed"):
+        full_desk.load()
+    assert full_desk.ids() == EACH_ONCE
+    full_desk.spark.sql(f"ALTER TABLE {full_desk.table} UNSET TBLPROPERTIES ('delta.appendOnly')")
+    full_desk.load()
+    assert full_desk.ids() == EACH_ONCE
 
 
 @pytest.mark.parametrize("is_reachable", [True, False])
@@ -420,12 +450,12 @@ def test_a_sink_without_provenance_cannot_tell_the_rows(spark, tmp_path, is_reac
     desk.load()
     if is_reachable:
         with pytest.raises(ConfigurationError, match="has no column _source_version"):
-            desk.move("rewind", to_version=0, delete=True)
+            desk.move("rewind", to_version=0, sink_rows="delete")
         return
-    ask_without_the_sink(desk, to_version=0, delete=True)
+    ask_without_the_sink(desk, to_version=0, sink_rows="delete")
     with pytest.raises(BatchRejectedError, match=r"has no column _source_version.*`fds rewind orders --replace"):
         desk.load()
-    desk.move("rewind", to_version=0, replaces=True, sink="empty")
+    desk.move("rewind", to_version=0, replaces=True, sink_rows="empty")
     desk.load()
     assert desk.ids() == list(range(10))
 
@@ -438,80 +468,75 @@ def test_rows_that_were_written_before_provenance_are_not_overlooked(spark, tmp_
     desk.sink = DeltaTableSink(desk.path, provenance=True, merge_schema=True)
     desk.append(10)
     desk.load()
-    desk.move("rewind", to_version=0, delete=True)
+    desk.move("rewind", to_version=0, sink_rows="delete")
 
     with pytest.raises(BatchRejectedError, match="_source_version NULL"):
         desk.load()
     assert desk.ids() == list(range(20))
 
 
-def test_rows_of_others_are_not_removed_unless_it_is_forced(desk):
-    desk.load()
+def test_rows_of_others_are_not_removed_unless_it_is_forced(full_desk):
     other = "SELECT id + 100 AS id, 'other' AS name, 7L AS _source_version, current_timestamp() AS _source_timestamp"
-    desk.spark.sql(f"{other} FROM range(3)").write.format("delta").mode("append").save(desk.path)
-    desk.move("rewind", to_version=1, delete=True)
-    with pytest.raises(BatchRejectedError, match=r"SinkShared: version 3 of the sink .* \(WRITE\).*--force-sink"):
-        desk.load()
-    assert desk.ids() == [*EACH_ONCE, 100, 101, 102]
+    full_desk.spark.sql(f"{other} FROM range(3)").write.format("delta").mode("append").save(full_desk.path)
+    full_desk.move("rewind", to_version=1, sink_rows="delete")
+    with pytest.raises(BatchRejectedError, match=r"SINK_SHARED: version 3 of the sink .* \(WRITE\).*--force-sink"):
+        full_desk.load()
+    assert full_desk.ids() == [*EACH_ONCE, 100, 101, 102]
 
-    desk.move("reset", replaces=True, sink="empty", force_sink=True)
-    desk.load()
-    assert desk.ids() == EACH_ONCE
+    full_desk.move("reset", replaces=True, sink_rows="empty", force_sink=True)
+    full_desk.load()
+    assert full_desk.ids() == EACH_ONCE
 
 
-def test_maintenance_of_the_sink_does_not_count_as_another_writer(desk):
-    desk.load()
+def test_maintenance_of_the_sink_does_not_count_as_another_writer(full_desk):
     for statement in ("OPTIMIZE {}", "ALTER TABLE {} SET TBLPROPERTIES ('a' = 'b')", "DELETE FROM {} WHERE id = 5"):
-        desk.spark.sql(statement.format(desk.table))
-    desk.move("rewind", to_version=0, delete=True)
-    desk.load()
-    assert desk.ids() == EACH_ONCE
+        full_desk.spark.sql(statement.format(full_desk.table))
+    full_desk.move("rewind", to_version=0, sink_rows="delete")
+    full_desk.load()
+    assert full_desk.ids() == EACH_ONCE
 
 
-def test_a_recreated_source_has_other_versions_than_the_rows_in_the_sink(desk):
-    desk.load()
-    ask = desk.move("rewind", to_version=1, delete=True)
+def test_a_recreated_source_has_other_versions_than_the_rows_in_the_sink(full_desk):
+    ask = full_desk.move("rewind", to_version=1, sink_rows="delete")
     assert "deletes" in ask
-    desk.recreate(100, 5)
+    full_desk.recreate(100, 5)
 
-    with pytest.raises(LedgerError, match=r"is now another table .*`fds reset orders --replace --sink empty"):
-        desk.load()
-    assert desk.ids() == EACH_ONCE
-    desk.move("reset", replaces=True, sink="empty")
-    desk.load()
-    assert desk.ids() == list(range(100, 105))
+    with pytest.raises(LedgerError, match=r"is now another table .*`fds reset orders --replace --sink-rows empty"):
+        full_desk.load()
+    assert full_desk.ids() == EACH_ONCE
+    full_desk.move("reset", replaces=True, sink_rows="empty")
+    full_desk.load()
+    assert full_desk.ids() == list(range(100, 105))
 
 
 # -- statements that a person types
 
 
-def test_the_statement_that_is_printed_closes_the_epoch_and_cannot_come_late(desk):
-    desk.load()
-    said = desk.move("rewind", to_version=1)
-    desk.typed(said)
-    before = len(operations(desk))
-    desk.load()
+def test_the_statement_that_is_printed_closes_the_epoch_and_cannot_come_late(full_desk):
+    said = full_desk.move("rewind", to_version=1)
+    full_desk.typed(said)
+    before = len(operations(full_desk))
+    full_desk.load()
 
-    assert desk.ids() == EACH_ONCE
-    assert "DELETE" in operations(desk)[before - 1]
-    assert transaction(desk, before - 1) == fence_version(2)
+    assert full_desk.ids() == EACH_ONCE
+    assert "DELETE" in operations(full_desk)[before - 1]
+    assert transaction(full_desk, before - 1) == fence_version(2)
     # it is the fence: no other one was written
-    assert operations(desk)[before:] == ["WRITE", "WRITE"]
+    assert operations(full_desk)[before:] == ["WRITE", "WRITE"]
 
 
-def test_the_statement_that_is_printed_changes_nothing_once_the_run_has_begun(desk):
-    desk.load()
-    said = desk.move("rewind", to_version=1)
-    desk.load()
-    twice = desk.ids()
-    desk.typed(said)
+def test_the_statement_that_is_printed_changes_nothing_once_the_run_has_begun(full_desk):
+    said = full_desk.move("rewind", to_version=1)
+    full_desk.load()
+    twice = full_desk.ids()
+    full_desk.typed(said)
 
-    assert desk.ids() == twice
+    assert full_desk.ids() == twice
     assert Counter(twice) == {number: 2 if number >= 10 else 1 for number in range(30)}
 
 
 def test_a_typed_statement_in_a_sink_with_many_commits_is_found(desk, monkeypatch):
-    monkeypatch.setattr("airflow_provider_fds.spark.history._MOST_FILES", 0)
+    monkeypatch.setattr("airflow_provider_fds.spark.sink_log.history._MOST_FILES", 0)
     desk.load()
     desk.typed(desk.move("rewind", to_version=1))
     desk.load()
@@ -520,31 +545,29 @@ def test_a_typed_statement_in_a_sink_with_many_commits_is_found(desk, monkeypatc
     assert operations(desk).count("DELETE") == 1
 
 
-def test_a_manual_statement_does_not_count_as_a_requested_removal(desk):
-    desk.load()
-    said = desk.builder().rewind(to_version=1).describe()
-    desk.move("rewind", to_version=1, delete=True)
-    desk.typed(said.replace("_source_version >= 1", "_source_version >= 2"))
+def test_a_manual_statement_does_not_count_as_a_requested_removal(full_desk):
+    said = full_desk.builder().rewind(to_version=1, sink_rows="keep").describe()
+    full_desk.move("rewind", to_version=1, sink_rows="delete")
+    full_desk.typed(said.replace("_source_version >= 1", "_source_version >= 2"))
 
     with pytest.raises(
         LedgerError, match="another statement under its transaction closed the earlier epochs in version 3"
     ):
-        desk.load()
-    desk.move("rewind", to_version=1, delete=True, replaces=True)
-    desk.load()
-    assert desk.ids() == EACH_ONCE
+        full_desk.load()
+    full_desk.move("rewind", to_version=1, sink_rows="delete", replaces=True)
+    full_desk.load()
+    assert full_desk.ids() == EACH_ONCE
 
 
-def test_a_foreign_delete_after_a_fence_is_named_by_the_next_run(desk):
-    desk.load()
-    desk.move("rewind", to_version=1, delete=True)
-    desk.load()
-    desk.spark.sql(f"DELETE FROM {desk.table} WHERE id >= 25")
-    version = len(operations(desk)) - 1
-    desk.append(30)
-    desk.load()
+def test_a_foreign_delete_after_a_fence_is_named_by_the_next_run(full_desk):
+    full_desk.move("rewind", to_version=1, sink_rows="delete")
+    full_desk.load()
+    full_desk.spark.sql(f"DELETE FROM {full_desk.table} WHERE id >= 25")
+    version = len(operations(full_desk)) - 1
+    full_desk.append(30)
+    full_desk.load()
 
-    (warning,) = desk.entries("committed")[-1].action.measures.warnings
+    (warning,) = full_desk.entries("committed")[-1].action.measures.warnings
     assert f"version {version} of the sink" in warning
     assert "(DELETE), by another writer, removed rows" in warning
 
@@ -563,10 +586,12 @@ def test_a_merging_sink_of_a_recreated_source_is_emptied_by_the_fence(spark, tmp
     desk.append(0, 50)
     desk.load()
     desk.recreate(0, 5)
-    with pytest.raises(ConfigurationError, match=r"Say what happens to the sink: --sink empty .* or --sink keep"):
-        desk.move("reset")
+    with pytest.raises(
+        ConfigurationError, match=r"Say what becomes of its rows: .*--sink-rows empty .*--sink-rows keep"
+    ):
+        desk.builder().reset()
 
-    said = desk.move("reset", sink="empty")
+    said = desk.move("reset", sink_rows="empty")
     desk.load()
 
     assert desk.ids() == list(range(5))
@@ -579,7 +604,7 @@ def test_a_merging_sink_that_is_kept_says_that_keys_stay(spark, tmp_path):
     desk.append(0, 50)
     desk.load()
     desk.recreate(0, 5)
-    said = desk.move("reset", sink="keep")
+    said = desk.move("reset", sink_rows="keep")
     desk.load()
 
     assert desk.ids() == list(range(50))
@@ -592,7 +617,7 @@ def test_the_current_rows_of_a_history_are_closed_and_the_history_stays(spark, t
     desk.append(0, 10)
     desk.load()
     desk.recreate(0, 5)
-    desk.move("reset", sink="empty")
+    desk.move("reset", sink_rows="empty")
     desk.load()
 
     rows = spark.read.format("delta").load(desk.path)
@@ -615,11 +640,11 @@ def test_a_rewind_of_a_merging_sink_empties_it_only_where_all_of_it_is_read_agai
     desk.append(10)
     desk.load()
     with pytest.raises(ConfigurationError, match="the sink has rows that are not read again"):
-        desk.move("rewind", to_version=1, sink="empty")
-    with pytest.raises(ConfigurationError, match="Say what happens to the sink"):
-        desk.move("rewind", to_version=1)
+        desk.move("rewind", to_version=1, sink_rows="empty")
+    with pytest.raises(ConfigurationError, match="Say what becomes of its rows"):
+        desk.builder().rewind(to_version=1)
 
-    desk.move("rewind", to_version=0, sink="empty")
+    desk.move("rewind", to_version=0, sink_rows="empty")
     desk.load()
     assert desk.ids() == list(range(20))
 
@@ -629,7 +654,7 @@ def test_a_run_with_another_sink_does_not_empty_the_one_of_the_stream(spark, tmp
     merging(desk, scd=2)
     desk.append(0)
     desk.load()
-    desk.move("reset", sink="empty")
+    desk.move("reset", sink_rows="empty")
     desk.sink = DeltaTableSink(desk.path)
 
     with pytest.raises(Exception, match="cannot write to delta_append"):
@@ -641,78 +666,74 @@ def test_a_run_with_another_sink_does_not_empty_the_one_of_the_stream(spark, tmp
 
 
 @pytest.mark.parametrize("removed_by", ["the fence", "a typed statement", "a reset"])
-def test_rows_that_an_unopened_epoch_removed_are_not_left_out(desk, removed_by):
-    desk.load()
+def test_rows_that_an_unopened_epoch_removed_are_not_left_out(full_desk, removed_by):
     if removed_by == "a reset":
-        desk.move("reset", sink="empty")
+        full_desk.move("reset", sink_rows="empty")
     else:
-        said = desk.move("rewind", to_version=1, delete=removed_by == "the fence")
+        said = full_desk.move("rewind", to_version=1, sink_rows="delete" if removed_by == "the fence" else "keep")
     if removed_by == "a typed statement":
-        desk.typed(said.replace(open_storage(desk.path).uri, desk.path))
+        full_desk.typed(said.replace(open_storage(full_desk.path).uri, full_desk.path))
     else:
         # the run dies before it opens the epoch
-        fence_and_die(desk)
-    assert len(desk.ids()) < 30
+        fence_and_die(full_desk)
+    assert len(full_desk.ids()) < 30
     if removed_by == "the fence":
-        desk.move("rewind", to_version=2, delete=True, replaces=True)
+        full_desk.move("rewind", to_version=2, sink_rows="delete", replaces=True)
     else:
-        desk.move("replan", replaces=True)
+        full_desk.move("replan", replaces=True)
 
-    again = "fds reset" if removed_by == "a reset" else "fds rewind orders --replace --to-version 1 "
+    again = "fds reset" if removed_by == "a reset" else "fds rewind orders .*--replace --to-version 1 "
     with pytest.raises(LedgerError, match=rf"epoch 2 removed rows .*{again}"):
-        desk.load()
+        full_desk.load()
     if removed_by == "a reset":
-        desk.move("reset", replaces=True)
+        full_desk.move("reset", replaces=True)
     else:
-        desk.move("rewind", to_version=1, replaces=True)
-    desk.load()
-    assert desk.ids() == EACH_ONCE
+        full_desk.move("rewind", to_version=1, replaces=True)
+    full_desk.load()
+    assert full_desk.ids() == EACH_ONCE
 
 
-def test_a_requested_removal_that_was_never_made_does_not_bind_the_next_request(desk):
-    desk.load()
-    desk.move("rewind", to_version=1, delete=True)
-    desk.move("replan", replaces=True)
-    desk.append(30)
-    desk.load()
+def test_a_requested_removal_that_was_never_made_does_not_bind_the_next_request(full_desk):
+    full_desk.move("rewind", to_version=1, sink_rows="delete")
+    full_desk.move("replan", replaces=True)
+    full_desk.append(30)
+    full_desk.load()
 
-    assert desk.ids() == list(range(40))
+    assert full_desk.ids() == list(range(40))
 
 
-def test_a_statement_that_was_typed_without_its_rewind_lets_no_replan_leave_the_rows_out(desk):
-    desk.load()
-    said = desk.builder().rewind(to_version=1).describe()
-    desk.typed(said.replace(open_storage(desk.path).uri, desk.path))
-    desk.move("replan")
+def test_a_statement_that_was_typed_without_its_rewind_lets_no_replan_leave_the_rows_out(full_desk):
+    said = full_desk.builder().rewind(to_version=1, sink_rows="keep").describe()
+    full_desk.typed(said.replace(open_storage(full_desk.path).uri, full_desk.path))
+    full_desk.move("replan")
 
     # its condition says what it removed
     with pytest.raises(
-        LedgerError, match=r"fence of epoch 2 removed rows .*`fds rewind orders --replace --to-version 1"
+        LedgerError, match=r"fence of epoch 2 removed rows .*`fds rewind orders .*--replace --to-version 1"
     ):
-        desk.load()
-    desk.move("rewind", to_version=1, replaces=True)
-    desk.load()
-    assert desk.ids() == EACH_ONCE
+        full_desk.load()
+    full_desk.move("rewind", to_version=1, replaces=True)
+    full_desk.load()
+    assert full_desk.ids() == EACH_ONCE
 
 
 @pytest.mark.parametrize("name", ["replan", "rewind"])
-def test_batches_that_a_restore_has_kept_are_still_there(desk, spark, name):
-    run(spark, desk.zombie())
-    write_as_another(desk)
-    spark.sql(f"RESTORE TABLE {desk.table} TO VERSION AS OF 2")
-    assert desk.ids() == EACH_ONCE
+def test_batches_that_a_restore_has_kept_are_still_there(landed_desk, name):
+    write_as_another(landed_desk)
+    landed_desk.restore(2)
+    assert landed_desk.ids() == EACH_ONCE
 
     if name == "replan":
-        desk.move("replan")
-        desk.load()
+        landed_desk.move("replan")
+        landed_desk.load()
     else:
-        desk.move("rewind", to_version=1)
+        landed_desk.move("rewind", to_version=1)
         with pytest.raises(
             LedgerError,
             match=r"batches 1 to 2 of epoch 1 \(versions 1 to 2\).*rows again and load them twice",
         ):
-            desk.load()
-    assert desk.ids() == EACH_ONCE
+            landed_desk.load()
+    assert landed_desk.ids() == EACH_ONCE
 
 
 @pytest.mark.parametrize("by", ["version", "time", "replacement", "copy"])
@@ -736,7 +757,7 @@ def test_a_replan_does_not_continue_after_batches_that_the_sink_lacks(desk, spar
     assert desk.ids() == [*range(10), *others]
 
     desk.move("replan")
-    lost = r"(lacks? .*committed|committed rows may be missing).*`fds rewind orders --replace"
+    lost = r"(lacks? .*committed|committed rows may be missing).*`fds rewind orders .*--replace"
     with pytest.raises(LedgerError, match=lost):
         desk.load()
     desk.move("rewind", to_version=1, replaces=True)
@@ -744,54 +765,50 @@ def test_a_replan_does_not_continue_after_batches_that_the_sink_lacks(desk, spar
     assert desk.ids() == [*EACH_ONCE, *others]
 
 
-def test_a_rewind_does_not_leave_out_batches_that_a_restore_took(desk, spark):
-    desk.load()
+def test_a_rewind_does_not_leave_out_batches_that_a_restore_took(full_desk):
     # a person runs what the first rewind shows, and asks for another one
-    desk.move("rewind", to_version=1)
-    spark.sql(f"RESTORE TABLE {desk.table} TO VERSION AS OF 0")
-    desk.move("rewind", to_version=2, replaces=True)
+    full_desk.move("rewind", to_version=1)
+    full_desk.restore(0)
+    full_desk.move("rewind", to_version=2, replaces=True)
     with pytest.raises(LedgerError, match=r"lacks batch 1 of epoch 1, .*`fds rewind orders --replace --to-version 1 "):
-        desk.load()
-    desk.move("rewind", to_version=1, replaces=True)
-    desk.load()
-    assert desk.ids() == EACH_ONCE
+        full_desk.load()
+    full_desk.move("rewind", to_version=1, replaces=True)
+    full_desk.load()
+    assert full_desk.ids() == EACH_ONCE
 
 
-def test_a_restore_to_the_last_committed_batch_and_a_replan_load_the_rest_again(desk, spark):
-    run(spark, desk.zombie())
-    spark.sql(f"RESTORE TABLE {desk.table} TO VERSION AS OF 0")
-    desk.move("replan")
-    desk.load()
+def test_a_restore_to_the_last_committed_batch_and_a_replan_load_the_rest_again(landed_desk):
+    landed_desk.restore(0)
+    landed_desk.move("replan")
+    landed_desk.load()
 
-    assert desk.ids() == EACH_ONCE
+    assert landed_desk.ids() == EACH_ONCE
 
 
 @pytest.mark.parametrize("name", ["replan", "rewind"])
-def test_batches_whose_commits_log_cleanup_removed_are_not_read_again_unnoticed(desk, spark, name):
-    run(spark, desk.zombie())
-    others = [number for first in (100, 200, 300) for number in write_as_another(desk, first)]
-    clean_up_log(desk, before=5)
+def test_batches_whose_commits_log_cleanup_removed_are_not_read_again_unnoticed(landed_desk, name):
+    others = [number for first in (100, 200, 300) for number in write_as_another(landed_desk, first)]
+    clean_up_log(landed_desk, before=5)
 
-    desk.move(name, **({"to_version": 1} if name == "rewind" else {}))
+    landed_desk.move(name, **({"to_version": 1} if name == "rewind" else {}))
     with pytest.raises(LedgerError, match=r"batch 2 of epoch 1 .*log cleanup removed"):
-        desk.load()
-    assert desk.ids() == [*EACH_ONCE, *others]
+        landed_desk.load()
+    assert landed_desk.ids() == [*EACH_ONCE, *others]
 
-    desk.move("rewind", to_version=1, delete=True, force_sink=True, replaces=True)
-    desk.load()
-    assert [number for number in desk.ids() if number < 100] == EACH_ONCE
+    landed_desk.move("rewind", to_version=1, sink_rows="delete", force_sink=True, replaces=True)
+    landed_desk.load()
+    assert [number for number in landed_desk.ids() if number < 100] == EACH_ONCE
 
 
 @pytest.mark.parametrize("requests", [("rebind",), ("rebind", "replan")])
-def test_a_stream_that_is_bound_to_the_same_sink_again_continues(desk, spark, requests):
-    run(spark, desk.zombie())
+def test_a_stream_that_is_bound_to_the_same_sink_again_continues(landed_desk, requests):
     for number, name in enumerate(requests):
-        desk.move(name, replaces=number > 0)
-    desk.load()
-    desk.append(30)
-    desk.load()
+        landed_desk.move(name, replaces=number > 0)
+    landed_desk.load()
+    landed_desk.append(30)
+    landed_desk.load()
 
-    assert desk.ids() == list(range(40))
+    assert landed_desk.ids() == list(range(40))
 
 
 # -- helpers
@@ -805,9 +822,10 @@ def fence_and_die(desk: Desk) -> None:
 
 def write_as_another(desk: Desk, first: int = 100) -> list[int]:
     """Append three rows as another job does; return their ids."""
-    row = f"SELECT id + {first} AS id, 'other' AS name, 0L AS _source_version, now() AS _source_timestamp"
-    desk.spark.sql(f"{row} FROM range(3)").write.format("delta").mode("append").save(desk.path)
-    return [first, first + 1, first + 2]
+    ids = [first, first + 1, first + 2]
+    rows = {"id": ids, "name": ["other"] * 3, "_source_version": [0] * 3, "_source_timestamp": [datetime.now(UTC)] * 3}
+    deltalake.write_deltalake(desk.path, pa.table(rows), mode="append")
+    return ids
 
 
 def clean_up_log(desk: Desk, *, before: int) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_fds.delta.log import DeltaLog
 from airflow_provider_fds.delta.moments import time_text
-from airflow_provider_fds.delta.open import open_storage
+from airflow_provider_fds.delta.reader.log import DeltaLog
+from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.source.event_time import TimeColumn
 
 TIMES = ("2026-01-01 10:00:00.123456", "2026-01-02 23:59:59.999999")

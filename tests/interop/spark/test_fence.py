@@ -8,11 +8,11 @@ from importlib import metadata
 
 import pytest
 
-from airflow_provider_fds.batch.report import FenceReport, fence_report_name
+from airflow_provider_fds.batch.report import FenceReport, decode, fence_report_name
 from airflow_provider_fds.batch.spec import FenceSpec, fence_version, txn_version
-from airflow_provider_fds.spark.delta_table_writer import DeltaTableWriter
-from airflow_provider_fds.spark.failures import RefusalError
-from airflow_provider_fds.spark.job import run
+from airflow_provider_fds.spark.application.job import run
+from airflow_provider_fds.spark.runtime.failures import RefusalError
+from airflow_provider_fds.spark.writers.delta_table_writer import DeltaTableWriter
 
 
 def rows(spark, stream):
@@ -23,7 +23,7 @@ def fence(spark, stream, epoch=2, **fields):
     """Run a fence job; return its exit code and its report."""
     spec = stream.job(fence=FenceSpec(stream="orders", uuid=stream.uuid, epoch=epoch), **fields)
     code = run(spark, spec)
-    return code, FenceReport.from_json((stream.reports / fence_report_name(epoch, spec.attempt_id)).read_bytes())
+    return code, decode(FenceReport, (stream.reports / fence_report_name(epoch, spec.attempt_id)).read_bytes())
 
 
 def test_a_fence_adds_a_transaction_and_no_rows_and_a_batch_of_the_new_epoch_follows_it(spark, stream):
@@ -58,7 +58,7 @@ def test_a_zombie_of_the_closed_epoch_that_starts_late_is_refused(spark, stream)
 
     code, (report,) = stream.work(spark, stream.job(batches[1], **stream.after(loaded)))
 
-    assert (code, report.error_class) == (11, "OutOfTurn")
+    assert (code, report.error_class) == (11, "SINK_OUT_OF_ORDER")
     assert rows(spark, stream) == 10
 
 
@@ -84,7 +84,7 @@ def test_a_missing_sink_needs_no_fence_and_a_zombie_that_creates_it_keeps_the_ne
     new = replace(stream.plan(epoch=2)[0], prev_txn_version=None)
     code, (report,) = stream.work(spark, stream.job(new))
 
-    assert (code, report.error_class) == (10, "SinkAppeared")
+    assert (code, report.error_class) == (10, "SINK_APPEARED")
     assert rows(spark, stream) == 10
 
 
@@ -188,7 +188,7 @@ def test_a_fence_of_an_epoch_that_was_closed_itself_is_refused(spark, stream):
     fence(spark, stream, epoch=3, sink_version=0)
     code, closed = fence(spark, stream, epoch=2, sink_version=0)
 
-    assert (code, closed.outcome, closed.error_class, closed.retryable) == (10, "failed", "EpochClosed", True)
+    assert (code, closed.outcome, closed.error_class, closed.retryable) == (10, "failed", "EPOCH_OVERTAKEN", True)
 
 
 def test_the_error_says_why_a_sink_cannot_be_fenced(spark, stream):
@@ -198,4 +198,4 @@ def test_the_error_says_why_a_sink_cannot_be_fenced(spark, stream):
     )
     code, closed = fence(spark, stream)
 
-    assert (code, closed.error_class) == (11, "TransactionRetention")
+    assert (code, closed.error_class) == (11, "SINK_FORGETS_BATCHES")

@@ -13,22 +13,28 @@ from airflow_provider_fds.batch.report import fence_report_name
 from airflow_provider_fds.cli.main import main
 from airflow_provider_fds.errors import BatchRejectedError, LedgerError
 from airflow_provider_fds.sinks import DeltaTableSink
-from airflow_provider_fds.spark.job import run
+from airflow_provider_fds.spark.application.job import run
 from tests.interop.spark.test_advice_followed import follow
 from tests.interop.spark.test_epochs import EACH_ONCE, Desk, clean_up_log, fence_and_die, operations, write_as_another
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from tests.interop.spark.conftest import Prepared
+
 
 @pytest.fixture
-def desk(spark: SparkSession, tmp_path: Path) -> Desk:
+def desk(spark: SparkSession, prepared: Prepared) -> Desk:
     """Thirty rows are in the sink, loaded as its versions 0 to 2."""
-    desk = Desk(spark, tmp_path)
-    for first in (0, 10, 20):
-        desk.append(first)
-    desk.load()
-    return desk
+
+    def make(folder: Path) -> Desk:
+        desk = Desk(spark, folder)
+        for first in (0, 10, 20):
+            desk.append(first)
+        desk.load()
+        return desk
+
+    return prepared.begin("thirty rows", make)
 
 
 def overwrite(desk: Desk) -> None:
@@ -98,7 +104,9 @@ def test_a_sink_that_forbids_it_keeps_its_epoch_until_the_rows_are_loaded_again(
     desk.sink = DeltaTableSink(desk.path, provenance=True, on_sink_overwritten="fail")
     overwrite(desk)
     desk.move("replan")
-    with pytest.raises(BatchRejectedError, match=r"SinkOverwritten: version 3 .*`fds rewind orders --replace --to-ver"):
+    with pytest.raises(
+        BatchRejectedError, match=r"SINK_OVERWRITTEN: version 3 .*`fds rewind orders --replace --to-ver"
+    ):
         desk.load()
     assert operations(desk)[4:] == []
 
@@ -110,7 +118,7 @@ def test_a_sink_that_forbids_it_keeps_its_epoch_until_the_rows_are_loaded_again(
 def test_rows_that_a_restore_put_back_before_the_fence_are_not_reported(desk):
     desk.sink = DeltaTableSink(desk.path, provenance=True, on_sink_overwritten="fail")
     overwrite(desk)
-    desk.spark.sql(f"RESTORE TABLE {desk.table} TO VERSION AS OF 2")
+    desk.restore(2)
     desk.move("replan")
     desk.append(30)
     desk.load()
@@ -141,7 +149,7 @@ def test_a_rewind_rereads_removed_rows_without_a_warning(desk):
 
 @pytest.mark.parametrize("request_of", [None, "replan"])
 def test_a_restore_whose_commit_log_cleanup_removed_still_warns(desk, request_of):
-    desk.spark.sql(f"RESTORE TABLE {desk.table} TO VERSION AS OF 0")
+    desk.restore(0)
     for first in (100, 200):
         write_as_another(desk, first)
     clean_up_log(desk, before=4)
@@ -172,7 +180,7 @@ def second(desk: Desk) -> Desk:
 
 def test_a_stream_that_empties_a_shared_sink_is_named_by_the_other_one(desk, second):
     version = len(operations(desk))
-    second.move("reset", sink="empty", force_sink=True)
+    second.move("reset", sink_rows="empty", force_sink=True)
     second.load()
     desk.append(30)
     desk.load()
@@ -188,16 +196,16 @@ def test_a_stream_that_removes_rows_of_its_own_from_a_shared_sink_takes_none_of_
         second.append(first)
     second.load()
     # the other stream has read no version 3
-    second.move("rewind", to_version=3, delete=True, force_sink=True)
+    second.move("rewind", to_version=3, sink_rows="delete", force_sink=True)
     second.load()
     desk.append(30)
     desk.load()
     assert warnings(desk) == []
 
-    second.move("rewind", to_version=2, delete=True, force_sink=True)
+    second.move("rewind", to_version=2, sink_rows="delete", force_sink=True)
     second.load()
     desk.append(40)
-    with pytest.raises(BatchRejectedError, match=r"SinkOverwritten.*removed rows that stream 'orders'"):
+    with pytest.raises(BatchRejectedError, match=r"SINK_OVERWRITTEN.*removed rows that stream 'orders'"):
         desk.load()
 
 
@@ -219,7 +227,7 @@ def test_a_stream_that_removes_rows_of_its_own_from_a_shared_sink_takes_none_of_
 )
 def test_a_report_that_leaves_out_what_the_sink_has_begins_no_epoch(desk, changes, why):
     if "removed" in changes:
-        desk.move("rewind", to_version=1, delete=True)
+        desk.move("rewind", to_version=1, sink_rows="delete")
         fence_and_die(desk)
         desk.move("rewind", to_version=1, replaces=True)
     else:
@@ -259,8 +267,8 @@ def typed_instead(desk: Desk, said: str, condition: str) -> None:
 @pytest.mark.parametrize(
     ("condition", "again"),
     [
-        (" WHERE _source_version >= 1", r"`fds rewind orders --replace --to-version 1 "),
-        ("", r"`fds reset orders --replace "),
+        (" WHERE _source_version >= 1", r"`fds rewind orders .*--replace --to-version 1 "),
+        ("", r"`fds reset orders .*--replace "),
     ],
 )
 def test_a_typed_statement_that_removed_rows_which_are_not_read_again_begins_no_epoch(desk, condition, again):
@@ -297,10 +305,10 @@ def test_a_statement_that_is_typed_as_it_was_printed_is_not_a_warning(desk, vers
 
 
 def test_the_next_batch_names_a_manual_statement_whose_rewind_was_never_requested(desk):
-    said = desk.builder().rewind(to_version=1).describe()
+    said = desk.builder().rewind(to_version=1, sink_rows="keep").describe()
     desk.typed(said.replace("file://", ""))
     desk.append(30)
-    with pytest.raises(BatchRejectedError, match=r"OutOfTurn.*version 3 is a manual statement") as refused:
+    with pytest.raises(BatchRejectedError, match=r"SINK_OUT_OF_ORDER.*version 3 is a manual statement") as refused:
         desk.load()
     follow(desk, str(refused.value), 1)
     desk.load()

@@ -9,11 +9,11 @@ import pytest
 from airflow_provider_fds.batch.fleet_spec import FleetProgress, fleet_name
 from airflow_provider_fds.batch.spec import job_name
 from airflow_provider_fds.sinks import DeltaMergeSink, DeltaTableSink, ForeachBatchSink
-from airflow_provider_fds.spark import connect_job
-from airflow_provider_fds.spark.connect import ConnectServer, ServerUnreachableError
-from airflow_provider_fds.spark.connect_fleet import ConnectFleet
-from airflow_provider_fds.spark.user_code import function_here
-from airflow_provider_fds.stream.driver_files import DriverFiles
+from airflow_provider_fds.spark.sessions import connect_job
+from airflow_provider_fds.spark.sessions.connect_fleet import ConnectFleet
+from airflow_provider_fds.spark.sessions.connect_server import ConnectServer, ServerUnreachableError
+from airflow_provider_fds.spark.writers.user_code import function_here
+from airflow_provider_fds.stream.attempt.driver_files import DriverFiles
 from tests.interop.spark.test_fleet_job import Streams
 from tests.stuck_file import stuck_file
 
@@ -91,7 +91,7 @@ def test_streams_on_a_server_have_their_own_sessions_only_if_they_change_them(sp
     for name in streams.all:
         if name != "hangs":
             assert streams.outcomes(name) == ["written"] * 3, [r.error_message for r in streams.reports(name)]
-    assert [report.error_class for report in streams.reports("hangs")] == ["StreamTimeout"]
+    assert [report.error_class for report in streams.reports("hangs")] == ["BATCH_TIMED_OUT"]
     for name in ("appends_0", "appends_3", "merges", "packs"):
         assert streams.ids(spark, name) == list(range(30))
     assert [len(sessions[name]) for name in ("calls", "calls_too")] == [1, 1]

@@ -12,11 +12,11 @@ from uuid import uuid4
 import pytest
 
 from airflow_provider_fds.batch.fleet_spec import FleetJob, FleetProgress, FleetSpec, fleet_name
-from airflow_provider_fds.batch.report import FenceReport, fence_report_name
+from airflow_provider_fds.batch.report import FenceReport, decode, fence_report_name
 from airflow_provider_fds.batch.spec import FenceSpec
 from airflow_provider_fds.sinks import DeltaMergeSink, DeltaTableSink, ForeachBatchSink
-from airflow_provider_fds.spark.fleet_job import ClassicSpark, Fleet, run_fleet
-from airflow_provider_fds.spark.launch import run_locally
+from airflow_provider_fds.spark.application.fleet_job import ClassicSpark, Fleet, run_fleet
+from airflow_provider_fds.spark.submission.launch import run_locally
 from tests.interop.spark.conftest import Stream
 
 pytestmark = pytest.mark.timeout(300)
@@ -121,8 +121,8 @@ def test_each_stream_has_its_own_fate(spark, streams, functions, tmp_path, capsy
         "hangs": [("failed", True)],
         "exits": [("failed", True)],
     }
-    assert failures["raises"][0].error_class == "UserFunction"
-    assert failures["hangs"][0].error_class == "StreamTimeout"
+    assert failures["raises"][0].error_class == "USER_FUNCTION_FAILED"
+    assert failures["hangs"][0].error_class == "BATCH_TIMED_OUT"
     assert "SystemExit: 3" in failures["exits"][0].error_message
     assert [ended[name] for name in failures] == ["failed"] * 4
     assert FleetProgress.from_json(progress.read_bytes()).ended == ended
@@ -195,7 +195,7 @@ def test_a_fence_and_a_job_that_was_exchanged_are_steps_like_others(spark, strea
     ended = Fleet(streams.spec(), ClassicSpark(spark), lambda *_: None).run()
 
     assert ended == {"good": "done", "fenced": "done", "changed": "failed"}
-    report = FenceReport.from_json((fenced.reports / fence_report_name(2, spec.attempt_id)).read_bytes())
+    report = decode(FenceReport, (fenced.reports / fence_report_name(2, spec.attempt_id)).read_bytes())
     assert (report.outcome, [batch.batch_id for batch in report.landed]) == ("fenced", [0])
     assert streams.reports("changed") == []
     assert not changed.sink_path.exists()
@@ -233,7 +233,7 @@ def test_spark_submit_runs_a_fleet_and_ends_although_a_function_hangs(streams, f
     assert code == 0, lines
     for number in range(3):
         assert streams.outcomes(f"s{number}") == ["written"] * 3
-    assert [report.error_class for report in streams.reports("hangs")] == ["StreamTimeout"]
+    assert [report.error_class for report in streams.reports("hangs")] == ["BATCH_TIMED_OUT"]
     assert all(line.startswith("FDS ") for line in lines), lines
     ended = FleetProgress.from_json((tmp_path / "progress.json").read_bytes())
     assert ended.ended == {"s0": "done", "s1": "done", "s2": "done", "hangs": "failed"}

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from airflow_provider_fds.spark import history as of_sink
-from airflow_provider_fds.spark.history import SinkLog
+from airflow_provider_fds.spark.sink_log import history as of_sink
+from airflow_provider_fds.spark.sink_log.history import SinkLog
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ import pytest
 from airflow_provider_fds.errors import BatchRejectedError, ConfigurationError
 from airflow_provider_fds.ledger.owner import Actor
 from airflow_provider_fds.sinks import DeltaTableSink
-from airflow_provider_fds.stream.action_builder import ActionBuilder
-from airflow_provider_fds.stream.prepared_action import perform
+from airflow_provider_fds.stream.actions.action_builder import ActionBuilder
+from airflow_provider_fds.stream.actions.prepared_action import perform
 from tests.interop.merging import Runs, rows_of
 
 ACTOR = Actor(deployment="tests", user="tests", host="tests")
@@ -101,7 +101,9 @@ def test_a_stream_rebound_to_a_merge_inside_a_commit_reads_the_commit_again(spar
         merge.load(**limits)
     connected.load()
     perform(
-        connected.ledger, ActionBuilder(connected.ledger, "from its beginning").rewind(to_version=2, sink="keep"), ACTOR
+        connected.ledger,
+        ActionBuilder(connected.ledger, "from its beginning").rewind(to_version=2, sink_rows="keep"),
+        ACTOR,
     )
     merge.load(**limits)
     assert merge.rows() == rows_of(spark, overwritten)

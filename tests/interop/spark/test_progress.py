@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_provider_fds.spark.job import run
-from airflow_provider_fds.spark.progress import JobProgress, tell_ui_address
+from airflow_provider_fds.spark.application.job import run
+from airflow_provider_fds.spark.application.progress import JobProgress, tell_ui_address
 
 #: A stage of four tasks, which takes seconds on two cores.
 SLOW = "reflect('java.lang.Thread', 'sleep', 1500L)"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,17 +12,19 @@ import pytest
 from airflow_provider_fds.cli.main import main
 from airflow_provider_fds.errors import LedgerError, UnreadableEntryError
 from airflow_provider_fds.sinks import DeltaTableSink
-from airflow_provider_fds.spark.job import run
+from airflow_provider_fds.spark.application.job import run
 from tests.interop.spark.test_epochs import EACH_ONCE, Desk
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from tests.interop.spark.conftest import Prepared
+
 
 @pytest.fixture
-def desk(spark: SparkSession, tmp_path: Path) -> Desk:
+def desk(spark: SparkSession, prepared: Prepared) -> Desk:
     """Ten rows are in the sink, and twenty more in the source. Entries 0 to 4: created, opened, bound, planned, …"""
-    return Desk.with_ten_rows(spark, tmp_path)
+    return prepared.begin("ten rows", partial(Desk.with_ten_rows, spark))
 
 
 def entries(desk: Desk) -> list[Path]:
@@ -85,7 +88,7 @@ def test_a_driver_of_before_the_repair_writes_nothing_once_the_epoch_has_begun(d
 
 def test_a_fence_requested_by_a_lost_entry_removes_no_row_permanently(desk, spark, capsys):
     desk.load()
-    desk.move("rewind", to_version=1, delete=True)
+    desk.move("rewind", to_version=1, sink_rows="delete")
     session = desk.session()
     fence = desk.submit(session, session.begin(desk.sink))
     damage(desk, -1)

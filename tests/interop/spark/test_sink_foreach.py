@@ -139,7 +139,7 @@ def test_tables_of_a_catalog_get_each_batch_once_even_if_its_report_was_lost(spa
 )
 def test_a_function_that_would_lose_rows_or_fails_is_named(spark, stream, functions, name, expected):
     code, (report,) = stream.work(spark, stream.job(stream.plan()[0], sink=sink_of(name, "bronze")))
-    assert (code, report.error_class, report.retryable) == (11, "UserFunction", False)
+    assert (code, report.error_class, report.retryable) == (11, "USER_FUNCTION_FAILED", False)
     assert expected in report.error_message
     assert spark.conf.get("spark.databricks.delta.write.txnVersion", None) is None
     assert spark.conf.get("spark.sql.files.ignoreCorruptFiles") == "false"
@@ -164,7 +164,7 @@ def test_a_named_table_that_forgets_transactions_too_soon_is_refused_before_the_
     sink = named(stream, "load", "bronze", "errors")
     code, (report,) = stream.work(spark, stream.job(stream.plan()[0], sink=sink))
 
-    assert (code, report.error_class, report.retryable) == (11, "TransactionRetention", False)
+    assert (code, report.error_class, report.retryable) == (11, "SINK_FORGETS_BATCHES", False)
     assert "errors has delta.setTransactionRetentionDuration = 'interval 1 hour'" in report.error_message
     assert sys.modules["orders_load"].CALLS == []
 
@@ -219,7 +219,7 @@ def test_a_write_that_delta_would_skip_for_a_later_transaction_is_refused(spark,
     assert stream.work(spark, stream.job(batches[1], sink=sink))[0] == 0
     code, (report,) = stream.work(spark, stream.job(batches[0], sink=sink))
 
-    assert (code, report.error_class) == (11, "OutOfTurn")
+    assert (code, report.error_class) == (11, "SINK_OUT_OF_ORDER")
     assert len(sys.modules["orders_load"].CALLS) == 1
 
 

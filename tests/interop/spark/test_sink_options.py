@@ -9,11 +9,11 @@ from uuid import uuid4
 
 import pytest
 
-from airflow_provider_fds.delta.local import LocalStorage
-from airflow_provider_fds.delta.log import DeltaLog
+from airflow_provider_fds.delta.reader.log import DeltaLog
+from airflow_provider_fds.delta.storage.local import LocalStorage
 from airflow_provider_fds.sinks import DeltaMergeSink, DeltaTableSink
 from airflow_provider_fds.stream import DeltaStream
-from airflow_provider_fds.stream.like_source import COPIED, like_source
+from airflow_provider_fds.stream.run.like_source import COPIED, like_source
 
 JOBS = """
 from pyspark.sql import DataFrame
@@ -81,14 +81,14 @@ def test_rows_are_filtered_then_transformed_then_projected(spark, stream, jobs):
 
 def test_a_function_of_the_user_that_fails_is_named_with_file_and_line(spark, stream, jobs):
     error_class, message = failed(spark, stream, DeltaTableSink(str(stream.sink_path), transform="orders_jobs:broken"))
-    assert error_class == "UserFunction"
+    assert error_class == "USER_FUNCTION_FAILED"
     assert f"transform orders_jobs:broken failed at line 10 of {jobs}, in broken: KeyError" in message
 
 
 def test_a_column_that_a_function_expects_is_reported_as_an_error_of_the_function(spark, stream, jobs):
     sink = DeltaTableSink(str(stream.sink_path), transform="orders_jobs:misspelt")
     error_class, message = failed(spark, stream, sink)
-    assert error_class == "UserFunction"
+    assert error_class == "USER_FUNCTION_FAILED"
     # over Spark Connect nobody looks at columns before the function has returned
     assert message.startswith("transform orders_jobs:misspelt failed")
     assert "UNRESOLVED_COLUMN" in message
@@ -187,7 +187,7 @@ def test_constants_are_written_with_their_types_and_rows_are_still_counted(spark
 def test_a_constant_that_the_batch_has_as_a_column_is_refused(spark, stream, jobs, options):
     sink = DeltaTableSink(str(stream.sink_path), constant_columns={"NAME": "crm"}, **options)
     error_class, message = failed(spark, stream, sink)
-    assert error_class == "SinkSchema"
+    assert error_class == "SINK_SCHEMA_MISMATCH"
     assert "the batch already has a column NAME, which constant_columns would add" in message
 
 

@@ -12,15 +12,15 @@ from uuid import uuid4
 
 import pytest
 
-from airflow_provider_fds.batch.report import FenceReport, fence_report_name
+from airflow_provider_fds.batch.report import FenceReport, decode, fence_report_name
 from airflow_provider_fds.batch.spec import FenceSpec, txn_version
 from airflow_provider_fds.sinks import DeltaReplaceSink, DeltaTableSink
-from airflow_provider_fds.spark import registration
-from airflow_provider_fds.spark.delta_table_writer import DeltaTableWriter
-from airflow_provider_fds.spark.empty_append import append_nothing
-from airflow_provider_fds.spark.failures import RefusalError
-from airflow_provider_fds.spark.history import SinkLog
-from airflow_provider_fds.spark.job import run
+from airflow_provider_fds.spark.application.job import run
+from airflow_provider_fds.spark.fence import registration
+from airflow_provider_fds.spark.fence.empty_append import append_nothing
+from airflow_provider_fds.spark.runtime.failures import RefusalError
+from airflow_provider_fds.spark.sink_log.history import SinkLog
+from airflow_provider_fds.spark.writers.delta_table_writer import DeltaTableWriter
 
 RETENTION = "delta.setTransactionRetentionDuration"
 
@@ -76,7 +76,7 @@ def refused(stream, spark, spec, error_class):
 
 def test_a_sink_that_forgets_transactions_in_less_time_than_a_writer_may_be_paused_is_refused(spark, stream):
     create(spark, stream, f"'{RETENTION}' = 'interval 30 days'")
-    message = refused(stream, spark, stream.job(stream.plan()[0]), "TransactionRetention")
+    message = refused(stream, spark, stream.job(stream.plan()[0]), "SINK_FORGETS_BATCHES")
     assert "UNSET TBLPROPERTIES" in message
     spark.sql(f"ALTER TABLE {table(stream)} SET TBLPROPERTIES ('{RETENTION}' = 'interval 3650 days')")
     assert stream.work(spark, stream.job(stream.plan()[0]))[0] == 0
@@ -89,7 +89,7 @@ def test_a_memory_that_is_shortened_while_a_job_is_at_work_is_noticed_before_the
         spark.sql(f"ALTER TABLE {table(stream)} SET TBLPROPERTIES ('{RETENTION}' = 'interval 1 day')")
 
     assert run(spark, spec, shorten) == 11
-    assert stream.read_reports(spec)[1].error_class == "TransactionRetention"
+    assert stream.read_reports(spec)[1].error_class == "SINK_FORGETS_BATCHES"
     assert count(spark, stream) == 10
 
 
@@ -103,7 +103,7 @@ def test_a_batch_that_lands_twice_because_the_sink_forgot_it_is_not_a_success(sp
     forget(spark, stream, 2, hours=25)
     with pytest.raises(RefusalError, match="more than once, as versions 2 and 4") as caught:
         zombie.append(spark.read.format("delta").load(batch.manifest), batch)
-    assert caught.value.error_class == "BatchDoubled"
+    assert caught.value.reason == "BATCH_DOUBLED"
 
 
 def test_a_repeat_is_refused_by_the_tables_state_where_the_log_does_not_reach_back(spark, stream):
@@ -111,7 +111,7 @@ def test_a_repeat_is_refused_by_the_tables_state_where_the_log_does_not_reach_ba
     _, (report, _) = stream.work(spark, stream.job(first, second))
     spark.sql(f"INSERT INTO {table(stream)} VALUES (1000, 'x', 1)")
     cut(spark, stream, before=2)
-    message = refused(stream, spark, stream.job(second, **stream.after(report)), "OutOfTurn")
+    message = refused(stream, spark, stream.job(second, **stream.after(report)), "SINK_OUT_OF_ORDER")
     assert f"has transaction {txn_version(1, 1)}" in message
     assert "skipped" not in message
 
@@ -127,7 +127,7 @@ def test_an_older_copy_whose_log_does_not_reach_back_is_refused(spark, stream, t
     for _ in range(3):
         spark.sql(f"INSERT INTO {table(stream)} VALUES (1000, 'x', 1)")
     cut(spark, stream, before=3)
-    message = refused(stream, spark, stream.job(third, **stream.after(reports[-1])), "OutOfTurn")
+    message = refused(stream, spark, stream.job(third, **stream.after(reports[-1])), "SINK_OUT_OF_ORDER")
     assert f"has transaction {txn_version(1, 0)}" in message
 
 
@@ -138,12 +138,12 @@ def test_two_streams_of_one_name_do_not_load_the_same_rows_into_one_sink(spark, 
     mine, ours = stream.plan()[0], stream.uuid
     stream.work(spark, stream.job(mine))
     stream.uuid = str(uuid4())
-    message = refused(stream, spark, stream.job(*stream.plan()[:1]), "SinkOfNamesake")
+    message = refused(stream, spark, stream.job(*stream.plan()[:1]), "SINK_OF_NAMESAKE")
     assert f"other_streams=['{ours}']" in message
     spec = stream.job(fence=FenceSpec("orders", stream.uuid, 2))
     assert run(spark, spec) == 11
-    fence = FenceReport.from_json((stream.reports / fence_report_name(2, spec.attempt_id)).read_bytes())
-    assert fence.error_class == "SinkOfNamesake"
+    fence = decode(FenceReport, (stream.reports / fence_report_name(2, spec.attempt_id)).read_bytes())
+    assert fence.error_class == "SINK_OF_NAMESAKE"
     assert count(spark, stream) == 10
     sink = DeltaTableSink(str(stream.sink_path), other_streams=(ours,))
     assert stream.work(spark, stream.job(*stream.plan()[:1], sink=sink))[0] == 0
@@ -160,6 +160,16 @@ def test_of_two_streams_of_one_name_that_begin_at_once_the_first_to_register_wri
     with pytest.raises(RefusalError, match=f"is the registration of another stream of the same name .uuid {ours}"):
         sink.append(spark.read.format("delta").load(mine.manifest), mine)
     assert count(spark, stream) == 10
+
+
+def test_of_two_streams_that_create_the_sink_at_once_the_slower_one_appends(spark, stream):
+    first, second, _ = stream.plan()
+    other = replace(second, stream="live", uuid=str(uuid4()), prev_txn_version=None)
+    slower = DeltaTableWriter(spark, stream.sink, stream.job(first), {})
+    assert slower.find(first) is None
+    stream.work(spark, stream.job(other))
+    assert slower.append(spark.read.format("delta").load(first.manifest), first).by_this_attempt
+    assert count(spark, stream) == 20
 
 
 def test_of_two_registrations_at_once_one_is_refused(spark, stream, monkeypatch):
@@ -222,7 +232,7 @@ def test_rows_that_another_job_removes_are_a_warning_or_an_error_as_the_sink_say
     else:
         spark.sql(harm.format(table(stream)))
     strict = DeltaTableSink(str(stream.sink_path), on_sink_overwritten="fail")
-    message = refused(stream, spark, stream.job(second, sink=strict, **stream.after(report)), "SinkOverwritten")
+    message = refused(stream, spark, stream.job(second, sink=strict, **stream.after(report)), "SINK_OVERWRITTEN")
     assert "version 1 of the sink" in message
     code, (report,) = stream.work(spark, stream.job(second, **stream.after(report)))
     assert (code, report.outcome, len(report.warnings)) == (0, "written", 1)
@@ -288,5 +298,5 @@ def test_commits_that_can_no_longer_be_read_are_reported(spark, stream):
 
 def test_a_sink_whose_commits_are_kept_elsewhere_is_refused_by_name(spark, stream):
     create(spark, stream, "'delta.feature.coordinatedCommits-preview' = 'supported'")
-    message = refused(stream, spark, stream.job(stream.plan()[0]), "SinkCommitsElsewhere")
+    message = refused(stream, spark, stream.job(stream.plan()[0]), "SINK_COMMITS_ELSEWHERE")
     assert "coordinatedCommits-preview" in message

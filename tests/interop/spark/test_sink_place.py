@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from airflow_provider_fds.sinks import DeltaTableSink
-from airflow_provider_fds.spark.failures import RefusalError
-from airflow_provider_fds.spark.sink_place import check_log_store
+from airflow_provider_fds.spark.runtime.failures import RefusalError
+from airflow_provider_fds.spark.sink_log.sink_place import check_log_store
 
 STORE = "spark.delta.logStore.s3a.impl"
 SINK = DeltaTableSink("s3://lake/bronze")
@@ -27,7 +27,7 @@ def test_deltas_own_log_store_is_refused_whether_it_is_named_or_not(check):
     for name in (None, "io.delta.storage.S3SingleDriverLogStore"):
         with pytest.raises(RefusalError) as caught:
             check(name)
-        assert caught.value.error_class == "SingleDriverLogStore"
+        assert caught.value.reason == "SINK_LOG_STORE_UNSAFE"
         for part in ("fds.storage.S3ConditionalLogStore", "fds-s3-log-store.jar", "allow_single_driver_s3=True"):
             assert part in str(caught.value)
 
@@ -40,4 +40,4 @@ def test_a_users_log_store_and_explicit_permission_are_accepted(check):
 def test_fdss_own_log_store_without_its_jar_is_refused_by_name(check):
     with pytest.raises(RefusalError, match="not on the class path; put fds-s3-log-store") as caught:
         check("fds.storage.S3ConditionalLogStore")
-    assert caught.value.error_class == "LogStoreUnavailable"
+    assert caught.value.reason == "SINK_LOG_STORE_UNSAFE"

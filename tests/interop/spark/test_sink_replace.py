@@ -77,7 +77,7 @@ def test_versions_of_one_table_do_not_replace_those_of_another(spark, stream, tm
         (stream.sink_path / "_delta_log" / f"{0:020}.json").unlink()
         log.clearCache()
     code, (report,) = stream.work(spark, stream.job(interval_of(stream.plan()[0]), sink=by_version))
-    assert (code, report.error_class, report.retryable) == (11, "SinkShared", False)
+    assert (code, report.error_class, report.retryable) == (11, "SINK_SHARED", False)
     assert ("customers" in report.error_message) is not log_is_cut
     assert ids(spark, stream) == [*range(100, 105)]
     # a predicate that only rows of this stream satisfy
@@ -86,12 +86,14 @@ def test_versions_of_one_table_do_not_replace_those_of_another(spark, stream, tm
     assert ids(spark, stream) == [*range(10), *range(100, 105)]
 
 
-def test_a_stream_that_reads_the_same_table_again_replaces_what_the_one_before_has_loaded(spark, stream):
+def test_a_stream_replaces_what_the_one_before_has_loaded_only_if_it_may(spark, stream):
     by_version = DeltaReplaceSink(str(stream.sink_path), provenance=True).for_versions(0, 0)
     assert stream.work(spark, stream.job(interval_of(stream.plan()[0]), sink=by_version))[0] == 0
     stream.uuid = str(uuid4())
-    again = replace(stream.plan()[0], stream="orders_2")
-    assert stream.work(spark, stream.job(interval_of(again), sink=by_version))[0] == 0
+    again = interval_of(replace(stream.plan()[0], stream="orders_2"))
+    code, reports = stream.work(spark, stream.job(again, sink=by_version))
+    assert (code, reports[-1].error_class) == (11, "SINK_HAS_ROWS")
+    assert stream.work(spark, stream.job(again, sink=by_version, allow_overlap=True))[0] == 0
     assert ids(spark, stream) == list(range(10))
 
 
@@ -117,7 +119,7 @@ def test_a_zombie_of_an_earlier_generation_writes_nothing(spark, stream, by_prov
     _, second, third = stream.plan()
     stream.work(spark, stream.job(interval_of(second, third, generation=2), sink=by_provenance))
     code, (report,) = stream.work(spark, stream.job(interval_of(second), sink=by_provenance))
-    assert (code, report.error_class) == (11, "OutOfTurn")
+    assert (code, report.error_class) == (11, "SINK_OUT_OF_ORDER")
     assert ids(spark, stream) == list(range(10, 30))
 
 
@@ -125,7 +127,7 @@ def test_rows_outside_of_the_predicate_are_refused_and_nothing_is_written(spark,
     sink = DeltaReplaceSink(str(stream.sink_path), replace_where="id < 5")
     stream.work(spark, stream.job(interval_of(stream.plan()[0]), sink=replace(sink, replace_where="id < 10")))
     code, (report,) = stream.work(spark, stream.job(interval_of(stream.plan()[0], generation=2), sink=sink))
-    assert (code, report.error_class, report.retryable) == (11, "RowsOutside", False)
+    assert (code, report.error_class, report.retryable) == (11, "ROWS_OUTSIDE_INTERVAL", False)
     assert "id < 5" in report.error_message
     assert len(stream.sink_commits()) == 1
 
@@ -143,7 +145,7 @@ def test_dynamic_overwrite_of_a_table_without_partitions_is_refused(spark, strea
     stream.work(spark, stream.job(stream.plan()[0]))
     sink = DeltaReplaceSink(str(stream.sink_path), dynamic_partition_overwrite=True)
     code, (report,) = stream.work(spark, stream.job(interval_of(stream.plan()[1]), sink=sink))
-    assert (code, report.error_class) == (11, "SinkNotPartitioned")
+    assert (code, report.error_class) == (11, "SINK_UNSUITABLE")
     assert ids(spark, stream) == list(range(10))
 
 
@@ -171,7 +173,7 @@ def test_an_interval_without_rows_removes_what_was_there(spark, stream, is_there
 
 def test_a_batch_of_an_offset_is_refused(spark, stream, by_provenance):
     code, (report,) = stream.work(spark, stream.job(stream.plan()[0], sink=by_provenance))
-    assert (code, report.error_class) == (11, "Sink")
+    assert (code, report.error_class) == (11, "SINK_UNSUITABLE")
     assert not stream.sink_path.exists()
 
 

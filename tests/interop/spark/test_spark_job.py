@@ -8,12 +8,12 @@ from importlib import metadata
 import pyspark
 import pytest
 
-from airflow_provider_fds.batch.report import AttemptReport, report_name
-from airflow_provider_fds.spark import files
-from airflow_provider_fds.spark.driver_versions import DriverVersions
-from airflow_provider_fds.spark.failures import RefusalError, explain
-from airflow_provider_fds.spark.job import _unstarted, main
-from airflow_provider_fds.spark.versions import DeltaJar
+from airflow_provider_fds.batch.report import AttemptReport, decode, report_name
+from airflow_provider_fds.spark.application.job import _unstarted, main
+from airflow_provider_fds.spark.runtime import hadoop_files as files
+from airflow_provider_fds.spark.runtime.driver_versions import DriverVersions
+from airflow_provider_fds.spark.runtime.failures import RefusalError, explain
+from airflow_provider_fds.spark.runtime.versions import DeltaJar
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def test_the_job_stops_at_the_first_batch_that_fails_and_keeps_what_was_done(spa
     assert (code, [r.outcome for r in left]) == (11, ["written", "failed"])
     assert left[1].error_class == "FAILED_READ_FILE.FILE_NOT_EXIST"
     assert left[1].retryable is False
-    assert "data files of the batch are missing" in left[1].error_message
+    assert "Spark does not find a data file (" in left[1].error_message
     assert data_files(stream)[0].name not in left[1].error_message
     assert "batch 1 (version 1)" in left[1].error_message
     assert not stream.was_started(spec, batches[2])
@@ -119,23 +119,23 @@ def test_the_versions_of_the_session_are_found_and_go_together(spark):
 def test_a_driver_of_another_pyspark_is_refused_before_anything_is_read(spark, stream, monkeypatch):
     monkeypatch.setattr(pyspark, "__version__", "3.4.1")
     code, (report,) = stream.work(spark, stream.job(stream.plan()[0]))
-    assert (code, report.error_class, report.retryable) == (11, "VersionMismatch", False)
+    assert (code, report.error_class, report.retryable) == (11, "SPARK_VERSION_MISMATCH", False)
     assert f"the driver's Python has pyspark 3.4.1, its JVM is Spark {spark.version}" in report.error_message
     assert not stream.sink_path.exists()
 
 
 def test_a_job_without_a_session_reports_why(stream):
     spec = stream.job(*stream.plan())
-    assert _unstarted(spec, RefusalError("VersionMismatch", "pyspark 3.4.1 on Spark 4.2.0")) == 11
+    assert _unstarted(spec, RefusalError("SPARK_VERSION_MISMATCH", "pyspark 3.4.1 on Spark 4.2.0")) == 11
     (report,) = stream.read_reports(spec)
-    assert (report.batch_id, report.error_class, report.retryable) == (0, "VersionMismatch", False)
+    assert (report.batch_id, report.error_class, report.retryable) == (0, "SPARK_VERSION_MISMATCH", False)
     assert _unstarted(None, RuntimeError("Java gateway process exited")) == 10
 
 
 def test_a_manifest_that_is_gone_is_named(spark, stream):
     missing = str(stream.folder / "staging/orders/manifests/1/0-gone")
     code, (report,) = stream.work(spark, stream.job(replace(stream.plan()[0], manifest=missing)))
-    assert (code, report.error_class) == (11, "ManifestMissing")
+    assert (code, report.error_class) == (11, "MANIFEST_MISSING")
     assert missing in report.error_message
 
 
@@ -159,7 +159,7 @@ def test_a_report_of_the_same_attempt_is_replaced(spark, stream):
     path.parent.mkdir(parents=True)
     path.write_text("left by a crash")
     stream.work(spark, spec)
-    assert AttemptReport.from_json(path.read_bytes()).outcome == "written"
+    assert decode(AttemptReport, path.read_bytes()).outcome == "written"
     assert sorted(p.name for p in path.parent.iterdir()) == [
         f"{spec.attempt_id}.json",
         f"{spec.attempt_id}.started.json",
@@ -176,7 +176,7 @@ def test_a_python_function_that_fails_in_a_worker_is_named_with_line_and_file(sp
     with pytest.raises(Exception, match="KeyError") as caught:
         spark.sql("SELECT broken(id) FROM range(3)").collect()
     failure = explain(caught.value)
-    assert (failure.error_class, failure.retryable) == ("UserFunctionFailed", False)
+    assert (failure.error_class, failure.retryable) == ("USER_FUNCTION_FAILED", False)
     line = broken.__code__.co_firstlineno + 1
     assert f"the function broken failed at line {line} of {__file__}: KeyError: 1" in failure.message
 

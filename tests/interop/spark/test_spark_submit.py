@@ -14,8 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from airflow_provider_fds.spark.launch import run_locally
-from airflow_provider_fds.spark.submit import submit_arguments
+from airflow_provider_fds.spark.submission.launch import run_locally
+from airflow_provider_fds.spark.submission.submit import submit_arguments
 
 pytestmark = pytest.mark.timeout(900)
 

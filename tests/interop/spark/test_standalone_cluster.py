@@ -3,31 +3,26 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
-import socket
 import subprocess
 import threading
+from concurrent.futures import Future
 from contextlib import contextmanager
 
 import pytest
 
-from airflow_provider_fds.spark.install import bundled_spark_home
-from airflow_provider_fds.spark.job import EXIT_FAILED
-from airflow_provider_fds.spark.launch import run_locally
+from airflow_provider_fds.spark.application.job import EXIT_FAILED
+from airflow_provider_fds.spark.installation.install import bundled_spark_home
+from airflow_provider_fds.spark.submission.launch import run_locally
 from tests.compose import command
 
 pytestmark = pytest.mark.timeout(900)
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 @contextmanager
-def daemon(folder, seen, sign, command):
-    """A process of Spark's own; ``seen`` is set once its log says ``sign``."""
+def daemon(folder, sign, command):
+    """A process of Spark's own; yields a future of the match, once its log matches ``sign``."""
     home = bundled_spark_home()
     env = {
         **os.environ,
@@ -46,16 +41,20 @@ def daemon(folder, seen, sign, command):
         start_new_session=True,
     )
 
+    seen = Future()
+
     def drain() -> None:
+        log = ""
         with process.stderr:
             for line in process.stderr:
-                if sign in line:
-                    seen.set()
+                log += line
+                if not seen.done() and (found := re.search(sign, log, re.DOTALL)):
+                    seen.set_result(found)
 
     reader = threading.Thread(target=drain)
     reader.start()
     try:
-        yield
+        yield seen
     finally:
         os.killpg(process.pid, signal.SIGTERM)
         try:
@@ -69,19 +68,16 @@ def daemon(folder, seen, sign, command):
 @pytest.fixture
 def master(tmp_path):
     """URL of a master that has two workers of one core each."""
-    port = free_port()
-    url = f"spark://127.0.0.1:{port}"
-    up, one, other = threading.Event(), threading.Event(), threading.Event()
-    leader = command("spark-master", {"spark-master": "127.0.0.1", "7077": str(port), "8081": "0"})
-    worker = command("spark-worker", {"spark-master": "127.0.0.1", "7077": str(port)})
-    with daemon(tmp_path, up, "I have been elected leader", leader):
-        assert up.wait(300)
+    leader = command("spark-master", {"spark-master": "127.0.0.1", "7077": "0", "8081": "0"})
+    with daemon(tmp_path, r"Starting Spark master at (spark://\S+:(\d+)).*I have been elected leader", leader) as up:
+        url, port = up.result(300).groups()
+        worker = command("spark-worker", {"spark-master": "127.0.0.1", "7077": port})
         # a container has a name of its own to bind to
         worker = [*worker[:2], "--host", "127.0.0.1", *worker[2:]]
         sign = "Successfully registered with master"
-        with daemon(tmp_path, one, sign, worker), daemon(tmp_path, other, sign, worker):
-            assert one.wait(300)
-            assert other.wait(300)
+        with daemon(tmp_path, sign, worker) as one, daemon(tmp_path, sign, worker) as other:
+            one.result(300)
+            other.result(300)
             yield url
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from airflow_provider_fds.batch.file_roots import FileRoots
 from airflow_provider_fds.errors import ConfigurationError
-from airflow_provider_fds.source.options import SourceOptions
+from airflow_provider_fds.source.options.options import SourceOptions
 
 S3, LOCAL, AZURE = "s3a://lake/orders", "file:///lake/orders", "abfss://box@acc.dfs.core.windows.net/orders"
 

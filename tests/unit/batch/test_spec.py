@@ -6,6 +6,7 @@ import ast
 import json
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from airflow_provider_fds.batch.report import (
     FenceReport,
     LandedBatch,
     RemovedRows,
+    decode,
     report_name,
     started_name,
 )
@@ -121,14 +123,14 @@ def test_a_fence_report_from_before_fences_removed_rows_is_read():
     old = json.loads(FENCE_REPORT.to_json())
     del old["has_removed"], old["removed_rows"], old["evidence"]
 
-    assert FenceReport.from_json(json.dumps(old)) == replace(FENCE_REPORT, removed_rows=None, evidence=None)
+    assert decode(FenceReport, json.dumps(old)) == replace(FENCE_REPORT, removed_rows=None, evidence=None)
 
 
-@pytest.mark.parametrize("evidence", [{"removed": [{}]}, {"newest": "7"}, {"more": 1}, 5], ids=str)
+@pytest.mark.parametrize("evidence", [{"removed": [{}]}, {"newest": "7"}, {"newest": -1}, 5], ids=str)
 def test_a_fence_report_with_evidence_that_is_invalid_is_refused(evidence):
     raw = json.loads(FENCE_REPORT.to_json()) | {"evidence": evidence}
     with pytest.raises(ValueError):
-        FenceReport.from_json(json.dumps(raw))
+        decode(FenceReport, json.dumps(raw))
 
 
 def test_a_job_spec_from_before_there_were_fences_is_read():
@@ -140,12 +142,12 @@ def test_a_job_spec_from_before_there_were_fences_is_read():
 
 def test_the_fence_report_is_the_golden_file_and_is_read_back():
     assert FENCE_REPORT.to_json() + b"\n" == (GOLDEN / "fence_report.json").read_bytes()
-    assert FenceReport.from_json((GOLDEN / "fence_report.json").read_text()) == FENCE_REPORT
+    assert decode(FenceReport, (GOLDEN / "fence_report.json").read_text()) == FENCE_REPORT
 
 
 def test_the_fence_report_keeps_its_warnings():
     report = replace(FENCE_REPORT, warnings=("another writer took out rows",))
-    assert FenceReport.from_json(report.to_json()) == report
+    assert decode(FenceReport, report.to_json()) == report
 
 
 def test_the_metadata_of_a_fence_says_which_epoch_it_opens():
@@ -156,7 +158,7 @@ def test_the_metadata_of_a_fence_says_which_epoch_it_opens():
 
 
 def test_an_attempt_report_survives_a_round_trip():
-    assert AttemptReport.from_json(REPORT.to_json().decode()) == REPORT
+    assert decode(AttemptReport, REPORT.to_json().decode()) == REPORT
 
 
 def test_the_job_spec_is_the_golden_file():
@@ -181,7 +183,7 @@ def test_the_commit_metadata_is_the_golden_file():
 # D40
 def test_golden_files_are_read_back():
     assert JobSpec.from_json((GOLDEN / "job_spec.json").read_text()) == JOB
-    assert AttemptReport.from_json((GOLDEN / "attempt_report.json").read_bytes()) == REPORT
+    assert decode(AttemptReport, (GOLDEN / "attempt_report.json").read_bytes()) == REPORT
     read = read_commit_metadata((GOLDEN / "commit_metadata.json").read_text().rstrip())
     assert read is not None
     assert (read["epoch"], read["batch_id"], read["digest"]) == (2, 3, BATCH.manifest_digest)
@@ -189,15 +191,16 @@ def test_golden_files_are_read_back():
 
 # D40
 @pytest.mark.parametrize(
-    ("cls", "value", "what"), [(JobSpec, JOB, "job spec"), (AttemptReport, REPORT, "attempt report")]
+    ("read", "value", "what"),
+    [(JobSpec.from_json, JOB, "job spec"), (partial(decode, AttemptReport), REPORT, "attempt report")],
 )
-@pytest.mark.parametrize("number", [0, 2, None])
-def test_another_format_is_refused_with_both_numbers(cls, value, what, number):
+@pytest.mark.parametrize("number", [0, 2, None, True])
+def test_another_format_is_refused_with_both_numbers(read, value, what, number):
     raw = json.loads(value.to_json())
     raw["format"] = number
 
     with pytest.raises(ValueError, match=rf"the {what} has format {number}, but this version of FDS reads format 1"):
-        cls.from_json(json.dumps(raw))
+        read(json.dumps(raw))
 
 
 @pytest.mark.parametrize("text", [None, "", "by hand", "{torn", '{"fds":2}', '{"other":1}', "{}"])
@@ -267,27 +270,50 @@ def test_the_name_of_a_job_spec_binds_its_bytes():
         {"settings": {"a": 1}},
         {"retryable": "no"},
         {"outcome": None},
-        {"unknown": 1},
+        {"outcome": "fine"},
+        {"sink_version": 2**64},
+        {"sink_version": -1},
+        {"epoch": -1},
+        {"tables": {"a": -5}},
     ],
     ids=str,
 )
 def test_a_report_of_the_wrong_types_or_ranges_is_refused(changes):
     raw = json.loads(REPORT.to_json()) | changes
     with pytest.raises(ValueError, match="the attempt report"):
-        AttemptReport.from_json(json.dumps(raw))
+        decode(AttemptReport, json.dumps(raw))
+
+
+def test_a_newer_drivers_fields_are_ignored_at_every_depth():
+    report = json.loads(REPORT.to_json()) | {"newer": [1]}
+    fence = json.loads(FENCE_REPORT.to_json()) | {"newer": {}}
+    for value in (fence["landed"][0], fence["evidence"], fence["evidence"]["removed"][0]):
+        value["newer"] = 1
+
+    assert decode(AttemptReport, json.dumps(report)) == REPORT
+    assert decode(FenceReport, json.dumps(fence)) == FENCE_REPORT
+
+
+@pytest.mark.parametrize("depth", range(700, 1000, 7))
+def test_a_report_that_is_nested_almost_too_deeply_is_refused_as_a_value_error(depth):
+    text = json.dumps(json.loads(REPORT.to_json()) | {"uuid": 0}).replace(
+        '"uuid": 0', f'"uuid": {"[" * depth}{"]" * depth}'
+    )
+    with pytest.raises(ValueError, match="the attempt report"):
+        decode(AttemptReport, text)
 
 
 @pytest.mark.parametrize(
     "text", ["[]", "1", "null", "[" * 100_000, "{}"], ids=["list", "number", "null", "nested", "empty"]
 )
 def test_what_is_not_an_object_is_refused_as_a_value_error(text):
-    for kind in (AttemptReport, FenceReport, JobSpec):
+    for read in (partial(decode, AttemptReport), partial(decode, FenceReport), JobSpec.from_json):
         with pytest.raises(ValueError):
-            kind.from_json(text)
+            read(text)
 
 
 @pytest.mark.parametrize("landed", [[5], [{}], [{"epoch": "x"}], {}], ids=str)
 def test_a_fence_report_with_invalid_batches_is_refused(landed):
     raw = json.loads(FENCE_REPORT.to_json()) | {"landed": landed}
     with pytest.raises(ValueError):
-        FenceReport.from_json(json.dumps(raw))
+        decode(FenceReport, json.dumps(raw))

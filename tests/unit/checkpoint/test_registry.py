@@ -63,7 +63,7 @@ def test_a_store_that_does_not_exist_is_refused(checkpoint):
 def test_a_stream_is_declared_without_loading_a_store():
     code = """
 import sys
-from airflow_provider_fds.stream.value import DeltaStream
+from airflow_provider_fds.stream.declaration.delta_stream import DeltaStream
 DeltaStream("orders", "s3://lake/orders", checkpoint="file:/x")
 loaded = [name for name in sys.modules if name.startswith("airflow_provider_fds.checkpoint.")]
 assert loaded == ["airflow_provider_fds.checkpoint.registry"], loaded

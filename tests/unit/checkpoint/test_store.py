@@ -7,18 +7,7 @@ from msgspec.structs import replace
 
 from airflow_provider_fds.checkpoint.store import write_and_read_back
 from airflow_provider_fds.errors import CheckpointError
-from airflow_provider_fds.ledger.position import Checkpoint
-
-MINE = Checkpoint(
-    stream="orders",
-    uuid="u1",
-    deployment="prod",
-    n=7,
-    digest="ab",
-    epoch=1,
-    batch_id=2,
-    offset='{"reservoirVersion":9}',
-)
+from tests.checkpoint_contract import MINE
 
 
 class Home:

@@ -16,7 +16,14 @@ ROOT = Path(__file__).parents[3]
 #: With an argument at least: a bare `fds run` is a name, not a command to type.
 COMMAND = re.compile(r"`(fds [a-z-]+ [^`]+)`")
 #: What stands for a value of the person's in a page.
-PLACEHOLDERS = {"N-M": "1-2", "N": "1", "TIME": "2026-01-01", "START/END": "a/b", "…": "text"}
+PLACEHOLDERS = {
+    "N-M": "1-2",
+    "keep|delete|empty": "keep",
+    "N": "1",
+    "TIME": "2026-01-01",
+    "START/END": "a/b",
+    "…": "text",
+}
 
 
 def texts_of(path: Path) -> list[str]:

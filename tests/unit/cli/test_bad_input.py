@@ -7,7 +7,7 @@ import json
 import pytest
 
 from airflow_provider_fds.cli.main import main
-from airflow_provider_fds.delta.open import canonical_uri, open_storage
+from airflow_provider_fds.delta.storage.open import canonical_uri, open_storage
 from airflow_provider_fds.errors import EXIT_CONFIGURATION, ConfigurationError
 
 KEYS = {"access_key_id": "a", "secret_access_key": "b", "region": "us-east-1", "endpoint": "http://127.0.0.1:1"}
@@ -125,7 +125,7 @@ class PanicException(BaseException):
 
 @pytest.mark.parametrize("error", [PanicException("password=HUSH"), OSError("password=HUSH"), RecursionError("x")])
 def test_an_unexpected_error_is_also_one_line(capsys, monkeypatch, error):
-    from airflow_provider_fds.cli import inspect
+    from airflow_provider_fds.cli.commands import inspect
 
     def fail(_):
         raise error

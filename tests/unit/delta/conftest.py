@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from airflow_provider_fds.delta.local import LocalStorage
-from airflow_provider_fds.delta.log import DeltaLog
+from airflow_provider_fds.delta.reader.log import DeltaLog
+from airflow_provider_fds.delta.storage.local import LocalStorage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,8 +8,8 @@ import pytest
 
 from airflow_provider_fds.delta import commits
 from airflow_provider_fds.delta.actions import decode_actions
-from airflow_provider_fds.delta.local import LocalStorage
-from airflow_provider_fds.delta.log import DeltaLog
+from airflow_provider_fds.delta.reader.log import DeltaLog
+from airflow_provider_fds.delta.storage.local import LocalStorage
 from airflow_provider_fds.errors import LogTruncatedError, TornFileError
 
 
@@ -21,7 +21,7 @@ def log(log_builder):
 @pytest.fixture
 def streamed(monkeypatch):
     """Stream every commit, in chunks smaller than a line."""
-    monkeypatch.setattr("airflow_provider_fds.delta.log.STREAMED_ABOVE_BYTES", 0)
+    monkeypatch.setattr("airflow_provider_fds.delta.reader.log.STREAMED_ABOVE_BYTES", 0)
     monkeypatch.setattr(commits, "_CHUNK_BYTES", 64)
 
 

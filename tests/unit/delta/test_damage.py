@@ -12,14 +12,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from airflow_provider_fds.delta import commits, parquet_file
-from airflow_provider_fds.delta.add_rows import FILE_COLUMNS
-from airflow_provider_fds.delta.checkpoints import find_checkpoint
-from airflow_provider_fds.delta.local import LocalStorage
-from airflow_provider_fds.delta.log import DeltaLog
-from airflow_provider_fds.delta.parquet_footer import row_groups
-from airflow_provider_fds.delta.replay import files_in_order
-from airflow_provider_fds.delta.snapshot import freeze_snapshot
+from airflow_provider_fds.delta import commits
+from airflow_provider_fds.delta.log_checkpoint import parquet_file
+from airflow_provider_fds.delta.log_checkpoint.add_rows import FILE_COLUMNS
+from airflow_provider_fds.delta.log_checkpoint.checkpoints import find_checkpoint
+from airflow_provider_fds.delta.log_checkpoint.parquet_footer import row_groups
+from airflow_provider_fds.delta.reader.log import DeltaLog
+from airflow_provider_fds.delta.reader.replay import files_in_order
+from airflow_provider_fds.delta.reader.snapshot import freeze_snapshot
+from airflow_provider_fds.delta.storage.local import LocalStorage
 from airflow_provider_fds.errors import FdsError, StorageError, TornFileError
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -42,10 +43,10 @@ def in_a_child(script, *arguments, timeout=60):
 
 FLIPPED = r"""
 import re, sys
-from airflow_provider_fds.delta.local import LocalStorage
-from airflow_provider_fds.delta.log import DeltaLog
-from airflow_provider_fds.delta.add_rows import FILE_COLUMNS
-from airflow_provider_fds.delta.replay import files_in_order
+from airflow_provider_fds.delta.storage.local import LocalStorage
+from airflow_provider_fds.delta.reader.log import DeltaLog
+from airflow_provider_fds.delta.log_checkpoint.add_rows import FILE_COLUMNS
+from airflow_provider_fds.delta.reader.replay import files_in_order
 from airflow_provider_fds.errors import FdsError
 root, path, start = sys.argv[1], sys.argv[2], int(sys.argv[3])
 whole = open(path, "rb").read()
@@ -106,7 +107,7 @@ os._exit(0)
 @pytest.mark.skipif(int(pa.__version__.split(".")[0]) < 20, reason="the defect came with pyarrow 20")
 @pytest.mark.parametrize(("call", "code"), [("rows", 0), ("column", -signal.SIGABRT)])
 def test_pyarrow_ends_the_process_at_the_metadata_of_a_damaged_column_and_nowhere_else(call, code):
-    """The defect that `delta/parquet_footer.py` works around. Where this fails, pyarrow has mended it."""
+    """The defect `delta/log_checkpoint/parquet_footer.py` works around. Where this fails, pyarrow has mended it."""
     done = subprocess.run([sys.executable, "-c", ABORTING, call], capture_output=True, text=True, check=False)
 
     assert done.stdout == "refused\n"
@@ -279,10 +280,10 @@ def test_paths_that_differ_in_one_character_are_all_read(log_builder, checkpoint
 
 PEAK = """
 import sys
-from airflow_provider_fds.delta.local import LocalStorage
-from airflow_provider_fds.delta.log import DeltaLog
-from airflow_provider_fds.delta.add_rows import FILE_COLUMNS
-from airflow_provider_fds.delta.replay import files_in_order
+from airflow_provider_fds.delta.storage.local import LocalStorage
+from airflow_provider_fds.delta.reader.log import DeltaLog
+from airflow_provider_fds.delta.log_checkpoint.add_rows import FILE_COLUMNS
+from airflow_provider_fds.delta.reader.replay import files_in_order
 from airflow_provider_fds.errors import FdsError
 try:
     print(sum(batch.num_rows for batch in files_in_order(DeltaLog(LocalStorage(sys.argv[1])), 1, FILE_COLUMNS)))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from airflow_provider_fds.delta.local import LocalStorage
-from airflow_provider_fds.delta.log import DeltaLog
-from airflow_provider_fds.delta.replay import transactions_with
+from airflow_provider_fds.delta.reader.log import DeltaLog
+from airflow_provider_fds.delta.reader.replay import transactions_with
+from airflow_provider_fds.delta.storage.local import LocalStorage
 
 
 def txn(app_id, version):

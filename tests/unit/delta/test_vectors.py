@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from pyroaring import BitMap64
 
 from airflow_provider_fds.delta.actions import DeletionVector
-from airflow_provider_fds.delta.local import LocalStorage
 from airflow_provider_fds.delta.paths import decode_z85, encode_z85
+from airflow_provider_fds.delta.storage.local import LocalStorage
 from airflow_provider_fds.delta.vectors import VectorReader, inline_vector, parse_bitmap, serialize_bitmap
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def test_a_vector_elsewhere_is_read_from_the_same_disk(tmp_path):
 def test_a_vector_elsewhere_is_read_from_the_same_bucket(tmp_path):
     from obstore.store import MemoryStore
 
-    from airflow_provider_fds.delta.objectstore import ObjectStorage
+    from airflow_provider_fds.delta.storage.object_store import ObjectStorage
 
     (vector,) = write(tmp_path, BitMap64([7]))
     store = MemoryStore()

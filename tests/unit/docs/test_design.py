@@ -109,6 +109,16 @@ def test_every_module_that_the_page_names_for_a_change_exists(row):
         assert (ROOT / "docs/design" / page).is_file(), page
 
 
+def test_the_way_of_a_run_is_at_most_ten_steps_through_files_that_exist():
+    _, _, way = ARCHITECTURE.partition("The way of a run of")
+    steps = re.findall(r"^[0-9]+\. .*", way.partition("\n\nThe same packages")[0], re.MULTILINE)
+    named = re.findall(r"`([\w/]+(?:\.py|/))`", "\n".join(steps))
+    assert 5 <= len(steps) <= 10
+    assert len(named) > len(steps)
+    for path in named:
+        assert (PACKAGE / path).exists(), path
+
+
 @pytest.mark.parametrize("page", [LEDGER, ARCHITECTURE], ids=["ledger", "architecture"])
 def test_every_test_that_a_design_page_names_exists(page):
     named = re.findall(r"`(tests/[\w./-]+)`", page)

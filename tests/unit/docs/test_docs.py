@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_fds.cli.main import main
-from airflow_provider_fds.source.options import SourceOptions
+from airflow_provider_fds.source.options.options import SourceOptions
 
 ROOT = Path(__file__).parents[3]
 PAGES = [

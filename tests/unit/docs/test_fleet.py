@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_fds.cli.main import main
-from airflow_provider_fds.fleet.fields import ALERT_KEYS, GROUP_KEYS, SINKS, STREAM_KEYS
-from airflow_provider_fds.fleet.file import parse_fleet_file
-from airflow_provider_fds.fleet.schema import published_schema, streams_schema
+from airflow_provider_fds.fleet.streams_file.fields import ALERT_KEYS, GROUP_KEYS, SINKS, STREAM_KEYS
+from airflow_provider_fds.fleet.streams_file.file import parse_fleet_file
+from airflow_provider_fds.fleet.streams_file.schema import published_schema, streams_schema
 
 PAGE = (Path(__file__).parents[3] / "docs" / "fleet.md").read_text(encoding="utf-8")
 FILES = re.findall(r"^```yaml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)

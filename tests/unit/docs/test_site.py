@@ -13,7 +13,7 @@ import pytest
 
 import airflow_provider_fds
 from airflow_provider_fds.get_provider_info import get_provider_info
-from airflow_provider_fds.source.options import SourceOptions
+from airflow_provider_fds.source.options.options import SourceOptions
 
 if TYPE_CHECKING:
     from types import ModuleType

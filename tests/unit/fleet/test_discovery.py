@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from airflow_provider_fds.delta.open import open_storage
+from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import LedgerError, StorageError
 from airflow_provider_fds.fleet.discovery import find_tables
 from airflow_provider_fds.fleet.value import FleetStream, TablePattern

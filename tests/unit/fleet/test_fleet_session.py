@@ -7,7 +7,7 @@ import json
 import pytest
 
 from airflow_provider_fds.batch.fleet_spec import FleetProgress, FleetSpec
-from airflow_provider_fds.delta.open import open_storage
+from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import FleetFailedError, FleetRejectedError, StorageError
 from airflow_provider_fds.fleet import positions
 from airflow_provider_fds.fleet.session import FleetSession
@@ -16,9 +16,9 @@ from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.ledger.operator_entries import Held
 from airflow_provider_fds.ledger.owner import Actor
 from airflow_provider_fds.sinks import DeltaTableSink
-from airflow_provider_fds.stream import connect
-from airflow_provider_fds.stream.action_builder import ActionBuilder
-from airflow_provider_fds.stream.prepared_action import perform
+from airflow_provider_fds.stream import connected_stream as connect
+from airflow_provider_fds.stream.actions.action_builder import ActionBuilder
+from airflow_provider_fds.stream.actions.prepared_action import perform
 from tests.conftest import LogBuilder
 from tests.counting_storage import CountingStorage
 from tests.unit.stream.conftest import Bench
@@ -80,7 +80,7 @@ class Fleet:
     def fail(self, one):
         changes = {
             "outcome": "failed",
-            "error_class": "UserFunction",
+            "error_class": "USER_FUNCTION_FAILED",
             "error_message": "no such column",
         }
         changes |= {"sink_version": None, "rows_written": None, "retryable": False}
@@ -161,7 +161,7 @@ def test_a_rewind_between_two_runs_is_noticed(fleet):
     fleet.table("a")
     fleet.table("b")
     fleet.run()
-    decide(fleet, "a", lambda action: action.rewind(to_version=0))
+    decide(fleet, "a", lambda action: action.rewind(to_version=0, sink_rows="keep"))
     (run,) = fleet.session("run-2").next_work()
     assert (run.name, run.work.status) == ("a", "fence")
     assert fleet.opened == ["a", "b", "a"]

@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from airflow_provider_fds.delta.open import open_storage
+from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.fleet.value import FleetStream, TablePattern, problems_between
 from airflow_provider_fds.sinks import DeltaMergeSink, DeltaReplaceSink, DeltaTableSink, ForeachBatchSink

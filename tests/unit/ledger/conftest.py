@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from airflow_provider_fds.batch.spec import txn_version
-from airflow_provider_fds.delta.storage import ObjectMeta
+from airflow_provider_fds.delta.storage.storage import ObjectMeta
 from airflow_provider_fds.errors import StorageError
 from airflow_provider_fds.ledger.commit_entries import Committed
 from airflow_provider_fds.ledger.entries import Entry
@@ -260,4 +260,4 @@ def storage() -> MemoryStorage:
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Retries follow immediately."""
-    monkeypatch.setattr("airflow_provider_fds.delta.limits.PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr("airflow_provider_fds.delta.storage.client_limits.PAUSE_SECONDS", 0.0)

@@ -114,7 +114,7 @@ TABLE = {
     ),
     "acknowledge": (L, *["acknowledged"] * 9, L),
     "transfer": (L, *["transferred"] * 9, L),
-    "retire": (L, *["retired"] * 9, "."),
+    "retire": (L, "retired", "retired", L, L, "retired", L, "retired", L, L, "."),
 }
 
 
@@ -183,7 +183,7 @@ def test_an_entry_as_it_is_written_has_nothing_left_to_derive(make):
         ("requested", "plan 0", ["epoch 1", "rewind (wrong rows)", "epoch 2", "fds history orders"]),
         ("requested", "rewind", ["rewind: wrong rows", "not opened"]),
         ("held", "plan 0", ["held (pause)", "fds resume orders"]),
-        ("quarantined", "plan 0", ["before version 7 (schema)", "fds acknowledge orders --version 7"]),
+        ("quarantined", "plan 0", ["before version 7 (schema)", "fds accept orders --version 7"]),
         ("blocked", "commit 0", ["rows differ", "20", "19", "fds accept orders --batch 0", "fds replan orders"]),
         ("retired", "plan 0", ["retired", "done", "another name"]),
         ("other's", "plan 0", ["batches 0 to 1", "run r0", "fds adopt orders"]),

@@ -287,9 +287,11 @@ def test_the_digest_of_an_entry_is_short_and_of_its_bytes():
 
 # D40
 def test_an_entry_of_another_format_names_the_version_that_wrote_it(make):
-    raw = json.loads(make.entry(3, Held(why="x")).to_json()) | {"format": 2, "writer": "7.1.0"}
+    raw = json.loads(make.entry(3, Held(why="x")).to_json()) | {"format": 3, "writer": "7.1.0"}
     for entry in (raw, raw | {"action": {"kind": "teleported"}}):
-        with pytest.raises(LedgerError, match=r"00003\.json has format 2, written by FDS 7\.1\.0.*reads format 1"):
+        with pytest.raises(
+            LedgerError, match=r"00003\.json has format 3, written by FDS 7\.1\.0.*reads formats up to 2"
+        ):
             Entry.from_json(json.dumps(entry).encode(), where=WHERE)
 
 
@@ -384,7 +386,7 @@ def noted(monkeypatch):
             return None if state.retired is not None else self
 
         def apply(self, state):
-            return state.with_acknowledged(7, who="x", why=self.text, skip=False)
+            return state.with_acknowledged(Acknowledgement(version=7, who="x", why=self.text))
 
     return Noted
 

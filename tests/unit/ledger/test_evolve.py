@@ -13,7 +13,7 @@ from airflow_provider_fds.ledger.operator_entries import Acknowledged, Held, Qua
 from airflow_provider_fds.ledger.protocol import evolve
 from airflow_provider_fds.ledger.request_entries import Requested
 from airflow_provider_fds.ledger.state import KEPT_REQUESTS, KEPT_RUNS, StreamState
-from airflow_provider_fds.ledger.values import Fence, SinkBinding, SnapshotRef
+from airflow_provider_fds.ledger.values import Fence, Removal, SinkBinding, SnapshotRef
 
 REWIND = Requested(reason="rewind", why="wrong rows")
 
@@ -167,6 +167,26 @@ def test_a_rebind_leaves_the_sink_and_binds_again(make):
     rebind = Requested(reason="rebind", why="new bucket")
     state = make.opened(make.plan(make.batch(0)), make.commit(0), rebind, make.open(2, version=1, fence=fence))
     assert (state.sink, state.sink_table_id, state.sink_version, state.prev_txn_version) == (None, None, None, None)
+
+
+def test_what_feeds_the_columns_of_the_sink_is_known_from_the_commit_on_until_the_sink_is_left_or_empty(make):
+    batch = make.batch(0, columns={"id": "c1", "x": "c2"})
+    assert make.opened(make.plan(batch)).columns == {}
+    loaded = [make.plan(batch, make.batch(1)), make.commit(0), make.commit(1)]
+    known = make.opened(*loaded)
+    assert (known.columns, known.columns_since, known.sink_version) == ({"id": "c1", "x": "c2"}, 1, 2)
+    (spec,) = make.opened(*loaded, make.plan(make.batch(2, columns={"x": "c3"}))).specs("s3://staging")
+    assert (spec.columns, spec.fed, spec.fed_since) == ({"x": "c3"}, known.columns, 1)
+
+    done = Fence(status="done", versions={"fds:u1": fence_version(2)}, sink_version=9)
+    assert make.opened(*loaded, REWIND, make.open(2, fence=done)).columns == known.columns
+    assert make.opened(*loaded, REWIND, make.open(2, fence=Fence(status="sink_missing"))).columns == {}
+    emptied = Removal(what="all")
+    request = Requested(reason="reset", why="again", removal=emptied)
+    fence = msgspec.structs.replace(done, removal=emptied)
+    assert make.opened(*loaded, request, make.open(2, fence=fence)).columns == {}
+    rebind = [Requested(reason="rebind", why="new bucket"), make.open(2, version=2, fence=done)]
+    assert make.opened(*loaded, *rebind, make.bind(2)).columns == {}
 
 
 def test_holds_and_quarantines_end_when_a_person_decides(make):

@@ -24,10 +24,10 @@ from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.ledger.request_entries import Shown
 from airflow_provider_fds.ledger.values import Fence, SinkBinding
 from airflow_provider_fds.source.offset import Offset
-from airflow_provider_fds.stream.action_builder import ActionBuilder
-from airflow_provider_fds.stream.function_tables import floor_of, read_table_writes
-from airflow_provider_fds.stream.late_writes import as_seen, late_writes
-from airflow_provider_fds.stream.prepared_action import perform
+from airflow_provider_fds.stream.actions.action_builder import ActionBuilder
+from airflow_provider_fds.stream.actions.prepared_action import perform
+from airflow_provider_fds.stream.epochs.late_writes import as_seen, late_writes
+from airflow_provider_fds.stream.sink_record.function_tables import floor_of, read_table_writes
 from tests.unit.ledger.models import Process, Processes, batches_of_a_version, explore
 
 #: The source has so many versions, one row each.
@@ -35,9 +35,9 @@ LAST_VERSION = 3
 NAMES = ("kept", "gone")
 MOVES = {
     "replan": lambda builder: builder.replan(),
-    "rewind to 0": lambda builder: builder.rewind(to_version=0),
-    "rewind to 1": lambda builder: builder.rewind(to_version=1),
-    "reset": lambda builder: builder.reset(),
+    "rewind to 0": lambda builder: builder.rewind(to_version=0, sink_rows="keep"),
+    "rewind to 1": lambda builder: builder.rewind(to_version=1, sink_rows="keep"),
+    "reset": lambda builder: builder.reset(sink_rows="keep"),
 }
 
 
@@ -383,7 +383,7 @@ class Functions(Processes, RuleBasedStateMachine):
                 builder = ActionBuilder(
                     ledger, "t", replaces=True, owner_is_running=lambda _owner: False, open_table=self.open_table
                 )
-                self.shown = Preview(builder, builder.rewind(to_version=0), frozenset())
+                self.shown = Preview(builder, builder.rewind(to_version=0, sink_rows="keep"), frozenset())
                 self.a_person_agrees()
         else:
             raise AssertionError(f"the stream is stuck: {self.state}")

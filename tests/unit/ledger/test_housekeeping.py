@@ -6,8 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from airflow_provider_fds.delta.local import LocalStorage
-from airflow_provider_fds.delta.storage import ObjectMeta
+from airflow_provider_fds.delta.storage.local import LocalStorage
+from airflow_provider_fds.delta.storage.storage import ObjectMeta
 from airflow_provider_fds.errors import LedgerError
 from airflow_provider_fds.ledger.housekeeping import (
     FOLD_STRIDE,

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from airflow_provider_fds.delta.local import LocalStorage
+from airflow_provider_fds.delta.storage.local import LocalStorage
 from airflow_provider_fds.ledger.commit_entries import Committed
 from airflow_provider_fds.ledger.epoch_entries import Bound, Created
 from airflow_provider_fds.ledger.housekeeping import purge_expired

@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from airflow_provider_fds.delta.local import LocalStorage
+from airflow_provider_fds.delta.storage.local import LocalStorage
 from airflow_provider_fds.ledger.housekeeping import Retention, purge_expired, removable
 from airflow_provider_fds.ledger.leftovers import LOOK_EVERY, manifest_folders, orphans
 from airflow_provider_fds.ledger.log import Ledger

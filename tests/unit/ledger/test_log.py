@@ -9,8 +9,8 @@ from datetime import timedelta
 import pytest
 from msgspec.structs import replace
 
-from airflow_provider_fds.delta.limits import TRIES
-from airflow_provider_fds.delta.local import LocalStorage
+from airflow_provider_fds.delta.storage.client_limits import TRIES
+from airflow_provider_fds.delta.storage.local import LocalStorage
 from airflow_provider_fds.errors import (
     AccessDeniedError,
     CheckpointError,

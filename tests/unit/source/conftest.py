@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_provider_fds.delta.local import LocalStorage
-from airflow_provider_fds.delta.log import DeltaLog
+from airflow_provider_fds.delta.reader.log import DeltaLog
+from airflow_provider_fds.delta.storage.local import LocalStorage
 from airflow_provider_fds.source.offset import BASE_INDEX, Offset
-from airflow_provider_fds.source.options import SourceOptions
-from airflow_provider_fds.source.plan import BatchPlanner, PlanOutcome, SourceBatch
+from airflow_provider_fds.source.options.options import SourceOptions
+from airflow_provider_fds.source.planning.plan import BatchPlanner, PlanOutcome, SourceBatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -86,7 +86,7 @@ class Planning:
 
     def freeze(self, version: int) -> Any:
         """Freeze the snapshot of a version."""
-        from airflow_provider_fds.delta.snapshot import freeze_snapshot
+        from airflow_provider_fds.delta.reader.snapshot import freeze_snapshot
 
         return freeze_snapshot(self.log, version, self.staging, "snapshots")
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from airflow_provider_fds.delta.actions import Add, DeletionVector, Metadata
-from airflow_provider_fds.delta.moments import time_text
+from airflow_provider_fds.delta.moments import microseconds_of, time_text
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.source.event_time import TimeColumn, TimeRange
 
@@ -31,7 +31,7 @@ def struct(*fields: dict[str, Any]) -> dict[str, Any]:
     return {"type": "struct", "fields": list(fields)}
 
 
-def file_of(first: Any, last: Any, *, rows: int = 10, nulls: Any = 0) -> Add:
+def file_of(first: Any, last: Any, *, rows: int = 10, nulls: Any = None) -> Add:
     stats = {"numRecords": rows, "minValues": first, "maxValues": last, "nullCount": nulls}
     return Add("f", size=1, stats=json.dumps(stats))
 
@@ -103,10 +103,11 @@ def test_a_column_of_another_type_is_refused(type_):
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
-        ("2026-01-01", "2026-01-01T00:00:00.000000Z"),
-        ("2026-01-01 10:00:00.5", "2026-01-01T10:00:00.500000Z"),
+        ("2026-01-01T00:00:00Z", "2026-01-01T00:00:00.000000Z"),
+        ("2026-01-01 10:00:00.5+00:00", "2026-01-01T10:00:00.500000Z"),
         ("2026-01-01T10:00:00.123456Z", "2026-01-01T10:00:00.123456Z"),
         (None, None),
+        ("", None),
         ("__HIVE_DEFAULT_PARTITION__", None),
     ],
 )
@@ -114,6 +115,40 @@ def test_a_partition_column_has_its_times_in_the_partition_values(value, expecte
     found = column(field("ts"), partitions=("TS",))
     times = found.times_of(Add("f", size=1, partitionValues={"ts": value}))
     assert times is None if expected is None else shown(times) == (expected, expected, expected)
+
+
+@pytest.mark.parametrize(
+    ("type_", "value", "expected"),
+    [
+        ("date", "2026-01-01", "2026-01-01T00:00:00.000000Z"),
+        ("timestamp_ntz", "2026-01-01 10:00:00.5", "2026-01-01T10:00:00.500000Z"),
+        # Spark passes over the zone
+        ("timestamp_ntz", "2026-01-01 10:00:00+05:00", "2026-01-01T10:00:00.000000Z"),
+        # Spark reads it in the zone of its session
+        ("timestamp", "2026-01-01 10:00:00.5", None),
+        ("timestamp", "2026-01-01", None),
+        ("timestamp", "noon", None),
+        ("date", "+10000-01-01", None),
+        ("timestamp", "0001-01-01T00:00:00+18:00", None),
+    ],
+)
+def test_a_partition_value_is_unknown_if_it_means_something_else_in_each_session(type_, value, expected):
+    found = column(field("ts", type_), partitions=("ts",))
+    file = Add("f", size=1, partitionValues={"ts": value})
+    if expected is None:
+        with pytest.raises(LookupError):
+            found.times_of(file)
+    else:
+        assert shown(found.times_of(file)) == (expected, expected, expected)
+
+
+def test_a_time_from_when_offsets_had_seconds_may_be_a_minute_from_what_the_log_says():
+    # Amsterdam was at +00:19:32 until 1937, which the log has as +00:19
+    logged = {"ts": "1930-01-01T01:00:00.000+00:19"}
+    times = column(field("ts")).times_of(file_of(logged, logged))
+    assert times is not None
+    assert times.min_us <= microseconds_of("1930-01-01 00:40:28") <= times.max_us
+    assert times.seen_us <= microseconds_of("1930-01-01 00:40:28")
 
 
 @pytest.mark.parametrize(

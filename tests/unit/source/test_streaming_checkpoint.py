@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_provider_fds.delta.local import LocalStorage
+from airflow_provider_fds.delta.storage.local import LocalStorage
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.streaming_checkpoint import read_streaming_checkpoint

@@ -10,9 +10,9 @@ import pytest
 from airflow_provider_fds.batch.commit_metadata import commit_metadata, fence_metadata
 from airflow_provider_fds.batch.report import AttemptReport, report_name
 from airflow_provider_fds.batch.spec import JobSpec, txn_version
-from airflow_provider_fds.delta.local import LocalStorage
 from airflow_provider_fds.delta.names import commit_key
-from airflow_provider_fds.delta.open import open_storage
+from airflow_provider_fds.delta.storage.local import LocalStorage
+from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.ledger.owner import Actor, Owner
 from airflow_provider_fds.sinks import DeltaTableSink
 from airflow_provider_fds.source.offset import Offset

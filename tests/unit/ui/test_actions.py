@@ -6,15 +6,15 @@ import re
 
 import pytest
 
-from airflow_provider_fds.errors import ConfigurationError, LedgerError, StorageError
+from airflow_provider_fds.errors import ConfigurationError, LedgerError
 from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.ledger.operator_entries import Held, Quarantined
 from airflow_provider_fds.ledger.owner import Actor
 from airflow_provider_fds.ledger.refusals import StreamMovedError
 from airflow_provider_fds.sinks import DeltaTableSink
-from airflow_provider_fds.stream.operator_actions import ACTIONS
-from airflow_provider_fds.stream.status import status_of
-from airflow_provider_fds.stream.status_file import read_status_file, update_status_file, write_status_file
+from airflow_provider_fds.stream.actions.operator_actions import ACTIONS
+from airflow_provider_fds.stream.monitoring.status import status_of
+from airflow_provider_fds.stream.monitoring.status_file import read_status_file, update_status_file, write_status_file
 from airflow_provider_fds.ui.actions import PAGE_ACTIONS, StreamActions, describe_actions
 
 ANNA = Actor(deployment="test", user="anna", host="airflow-ui")
@@ -57,15 +57,20 @@ def test_each_action_of_the_registry_is_on_the_page_unless_it_needs_a_machine_or
     }
     arguments = {one["name"]: one for one in described["rewind"]["arguments"]}
     assert (arguments["to_version"]["type"], arguments["to_version"]["one_of"]) == ("integer", "target")
-    assert (arguments["sink"]["type"], arguments["sink"]["choices"]) == ("choice", ["keep", "empty"])
-    assert (arguments["delete"]["type"], arguments["to_timestamp"]["type"]) == ("boolean", "text")
+    assert (arguments["sink_rows"]["type"], arguments["sink_rows"]["choices"]) == (
+        "choice",
+        ["keep", "delete", "empty"],
+    )
+    assert (arguments["force_sink"]["type"], arguments["to_timestamp"]["type"]) == ("boolean", "text")
     (version,) = described["skip"]["arguments"]
     assert (version["type"], version["required"]) == ("text", True)
 
 
 def test_a_preview_says_what_the_command_says_and_writes_nothing(connected):
     before = last(connected).n
-    preview = actions_on(connected).preview(ACTIONS["rewind"], {"to_version": 1, "sink": None, "delete": False})
+    preview = actions_on(connected).preview(
+        ACTIONS["rewind"], {"to_version": 1, "sink_rows": "keep", "force_sink": False}
+    )
     assert (preview.refusal, preview.lines[0]) == (None, "stream orders")
     assert "epoch 2, reads from version 1 on" in preview.lines[2]
     assert last(connected).n == before
@@ -84,42 +89,29 @@ def test_an_action_is_one_entry_with_the_person_and_the_reason(connected):
 
 
 def test_a_repeated_request_is_answered_as_the_first_time_and_does_nothing(connected):
-    preview = actions_on(connected).preview(ACTIONS["rewind"], {"to_version": 1})
-    first = act(connected, "rewind", {"to_version": 1}, expected=preview.expected)
+    preview = actions_on(connected).preview(ACTIONS["rewind"], {"to_version": 1, "sink_rows": "keep"})
+    first = act(connected, "rewind", {"to_version": 1, "sink_rows": "keep"}, expected=preview.expected)
     entry = last(connected)
-    assert act(connected, "rewind", {"to_version": 1}, expected=preview.expected) == first
+    assert act(connected, "rewind", {"to_version": 1, "sink_rows": "keep"}, expected=preview.expected) == first
     # other entries do not matter
     act(connected, "hold", request_id="r2")
-    assert act(connected, "rewind", {"to_version": 1}, expected=preview.expected) == first
+    assert act(connected, "rewind", {"to_version": 1, "sink_rows": "keep"}, expected=preview.expected) == first
     assert first.endswith("The next run of the stream begins the epoch.")
     assert last(connected).n == entry.n + 1
 
 
-def test_a_range_of_versions_is_several_entries_of_one_request(connected):
-    said = act(connected, "skip", {"version": "5-7"})
+def test_the_version_of_a_quarantine_is_skipped(connected):
+    connected.execute(Quarantined(why="x", version=5, way_on="skip"))
+    said = act(connected, "skip", {"version": "5"})
     entry = last(connected)
-    assert (entry.action.version, said) == (7, f"stream orders: skip is recorded as ledger entry {entry.n}.")
-    assert act(connected, "skip", {"version": "5-7"}) == said
+    assert (entry.action.version, said) == (5, f"stream orders: skip is recorded as ledger entry {entry.n}.")
+    assert act(connected, "skip", {"version": "5"}) == said
     assert last(connected).n == entry.n
 
 
-def test_a_range_that_was_half_done_when_its_process_died_is_finished_by_the_repetition(connected, monkeypatch):
-    preview = actions_on(connected).preview(ACTIONS["skip"], {"version": "5-7"})
-    written = connected.staging.put_if_absent
-
-    def dies(key, data):
-        if b'"version":6' in data:
-            raise StorageError("503")
-        return written(key, data)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(type(connected.staging), "put_if_absent", lambda _, key, data: dies(key, data))
-        with pytest.raises(StorageError):
-            act(connected, "skip", {"version": "5-7"}, expected=preview.expected)
-    assert [one.version for one in Ledger(connected.staging, "orders").find().acknowledged] == [5]
-    connected.execute(Held(why="meanwhile"))
-    act(connected, "skip", {"version": "5-7"}, expected=preview.expected)
-    assert [one.version for one in Ledger(connected.staging, "orders").find().acknowledged] == [5, 6, 7]
+def test_the_page_does_not_decide_on_a_version_that_it_knows_nothing_of(connected):
+    for name, version in (("skip", "5"), ("skip", "5-7")):
+        assert "cannot be read from here" in actions_on(connected).preview(ACTIONS[name], {"version": version}).refusal
 
 
 def test_a_ledger_that_changed_since_the_preview_refuses_the_action(connected):
@@ -143,8 +135,8 @@ def test_an_entry_that_is_written_between_the_check_and_the_action_refuses_it_to
 
 
 def test_what_the_ledger_refuses_is_refused_by_the_preview(connected):
-    preview = actions_on(connected).preview(ACTIONS["skip"], {"version": "1"})
-    assert "has already read version 1" in preview.refusal
+    preview = actions_on(connected).preview(ACTIONS["accept"], {"batch": 7})
+    assert "7" in preview.refusal
     assert preview.lines == []
     assert "can only move backwards" in actions_on(connected).preview(ACTIONS["rewind"], {"to_version": 9}).refusal
     assert "exactly one of" in actions_on(connected).preview(ACTIONS["rewind"], {}).refusal
@@ -165,7 +157,7 @@ def test_what_changes_nothing_says_so(connected):
         ("hold", {"version": 3}, "hold has no argument version; it has none."),
         ("skip", {}, "version is needed for skip."),
         ("skip", {"version": "x"}, "must be a version or several"),
-        ("rewind", {"sink": "burn"}, "must be keep or empty"),
+        ("rewind", {"sink_rows": "burn"}, "must be keep or delete or empty"),
         ("rewind", {"to_version": "soon"}, "to_version must be a number"),
     ],
 )
@@ -177,8 +169,8 @@ def test_arguments_that_do_not_fit_are_an_error(connected, name, arguments, said
 @pytest.mark.parametrize(
     ("arguments", "command"),
     [
-        ({"to_version": 1, "delete": True}, "`fds rewind orders --to-version 1 --delete --why …`"),
-        ({"to_version": 0, "sink": "empty"}, "`fds rewind orders --to-version 0 --sink empty --why …`"),
+        ({"to_version": 1, "sink_rows": "delete"}, "`fds rewind orders --to-version 1 --sink-rows delete --why …`"),
+        ({"to_version": 0, "sink_rows": "empty"}, "`fds rewind orders --to-version 0 --sink-rows empty --why …`"),
         ({"to_timestamp": "2026-01-01 12:00"}, "`fds rewind orders --to-timestamp '2026-01-01 12:00' --why …`"),
     ],
 )
@@ -223,7 +215,7 @@ def test_after_a_rewind_the_list_does_not_say_that_nothing_is_left(connected):
     write_status_file(connected.staging, status_of(connected), connected.state, written_by="run")
     before = read_status_file(connected.staging, "orders")
     assert (before.pending_files, before.pending_rows) == (0, 0)
-    act(connected, "rewind", {"to_version": 1})
+    act(connected, "rewind", {"to_version": 1, "sink_rows": "keep"})
     update_status_file(connected.staging, "orders", Ledger(connected.staging, "orders").find())
     row = read_status_file(connected.staging, "orders")
     assert (row.lag_versions, row.pending_files, row.pending_bytes, row.pending_rows) == (None, None, None, None)

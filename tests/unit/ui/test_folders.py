@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from airflow_provider_fds.delta.local import LocalStorage
-from airflow_provider_fds.stream.status import StreamStatus
-from airflow_provider_fds.stream.status_file import write_status_file
+from airflow_provider_fds.delta.storage.local import LocalStorage
+from airflow_provider_fds.stream.monitoring.status import StreamStatus
+from airflow_provider_fds.stream.monitoring.status_file import write_status_file
 from airflow_provider_fds.ui import folders
 from airflow_provider_fds.ui.folders import StatusFolder
 from tests.counting_storage import CountingStorage

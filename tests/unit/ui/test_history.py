@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_fds.delta.open import open_storage
+from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.ledger.operator_entries import Acknowledged, Held, Quarantined, Resumed
 from airflow_provider_fds.sinks import DeltaTableSink
 from airflow_provider_fds.ui import history as module

@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from airflow_provider_fds.source.offset import Offset
-from airflow_provider_fds.stream.status_file import LastBatch, StatusRow
-from airflow_provider_fds.stream.stream_id import StreamId
+from airflow_provider_fds.stream.monitoring.status_file import LastBatch, StatusRow
+from airflow_provider_fds.stream.monitoring.stream_id import StreamId
 from airflow_provider_fds.ui.rows import describe_committed, row_of
 
 NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)

@@ -1,0 +1,106 @@
+"""The commands that change a stream, built from :mod:`airflow_provider_fds.stream.actions.operator_actions`."""
+
+from __future__ import annotations
+
+from argparse import ArgumentTypeError
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_fds.cli import arguments as common
+from airflow_provider_fds.cli.commands.recover import recover
+from airflow_provider_fds.errors import EXIT_OK
+from airflow_provider_fds.stream.actions.operator_actions import ACTIONS, Argument
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable
+
+    from airflow_provider_fds.cli.command_list import CommandParsers
+    from airflow_provider_fds.stream.actions.operator_actions import OperatorAction
+
+
+def add_commands(commands: CommandParsers) -> None:
+    """Add a command for each action."""
+    for action in ACTIONS.values():
+        parser = commands.add_parser(action.name, description=action.description)
+        parser.add_argument("stream", metavar="STREAM", help="name of the stream")
+        common.add_storage(parser, staging_required=True)
+        why: dict[str, Any] = {"required": True} if action.needs_ledger else {"default": f"fds {action.name}"}
+        parser.add_argument("--why", metavar="TEXT", help="the reason; recorded in the history", **why)
+        if action.needs_ledger:
+            parser.add_argument(
+                "--request-id",
+                metavar="ID",
+                help="identifies this request; a request repeated with the same id is performed only once",
+            )
+        if action.asks:
+            parser.add_argument("--yes", action="store_true", help="do not ask for confirmation")
+        groups: dict[str, argparse._MutuallyExclusiveGroup] = {}
+        for argument in action.arguments:
+            place: argparse._ActionsContainer = parser
+            if argument.excludes is not None:
+                if argument.excludes not in groups:
+                    groups[argument.excludes] = parser.add_mutually_exclusive_group(required=True)
+                place = groups[argument.excludes]
+            _add(place, argument)
+        parser.set_defaults(command=act if action.needs_ledger else recover, name=action.name)
+
+
+def act(arguments: argparse.Namespace) -> int:
+    """Perform an action: show, ask, write."""
+    from airflow_provider_fds.delta.reader.log import DeltaLog
+    from airflow_provider_fds.delta.storage.open import open_storage
+    from airflow_provider_fds.stream.actions.action_builder import ActionBuilder
+    from airflow_provider_fds.stream.actions.prepared_action import is_answered, perform
+    from airflow_provider_fds.stream.connected_stream import readable, readable_sink
+
+    action: OperatorAction = ACTIONS[arguments.name]
+    ledger, actor = common.ledger_of(arguments)
+    if arguments.request_id is not None and is_answered(ledger, arguments.request_id):
+        print(f"stream {arguments.stream}: request {arguments.request_id!r} was already made; nothing is done again")
+        return EXIT_OK
+    options = common.pairs(arguments.storage_option, "--storage-option")
+    builder = ActionBuilder(
+        ledger,
+        arguments.why,
+        log=readable(DeltaLog(open_storage(ledger.state.table, options))),
+        sink_log=readable_sink(ledger.state, lambda uri: open_storage(uri, options)),
+        owner_is_running=common.owner_is_running,
+        open_table=lambda uri: open_storage(uri, options),
+        deployment=arguments.deployment,
+    )
+    # the parser has already parsed the values
+    values = ((argument, getattr(arguments, _spelling(argument))) for argument in action.arguments)
+    given = {a.name: value for a, value in values if value is not None and (a.kind != "flag" or value)}
+    asked = action.prepare(builder, given)
+    if action.asks:
+        print(asked.describe())
+        if not arguments.yes and not common.agrees():
+            print("nothing was done")
+            return EXIT_OK
+    print(perform(ledger, asked, actor, arguments.request_id))
+    return EXIT_OK
+
+
+def _add(place: argparse._ActionsContainer, argument: Argument) -> None:
+    flag = "--" + _spelling(argument).replace("_", "-")
+    if argument.kind == "flag":
+        place.add_argument(flag, action="store_true", help=argument.help)
+        return
+    more: dict[str, Any] = {"required": True} if argument.is_required else {}
+    if argument.choices:
+        more["choices"] = argument.choices
+    place.add_argument(flag, type=_reader(argument), metavar=argument.metavar, help=argument.help, **more)
+
+
+def _spelling(argument: Argument) -> str:
+    return argument.spelling or argument.name
+
+
+def _reader(argument: Argument) -> Callable[[str], Any]:
+    def read(text: str) -> Any:
+        try:
+            return argument.parse(text)
+        except ValueError as error:
+            raise ArgumentTypeError(str(error)) from None
+
+    return read

@@ -1,0 +1,83 @@
+"""``fds clone``: a new stream that continues where another one is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airflow_provider_fds.cli import arguments as common
+from airflow_provider_fds.errors import EXIT_OK, ConfigurationError
+from airflow_provider_fds.reasons import Reason
+
+if TYPE_CHECKING:
+    import argparse
+
+    from airflow_provider_fds.cli.command_list import CommandParsers
+
+
+def add_commands(commands: CommandParsers) -> None:
+    """Add ``clone``."""
+    parser = commands.add_parser(
+        "clone",
+        description="Create the stream NAME at the committed position of the stream SOURCE, for a second sink or to "
+        "replace SOURCE. SOURCE is only read, never changed. Repeating the command does nothing. Run NAME with the "
+        "options that SOURCE has.",
+    )
+    parser.add_argument("source", metavar="SOURCE", help="name of the stream to continue")
+    parser.add_argument("name", metavar="NAME", help="name of the new stream")
+    common.add_storage(parser, staging_required=True, default_deployment="that of SOURCE")
+    parser.add_argument(
+        "--sink", metavar="URI", help="Delta table to bind the new stream to (default: the one that its first run uses)"
+    )
+    parser.add_argument(
+        "--allow-overlap",
+        action="store_true",
+        help="bind it to the sink of SOURCE even if SOURCE is not retired",
+    )
+    parser.set_defaults(command=clone)
+
+
+def clone(arguments: argparse.Namespace) -> int:
+    """Perform ``fds clone``."""
+    from airflow_provider_fds.delta.storage.open import open_storage
+    from airflow_provider_fds.ledger.log import Ledger
+    from airflow_provider_fds.ledger.owner import Owner
+    from airflow_provider_fds.sinks import DeltaTableSink
+    from airflow_provider_fds.stream.declaration.delta_stream import DeltaStream
+    from airflow_provider_fds.stream.epochs.fork import refuse_sink_of_origin
+    from airflow_provider_fds.stream.epochs.opening import ensure_bound
+    from airflow_provider_fds.stream.run.session import StreamSession
+
+    options = common.pairs(arguments.storage_option, "--storage-option")
+    staging = open_storage(arguments.staging, options)
+    source = Ledger(staging, arguments.source).find()
+    if source.phase == "empty":
+        raise ConfigurationError(
+            f"there is no stream {arguments.source!r} in {arguments.staging}. Check the name and the staging folder",
+            reason=Reason.STREAM_NOT_FOUND,
+        )
+    arguments.deployment = arguments.deployment or source.deployment
+    stream = DeltaStream(
+        arguments.name,
+        table=source.table,
+        staging=arguments.staging,
+        fork_of=arguments.source,
+        allow_overlap=arguments.allow_overlap,
+    )
+    before = Ledger(staging, stream.name).find()
+    session = StreamSession(stream, common.context_of(arguments, owner=Owner.of_plan(arguments.deployment)))
+    sink = None if arguments.sink is None else DeltaTableSink(arguments.sink)
+    state = session.ensure_open(sink)
+    if sink is not None:
+        refuse_sink_of_origin(session.connected, sink)
+        state = ensure_bound(session.connected, sink, user_job=False)
+    offset = state.origin.offset if state.origin is not None else state.epoch_start
+    if before.phase == "open" and before.sink == state.sink:
+        print(f"stream {stream.name!r} is already a fork of {source.name!r}, from {offset}; nothing was done")
+        return EXIT_OK
+    print(f"stream {stream.name!r} is a fork of {source.name!r} and starts at {offset}")
+    if state.sink is not None:
+        print(f"it is bound to {state.sink.describe()}")
+    return EXIT_OK
+
+
+__all__ = ["add_commands", "clone"]

@@ -1,0 +1,135 @@
+"""``fds recover``: shows what sink, ledger, checkpoint and Airflow record of a stream, and makes them agree."""
+
+from __future__ import annotations
+
+import getpass
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from airflow_provider_fds.checkpoint.variable import variable_key
+from airflow_provider_fds.cli import arguments as common
+from airflow_provider_fds.errors import EXIT_OK, CheckpointError
+from airflow_provider_fds.fault_points import reach
+
+if TYPE_CHECKING:
+    import argparse
+
+    from airflow_provider_fds.ledger.log import Ledger
+    from airflow_provider_fds.stream.actions.recovery_survey import ReadableCheckpoint
+
+
+def recover(arguments: argparse.Namespace) -> int:
+    """Perform ``fds recover``: show, ask, write."""
+    from airflow_provider_fds.delta.storage.open import open_storage
+    from airflow_provider_fds.ledger.log import Ledger
+    from airflow_provider_fds.ledger.owner import Actor
+    from airflow_provider_fds.stream.actions.recovery_survey import survey
+
+    options = common.pairs(arguments.storage_option, "--storage-option")
+    ledger = Ledger(open_storage(arguments.staging, options), arguments.stream)
+    found = survey(
+        ledger,
+        arguments.why,
+        open_table=lambda uri: open_storage(uri, options),
+        deployment=arguments.deployment,
+        sink_uri=arguments.sink,
+        table=arguments.table,
+        checkpoint=_checkpoint(arguments),
+    )
+    print("\n".join(found.lines))
+    _show_checkpoints(arguments, ledger)
+    change = found.prepare()
+    if change is not None:
+        print(change.describe())
+        if not arguments.yes and not common.agrees():
+            print("nothing was done")
+            return EXIT_OK
+        actor = Actor(deployment=found.owner_of(change), user=getpass.getuser(), host=socket.gethostname())
+        print(found.perform(change, actor))
+    elif arguments.checkpoint is None and not arguments.airflow:
+        what = "can be read" if found.account is None else "matches the sink"
+        print(f"the ledger {what}; there is nothing to do")
+        return EXIT_OK
+    _settle_checkpoints(arguments, ledger, agreed=arguments.yes or change is not None)
+    return EXIT_OK
+
+
+def _checkpoint(arguments: argparse.Namespace) -> ReadableCheckpoint | None:
+    """Return the requested checkpoint store, or ``None`` if none was requested."""
+    from airflow_provider_fds.checkpoint.file import FileCheckpointStore
+    from airflow_provider_fds.hooks.metadata import MetadataVariable
+
+    if arguments.checkpoint is not None:
+        return FileCheckpointStore(Path(arguments.checkpoint))
+    return MetadataVariable(arguments.stream) if arguments.airflow else None
+
+
+def _show_checkpoints(arguments: argparse.Namespace, ledger: Ledger) -> None:
+    from airflow_provider_fds.checkpoint.file import FileCheckpointStore
+
+    if arguments.checkpoint is not None:
+        print(f"checkpoint: {_describe_checkpoint(FileCheckpointStore(Path(arguments.checkpoint)), ledger)}")
+    elif not arguments.airflow:
+        print("checkpoint: not checked (--checkpoint FILE, --airflow)")
+    if arguments.airflow:
+        _show_airflow(arguments.stream, ledger)
+
+
+def _settle_checkpoints(arguments: argparse.Namespace, ledger: Ledger, *, agreed: bool) -> None:
+    """Write the checkpoint file, and remove a Variable that contradicts the ledger."""
+    from airflow_provider_fds.checkpoint.file import FileCheckpointStore
+    from airflow_provider_fds.hooks.metadata import MetadataVariable
+    from airflow_provider_fds.stream.actions.recovery_survey import fits
+
+    if arguments.checkpoint is not None:
+        path = Path(arguments.checkpoint)
+        path.unlink(missing_ok=True)
+        reach("recover.between")
+        FileCheckpointStore(path).write(ledger.checkpoint())
+        print(f"checkpoint {path} was written from ledger entry {ledger.n}")
+    elif not arguments.airflow:
+        print(
+            f"delete the Airflow Variable {variable_key(arguments.stream)} if it does not match (--airflow does "
+            "so); the next run writes it again"
+        )
+    if not arguments.airflow:
+        return
+    variable = MetadataVariable(arguments.stream)
+    if not fits(variable, ledger) and (agreed or common.agrees()):
+        variable.remove()
+        print(f"{variable.home} was removed; the next run writes it from ledger entry {ledger.n}")
+
+
+def _show_airflow(stream: str, ledger: Ledger) -> None:
+    from airflow_provider_fds.hooks.metadata import MetadataVariable, newest_event
+    from airflow_provider_fds.source.offset import describe_position
+
+    print(f"variable:   {_describe_checkpoint(MetadataVariable(stream), ledger)}")
+    event = newest_event(stream)
+    if event is None:
+        print("event:      none of this stream")
+        return
+    print(
+        f"event:      epoch {event.epoch}, up to batch {event.last_batch_id}, {describe_position(event.end)}; "
+        f"{event.when:%Y-%m-%d %H:%M:%S} UTC by {event.run}"
+    )
+
+
+def _describe_checkpoint(store: ReadableCheckpoint, ledger: Ledger) -> str:
+    from airflow_provider_fds.source.offset import describe_position
+
+    try:
+        found = store.read()
+    except CheckpointError as error:
+        return str(error)
+    if found is None:
+        return "none"
+    words = f"entry {found.n}, epoch {found.epoch}, {describe_position(found.offset)}"
+    if ledger.n < 0:
+        return words
+    try:
+        ledger.load(found)
+    except CheckpointError as error:
+        return f"{words}; {error}"
+    return f"{words}, as in the ledger"

@@ -1,0 +1,292 @@
+"""``fds run``: plan, load with a local Spark, commit, until the sink is up to date."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from contextlib import redirect_stdout
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from airflow_provider_fds.cli import arguments as common
+from airflow_provider_fds.cli.fleet import fleet
+from airflow_provider_fds.cli.loading import Loading, LogOfJob
+from airflow_provider_fds.cli.messages import end_of, shown
+from airflow_provider_fds.cli.terminal import leaving_on_sigterm
+from airflow_provider_fds.errors import EXIT_OK, ConfigurationError, FdsError
+from airflow_provider_fds.sizes import format_count
+
+if TYPE_CHECKING:
+    import argparse
+
+    from airflow_provider_fds.backends.base import SparkBackend
+    from airflow_provider_fds.batch.report import AttemptReport
+    from airflow_provider_fds.cli.command_list import CommandParsers
+    from airflow_provider_fds.sinks import DeltaTableSink
+    from airflow_provider_fds.stream.attempt.result import Collected, PhaseSeconds, RunWork
+    from airflow_provider_fds.stream.declaration.delta_stream import DeltaStream
+    from airflow_provider_fds.stream.run.session import StreamSession
+
+logger = logging.getLogger(__name__)
+
+_NO_LIMIT = 2**31
+
+#: Maximum number of batches planned before a Spark application starts for them.
+_BATCHES_PER_APPLICATION = 200
+
+#: What one stream needs; a file has it for each stream.
+_NEEDED: Final = (("table", "TABLE"), ("sink", "--sink"), ("staging", "--staging"), ("checkpoint", "--checkpoint"))
+
+
+def add_commands(commands: CommandParsers) -> None:
+    """Add ``run``."""
+    parser = commands.add_parser(
+        "run",
+        description="Plan the next batches, load them into the sink with spark-submit on this machine, and commit "
+        "them, up to the newest version of the table. If it is killed at any moment, run it again: it continues, and "
+        "no row is lost or loaded twice.",
+    )
+    common.add_stream(parser, may_be_in_file=True)
+    fleet.add_file(parser)
+    common.add_storage(parser, staging_required=True, may_be_in_file=True)
+    parser.add_argument("--sink", metavar="URI", help="Delta table to append to; created if missing")
+    parser.add_argument("--checkpoint", metavar="FILE", help="file that holds the committed offset")
+    add_loading(parser)
+    parser.set_defaults(command=run)
+
+
+def add_loading(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the commands that load with Spark."""
+    parser.add_argument("--master", default="local[2]", help="Spark master (default: %(default)s)")
+    parser.add_argument(
+        "--spark-binary",
+        metavar="PATH",
+        help="spark-submit of your own Spark (3.5 to 4.2); default: the installed pyspark, else SPARK_HOME or PATH",
+    )
+    parser.add_argument(
+        "--delta-version",
+        metavar="VERSION",
+        help=(
+            "Delta version to use instead of the one FDS chooses for your Spark version; 'provided' if your Spark "
+            "already includes Delta"
+        ),
+    )
+    parser.add_argument(
+        "--spark-remote",
+        metavar="sc://HOST:PORT",
+        help="a running Spark Connect server, instead of --master; the token is read from the environment variable "
+        "SPARK_CONNECT_AUTHENTICATE_TOKEN",
+    )
+    parser.add_argument(
+        "--conf", metavar="KEY=VALUE", action="append", default=[], help="a Spark setting; may be repeated"
+    )
+    parser.add_argument("--provenance", action="store_true", help="also write _source_version and _source_timestamp")
+    parser.add_argument("--merge-schema", action="store_true", help="add new source columns to the sink")
+    parser.add_argument(
+        "--partition-by",
+        metavar="COLUMN",
+        action="append",
+        default=[],
+        help="partition column of a sink that this run creates; may be repeated",
+    )
+    parser.add_argument(
+        "--on-sink-overwritten",
+        choices=("warn", "fail"),
+        default="warn",
+        help="what to do if another writer removed rows from the sink (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--other-stream",
+        metavar="UUID",
+        action="append",
+        default=[],
+        help="UUID of a stream in another staging folder that writes different rows to the same sink; may be repeated",
+    )
+    parser.add_argument(
+        "--take-over",
+        action="store_true",
+        help="take over batches of an `fds run` on another machine; use only if that run is gone",
+    )
+    parser.add_argument(
+        "--allow-overlap",
+        action="store_true",
+        help="append versions even if another stream also appends them to the same sink",
+    )
+    parser.add_argument("--max-batches", type=int, metavar="N", help="load at most N batches")
+    parser.add_argument("--output", choices=("text", "json"), default="text", help="default: %(default)s")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Perform ``fds run``."""
+    if arguments.file is not None:
+        from airflow_provider_fds.cli.fleet.run import run_fleet
+
+        return run_fleet(arguments)
+    fleet.require(arguments, _NEEDED)
+    return load(arguments, common.stream_of(arguments))
+
+
+def load(arguments: argparse.Namespace, stream: DeltaStream) -> int:
+    """Load a stream into the sink of the arguments until it is up to date, finished, or at the given limit."""
+    from airflow_provider_fds.backends.base import UserArguments
+    from airflow_provider_fds.backends.registry import command_line_backend
+    from airflow_provider_fds.sinks import DeltaTableSink
+    from airflow_provider_fds.stream.attempt.result import PhaseSeconds
+    from airflow_provider_fds.stream.run.session import StreamSession
+
+    if arguments.max_batches is not None and arguments.max_batches < 1:
+        raise ConfigurationError(f"--max-batches must be 1 or more, got {arguments.max_batches}")
+    given = UserArguments(
+        conf=common.pairs(arguments.conf, "--conf"),
+        spark_binary=arguments.spark_binary,
+        delta_version=arguments.delta_version,
+    )
+    loading = Loading(is_shown=arguments.output == "text")
+
+    def tell(line: str) -> None:
+        loading.line(line)
+        logger.info("%s", line)
+
+    backend = command_line_backend(arguments.master, arguments.spark_remote, given, tell)
+    backend.check()
+    sink = DeltaTableSink(
+        arguments.sink,
+        partition_by=tuple(arguments.partition_by),
+        provenance=arguments.provenance,
+        merge_schema=arguments.merge_schema,
+        on_sink_overwritten=arguments.on_sink_overwritten,
+        other_streams=tuple(arguments.other_stream),
+    )
+    owner = common.process_owner(arguments.deployment)
+    session = StreamSession(stream, common.context_of(arguments, owner=owner))
+    phases = PhaseSeconds()
+    left = arguments.max_batches or _NO_LIMIT
+    error: FdsError | None = None
+    is_more = False
+    waiting = ""
+    while left > 0 and error is None:
+        with phases.phase("plan"):
+            work = session.begin(sink, max_batches=min(left, _BATCHES_PER_APPLICATION))
+        if work.status == "fence":
+            _load(session, work, sink, backend, phases, loading, arguments.output)
+            continue
+        if work.status != "work":
+            is_more = False
+            error = work.warning if work.status == "paused" else None
+            waiting = work.reason if work.status in ("up_to_date", "done") else ""
+            break
+        collected = _load(session, work, sink, backend, phases, loading, arguments.output)
+        left -= len(collected.committed)
+        error, is_more = work.warning, work.is_more
+    if waiting:
+        _write_wait(session, waiting)
+    _show_end(session, error, arguments, phases, is_more=is_more, waiting=waiting)
+    return EXIT_OK if error is None else error.exit_code
+
+
+def _load(
+    session: StreamSession,
+    work: RunWork,
+    sink: DeltaTableSink,
+    backend: SparkBackend,
+    phases: PhaseSeconds,
+    loading: Loading,
+    output: str,
+) -> Collected:
+    """Run one Spark application, and commit each batch as soon as it is done."""
+    from airflow_provider_fds.backends.base import Application
+    from airflow_provider_fds.stream.attempt.batch_versions import describe_plan
+
+    shown = _Shown(output, loading)
+    plan = f"closing the epochs before {work.epoch} in {sink.describe()}"
+    if work.batches:
+        plan = describe_plan(work.batches, session.connected.state.snapshot)
+        plan = f"loading {session.connected.table.uri} into {sink.describe()}: {plan}"
+    application = Application(session, sink, work, session.job(work, sink), on_commit=shown)
+    with loading.application(plan, len(work.batches)):
+        # so that the Spark application ends with this process, as on Ctrl-C
+        with leaving_on_sigterm(), phases.phase("spark"), redirect_stdout(LogOfJob(loading.line)):
+            backend.run(application)
+        with phases.phase("commit"):
+            collected = session.collect(work)
+        shown(collected)
+    if collected.failure is not None:
+        raise collected.failure
+    return collected
+
+
+def _write_wait(session: StreamSession, waits_for: str) -> None:
+    """Write what the stream waits for to its status file, for ``fds status`` and the page."""
+    from airflow_provider_fds.stream.monitoring.status import status_of
+    from airflow_provider_fds.stream.monitoring.status_file import write_status_file
+
+    connected = session.connected
+    try:
+        status = status_of(connected)
+        write_status_file(connected.staging, status, connected.state, written_by="run", waits_for=waits_for)
+    except FdsError as failure:
+        logger.warning("The status file was not written: %s", failure)
+
+
+class _Shown:
+    """Prints each batch of one application once it is committed, to the stdout at the time of creation."""
+
+    def __init__(self, output: str, loading: Loading) -> None:
+        self._output = output
+        self._loading = loading
+        self._out = sys.stdout
+        self._count = 0
+
+    def __call__(self, collected: Collected) -> None:
+        """Print the batches that were committed since the last call."""
+        done = [report for report in collected.reports if report.is_done]
+        for report in done[self._count :]:
+            text = self._describe(report)
+            if self._loading.batch(text):
+                print(text, file=self._out, flush=True)
+        self._count = max(self._count, len(done))
+
+    def _describe(self, report: AttemptReport) -> str:
+        if self._output == "json":
+            facts = {
+                "batch_id": report.batch_id,
+                "rows": report.rows_written,
+                "rows_read": report.rows_read,
+                "files_written": report.files_written,
+                "bytes_written": report.bytes_written,
+                "sink_version": report.sink_version,
+                "seconds": report.seconds,
+                **({"warnings": list(report.warnings)} if report.warnings else {}),
+            }
+            return json.dumps(facts)
+        rows = "rows unknown" if report.rows_written is None else format_count(report.rows_written, "row")
+        return f"batch {report.batch_id}: {rows}, sink version {report.sink_version}"
+
+
+def _show_end(
+    session: StreamSession,
+    error: FdsError | None,
+    arguments: argparse.Namespace,
+    phases: PhaseSeconds,
+    *,
+    is_more: bool,
+    waiting: str,
+) -> None:
+    finished = session.finished_reason() if error is None and not is_more else None
+    if arguments.output == "json":
+        note = session.option_notes()
+        end = end_of(error, is_more=is_more, is_finished=finished is not None, note=note, waiting=waiting)
+        print(json.dumps(end))
+        return
+    result = session.result()
+    if result is not None:
+        result = replace(result, seconds={**phases.to_dict(), **result.seconds})
+        rows = "rows unknown" if result.rows is None else format_count(result.rows, "row")
+        print(f"{rows} in {format_count(result.batches, 'batch', 'batches')}", flush=True)
+        logger.info("%s", result.describe())
+    if error is not None:
+        print(f"fds: stopped: {shown(error, arguments)}", file=sys.stderr)
+        return
+    if finished is not None or waiting or result is None:
+        print(finished or waiting or "nothing new", flush=True)

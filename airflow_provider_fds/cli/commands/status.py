@@ -1,0 +1,188 @@
+"""``fds status`` and ``fds explain``: one stream in detail, or all streams of a staging folder as a table."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from airflow_provider_fds.cli import arguments as common
+from airflow_provider_fds.cli.fleet import fleet
+from airflow_provider_fds.cli.status_text import describe_status
+from airflow_provider_fds.cli.stream_table import plain_table, rich_table
+from airflow_provider_fds.cli.terminal import fitted, rich_console
+from airflow_provider_fds.errors import EXIT_OK, ConfigurationError
+
+if TYPE_CHECKING:
+    import argparse
+    from datetime import timedelta
+
+    from airflow_provider_fds.cli.command_list import CommandParsers
+    from airflow_provider_fds.stream.connected_stream import ConnectedStream
+    from airflow_provider_fds.stream.monitoring.status import StreamStatus
+
+#: Width of the labels of a status.
+_LABEL: Final = 17
+
+#: Exit code of ``--all`` if a stream needs attention or lags. The codes of errors begin with 2.
+_EXIT_STUCK: Final = 1
+
+
+def add_commands(commands: CommandParsers) -> None:
+    """Add ``status`` and ``explain``."""
+    parser = commands.add_parser(
+        "status",
+        epilog="With --all, the exit code is 1 if a stream needs attention or lags longer than --lagging, else 0.",
+    )
+    parser.add_argument("stream", metavar="STREAM", nargs="?", help="name of the stream")
+    parser.add_argument(
+        "--all",
+        metavar="FILE",
+        nargs="?",
+        const="",
+        help="all streams of the staging folder, one per line; with a FILE of streams, those that it declares",
+    )
+    parser.add_argument(
+        "--lagging",
+        metavar="DURATION",
+        type=common.duration,
+        help="with --all: only streams that need attention, or whose oldest unread version is older than this, such "
+        "as 90s, 10m, 2h or 1d",
+    )
+    common.add_storage(parser, staging_required=True, may_be_in_file=True)
+    parser.add_argument(
+        "--output",
+        choices=("text", "json", "prometheus"),
+        default="text",
+        help="prometheus needs --all (default: %(default)s)",
+    )
+    parser.set_defaults(command=status)
+    parser = commands.add_parser("explain")
+    parser.add_argument("stream", metavar="STREAM", help="name of the stream")
+    common.add_storage(parser, staging_required=True)
+    parser.add_argument("--output", choices=("text", "json"), default="text", help="default: %(default)s")
+    parser.set_defaults(command=explain)
+
+
+def status(arguments: argparse.Namespace) -> int:
+    """Perform ``fds status``."""
+    if arguments.all is not None:
+        if arguments.stream is not None:
+            raise ConfigurationError(f"give either a STREAM or --all, not both: got {arguments.stream!r} and --all")
+        if not arguments.all:
+            fleet.require(arguments, [("staging", "--staging")])
+        return _all(arguments)
+    fleet.require(arguments, [("staging", "--staging")])
+    if arguments.stream is None:
+        raise ConfigurationError("give the name of a STREAM, or --all for all streams of the staging folder")
+    if arguments.lagging is not None or arguments.output == "prometheus":
+        raise ConfigurationError("--lagging and --output prometheus need --all")
+    return _one(arguments)
+
+
+def explain(arguments: argparse.Namespace) -> int:
+    """Perform ``fds explain``."""
+    from airflow_provider_fds.stream.monitoring import explanation
+    from airflow_provider_fds.stream.monitoring.status_file import known_wait
+
+    connected = _connected(arguments)
+    found = explanation.explain(connected, partial(known_wait, connected.staging))
+    if arguments.output == "json":
+        print(json.dumps(found.to_dict()))
+        return found.exit_code
+    print(f"{found.name}: {found.condition.replace('_', ' ')}. {found.cause}")
+    if found.evidence:
+        print("\nEvidence:", *found.evidence, sep="\n  ")
+    if found.commands:
+        where = f" --staging {arguments.staging}"
+        commands = [command if "--dry-run" in command else command + where for command, _ in found.commands]
+        width = max(map(len, commands))
+        lines = [f"{line:{width}}  {effect}" for line, (_, effect) in zip(commands, found.commands, strict=True)]
+        print("\nRun one of:" if len(lines) > 1 else "\nRun:", *lines, sep="\n  ")
+    return found.exit_code
+
+
+def _connected(arguments: argparse.Namespace) -> ConnectedStream:
+    """Return the stream, of any owner."""
+    from airflow_provider_fds.ledger.owner import Owner
+    from airflow_provider_fds.stream.connected_stream import ConnectedStream
+    from airflow_provider_fds.stream.declaration.delta_stream import DeltaStream
+
+    ledger, _ = common.ledger_of(arguments)
+    arguments.deployment = ledger.state.deployment
+    stream = DeltaStream(arguments.stream, table=ledger.state.table, staging=arguments.staging)
+    return ConnectedStream(stream, common.context_of(arguments, owner=Owner.of_plan(ledger.state.deployment)))
+
+
+def _one(arguments: argparse.Namespace) -> int:
+    from airflow_provider_fds.stream.monitoring.status import status_of
+    from airflow_provider_fds.stream.monitoring.status_file import known_wait
+
+    connected = _connected(arguments)
+    found = status_of(connected)
+    if (waits_for := known_wait(connected.staging, found)) is not None:
+        found.extra["waits for"] = waits_for
+    if arguments.output == "json":
+        print(json.dumps(found.to_dict()))
+    else:
+        for label, text in describe_status(found):
+            # the reason of a quarantine has several lines
+            print(fitted(f"{label:{_LABEL}}{text}", _LABEL))
+    return found.exit_code
+
+
+def _all(arguments: argparse.Namespace) -> int:
+    from airflow_provider_fds.stream.monitoring.metrics import exposition
+    from airflow_provider_fds.stream.monitoring.status import STUCK
+
+    found, notes, problems = _of_file(arguments) if arguments.all else (_of_staging(arguments), [], [])
+    limit: timedelta | None = arguments.lagging
+    bad = [
+        one
+        for one in found
+        if one.condition in STUCK or (limit is not None and (one.lag_seconds or 0) > limit.total_seconds())
+    ]
+    shown = found if limit is None else bad
+    if arguments.output == "json":
+        for one in shown:
+            print(json.dumps(one.to_dict()))
+    elif arguments.output == "prometheus":
+        print(exposition(shown), end="")
+    elif shown:
+        console = rich_console(on_stdout=True)
+        if console is None:
+            print(plain_table(shown))
+        else:
+            console.print(rich_table(shown, console.width))
+        for one in shown:
+            if one.problem is not None:
+                print(f"{one.name}: [{one.reason_code}] {one.problem}", file=sys.stderr)
+    else:
+        none_bad = f"none of the {len(found)} streams needs attention or lags that long"
+        print(none_bad if found else f"no streams found in {arguments.all or arguments.staging}")
+    if arguments.output == "text":
+        print(*notes, sep="\n", end="\n" if notes else "")
+    for problem in problems:
+        print(problem, file=sys.stderr)
+    return _EXIT_STUCK if bad or problems else EXIT_OK
+
+
+def _of_staging(arguments: argparse.Namespace) -> list[StreamStatus]:
+    from airflow_provider_fds.ledger.owner import Owner
+    from airflow_provider_fds.stream.monitoring.all_statuses import all_statuses
+
+    return list(all_statuses(common.context_of(arguments, owner=Owner.of_plan(arguments.deployment))))
+
+
+def _of_file(arguments: argparse.Namespace) -> tuple[list[StreamStatus], list[str], list[str]]:
+    """Return the statuses, a line for each pattern, and what someone should know about their tables."""
+    from airflow_provider_fds.ledger.owner import Owner
+
+    arguments.file = arguments.all
+    groups = list(fleet.find_fleet(arguments, dry_run=True))
+    fleet.check_staging(arguments, [stream for group in groups for stream in group.streams])
+    context = common.context_of(arguments, owner=Owner.of_plan(arguments.deployment))
+    found = fleet.statuses(arguments, groups, lambda staging: replace(context, staging_uri=staging))
+    return found, fleet.describe_patterns(groups), fleet.messages_of(groups)

@@ -1,0 +1,209 @@
+"""One attempt on one batch: the marker before it, the write, the report after it. Python 3.9 syntax.
+
+Standard library and pyspark only.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+import traceback
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Dict, List, Optional
+
+from airflow_provider_fds.batch.checked_json import SPEC_FORMAT
+from airflow_provider_fds.batch.report import AttemptReport, report_name, started_name
+from airflow_provider_fds.batch.version_ranges import describe_covered
+from airflow_provider_fds.credentials import redacted
+from airflow_provider_fds.reasons import Reason
+from airflow_provider_fds.sinks import Sink, sink_from_dict
+from airflow_provider_fds.spark.application.batch_rows import batch_rows
+from airflow_provider_fds.spark.runtime.attempt_identity import identity
+from airflow_provider_fds.spark.runtime.failures import RefusalError, explain, shortened
+from airflow_provider_fds.spark.runtime.hadoop_files import hadoop_path, write_bytes
+
+if TYPE_CHECKING:
+    from airflow_provider_fds.batch.spec import BatchSpec, JobSpec
+    from airflow_provider_fds.spark.writers.writer import Landed, Writer
+
+
+class BatchAttempt:
+    """One batch in one attempt, and the duration of its steps.
+
+    Args:
+        spark: Session; ``None`` if there is none and staging is local.
+        spec: The job.
+        batch: One of its batches.
+        subject: What a line for people begins with.
+
+    Attributes:
+        batch: The batch.
+    """
+
+    def __init__(self, spark: Any, spec: JobSpec, batch: BatchSpec, subject: str = "FDS batch") -> None:
+        self._spark = spark
+        self._spec = spec
+        self.batch = batch
+        self._subject = subject
+        self._reporting = threading.Lock()
+        self._is_reported = False
+        self._began = time.monotonic()
+        self._seconds: Dict[str, float] = {}
+        self._blank = AttemptReport(
+            uuid=batch.uuid,
+            epoch=batch.epoch,
+            batch_id=batch.batch_id,
+            manifest_digest=batch.manifest_digest,
+            attempt_id=spec.attempt_id,
+            outcome="failed",
+            rows_planned=batch.num_rows,
+        )
+
+    @property
+    def _sink(self) -> Sink:
+        return sink_from_dict(self._spec.sink)
+
+    def mark_started(self) -> None:
+        """Record that this attempt may have touched the sink, however it ends."""
+        marker = {
+            "format": SPEC_FORMAT,
+            "attempt_id": self._spec.attempt_id,
+            "started_ms": int(time.time() * 1000),
+            **identity(self._spark),
+        }
+        name = started_name(self.batch.epoch, self.batch.batch_id, self._spec.attempt_id)
+        self._put(name, json.dumps(marker, sort_keys=True).encode())
+
+    def write(self, writer: Writer) -> AttemptReport:
+        """Write the batch into the sink if it is not there, and report what is there now."""
+        landed = writer.find(self.batch)
+        self._step("check")
+        if landed is None and self._spec.verify_only:
+            raise RefusalError(
+                Reason.BATCH_NOT_COMMITTED,
+                f"batch {self.batch.batch_id} is not in the sink; this job only checks, and wrote nothing",
+                retryable=True,
+            )
+        if landed is None:
+            frame = batch_rows(self._spark, self.batch, are_all_read=self._sink.takes_all_rows)
+            self._step("load")
+            landed = writer.append(frame, self.batch)
+            self._step("write")
+            self._seconds["write"] -= landed.looked_seconds
+            self._seconds["verify"] = landed.looked_seconds
+        return self._verified(landed)
+
+    def failed(self, error: Exception) -> AttemptReport:
+        """Return the report of a batch that this attempt did not commit."""
+        failure = explain(error)
+        message = failure.message
+        if not isinstance(error, RefusalError):
+            print(redacted(traceback.format_exc()), file=sys.stderr)
+            batch = self.batch
+            message = (
+                f"stream {batch.stream!r}, batch {batch.batch_id} ({_versions(batch)}) into "
+                f"{describe_sink(self._spec.sink)}: {message}"
+            )
+        return replace(
+            self._blank,
+            error_class=failure.error_class,
+            reason=failure.reason,
+            error_message=shortened(message),
+            retryable=failure.retryable,
+        )
+
+    def report(self, report: AttemptReport) -> bool:
+        """Write the report, and print one line for people; an attempt makes one report.
+
+        Returns:
+            Whether it was written: ``False`` if the attempt was given up, and is reported, by another thread.
+        """
+        with self._reporting:
+            if self._is_reported:
+                return False
+            self._report(report)
+            self._is_reported = True
+            return True
+
+    def _report(self, report: AttemptReport) -> None:
+        took = time.monotonic() - self._began
+        seconds = {step: round(value, 3) for step, value in {**self._seconds, "total": took}.items()}
+        report = replace(report, seconds=seconds)
+        self._put(report_name(report.epoch, report.batch_id, report.attempt_id), report.to_json())
+        rows = "unknown" if report.rows_written is None else f"{report.rows_written:,}"
+        line = f"{self._subject} {report.batch_id} {report.outcome}: "
+        if report.outcome != "failed":
+            where = "" if report.sink_version is None else f"sink version {report.sink_version}, "
+            line += f"{rows} rows, {where}{took:.1f} s"
+        if report.error_message:
+            line += ("" if report.outcome == "failed" else "; ") + f"{report.error_class}: {report.error_message}"
+        print(line, flush=True)
+        for warning in report.warnings:
+            print(f"FDS warning: {warning}", flush=True)
+
+    def _verified(self, landed: Landed) -> AttemptReport:
+        commit, batch = landed.commit, self.batch
+        if commit is None:
+            # a user's function has returned; only the function knows what it wrote
+            outcome = "written" if landed.by_this_attempt else "verified"
+            done = replace(self._blank, outcome=outcome, rows_read=batch.num_rows, rows_written=landed.rows)
+            return replace(done, tables=landed.tables)
+        wrote = commit.rows_written
+        report = replace(
+            self._blank,
+            outcome="written" if landed.by_this_attempt else "verified",
+            sink_version=commit.version,
+            rows_written=wrote,
+            rows_read=wrote if batch.num_rows is None and self._sink.writes_rows_as_they_are else batch.num_rows,
+            files_written=commit.files_written,
+            bytes_written=commit.bytes_written,
+            warnings=landed.warnings,
+        )
+        problem = self._difference(wrote, (commit.metadata or {}).get("settings") or {})
+        if problem is None:
+            return report
+        return replace(
+            report,
+            outcome="mismatch",
+            retryable=False,
+            error_class=Reason.ROWS_DIFFER,
+            reason=Reason.ROWS_DIFFER,
+            error_message=(
+                f"batch {batch.batch_id} is in the sink as version {commit.version}, but {problem}. Find out why "
+                f"before you accept it ({_versions(batch)})"
+            ),
+        )
+
+    def _difference(self, wrote: Optional[int], settings: Dict[str, str]) -> Optional[str]:
+        """Return how the commit differs from the plan, or ``None`` if it does not."""
+        lenient = [key for key in settings if "ignore" in key and settings[key] != "false"]
+        if lenient:
+            return f"it was written under {', '.join(f'{key}={settings[key]}' for key in lenient)}"
+        planned = self.batch.num_rows
+        if planned is None or not self._sink.writes_rows_as_they_are or wrote == planned:
+            return None
+        wrote_words = "does not say how many rows it wrote" if wrote is None else f"wrote {wrote:,} rows"
+        return f"that commit {wrote_words}, but the source's log counts {planned:,}"
+
+    def _step(self, name: str) -> None:
+        self._seconds[name] = time.monotonic() - self._began - sum(self._seconds.values())
+
+    def _put(self, name: str, data: bytes) -> None:
+        write_bytes(f"{hadoop_path(self._spec.reports, self._spark)}/{name}", data, self._spark)
+
+
+def _versions(batch: BatchSpec) -> str:
+    return describe_covered(batch.start, batch.end, batch.first_version, batch.last_version)
+
+
+def describe_sink(sink: Dict[str, Any]) -> str:
+    """Return a sink in words, for the message of any failure: also one whose cause is that it cannot be built."""
+    try:
+        return sink_from_dict(sink).describe()
+    except (ValueError, TypeError):
+        return f"a sink of kind {sink.get('kind')!r}"
+
+
+__all__: List[str] = ["BatchAttempt", "describe_sink"]

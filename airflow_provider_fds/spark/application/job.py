@@ -1,0 +1,117 @@
+"""The Spark application: ``job.py <uri of a job spec>`` loads planned batches, in order, into one sink.
+
+``job.py <uri of a fleet spec>`` does that for many streams at once (``fleet_job.py``).
+
+It imports only the standard library, pyspark and its own zip, and is written for Python 3.9 and Spark 3.5. For each
+batch it writes a marker before it touches the sink and a report when it is done. It stops at the first batch that is
+not done and verified, because a later transaction would make the earlier one unwritable. Its reports decide nothing:
+the ledger does.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from typing import Any, List, Sequence, Union
+
+from airflow_provider_fds.batch.fleet_spec import FleetSpec, is_fleet
+from airflow_provider_fds.batch.spec import JobSpec
+from airflow_provider_fds.spark.application.batch_attempt import BatchAttempt
+from airflow_provider_fds.spark.application.fleet_job import report_unstarted, run_fleet
+from airflow_provider_fds.spark.application.job_run import (
+    EXIT_DONE,
+    EXIT_FAILED,
+    EXIT_FAILED_RETRYABLE,
+    EXIT_MISMATCH,
+    run,
+)
+from airflow_provider_fds.spark.application.progress import tell_ui_address
+from airflow_provider_fds.spark.runtime.driver_versions import no_session
+from airflow_provider_fds.spark.runtime.failures import explain
+from airflow_provider_fds.spark.runtime.hadoop_files import hadoop_path, local_path, read_bytes
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the job that ``argv[0]`` names, and return the exit code.
+
+    0: every batch is done and verified (or the time is up). 10: stopped at a failed batch, a retry may help. 11: a
+    retry will not help. 12: a batch is in the sink but differs from the plan. For a fleet, 0 says only that it ran.
+    """
+    _leave_own_folder()
+    if len(argv) != 1:
+        print("usage: job.py <uri of the job spec>", file=sys.stderr)
+        return EXIT_FAILED
+    uri = argv[0]
+    spark: Any = None
+    spec: Union[JobSpec, FleetSpec, None] = None
+    read = FleetSpec.from_file if is_fleet(uri) else JobSpec.from_file
+    try:
+        # an unreadable local spec is found before the cost of starting a session
+        path = hadoop_path(uri)
+        if local_path(path) is not None:
+            spec = read(uri, read_bytes(path))
+        try:
+            spark = _session()
+        except Exception as e:  # noqa: BLE001 - any error is reported
+            return _unstarted(spec, no_session(e))
+        if spec is None:
+            spec = read(uri, read_bytes(hadoop_path(uri, spark), spark))
+    except (OSError, ValueError, TypeError) as e:
+        print(f"FDS cannot read the {'fleet' if is_fleet(uri) else 'job'} spec {uri}: {e}", file=sys.stderr)
+        return _leave(spark, EXIT_FAILED)
+    tell_ui_address(spark)
+    if isinstance(spec, FleetSpec):
+        return _leave(spark, EXIT_DONE, at_once=run_fleet(spark, spec))
+    return _leave(spark, run(spark, spec))
+
+
+def _unstarted(spec: Union[JobSpec, FleetSpec, None], error: Exception) -> int:
+    """Print why there is no session; also report it if staging is local: other files are reached through Spark."""
+    failure = explain(error)
+    if isinstance(spec, FleetSpec):
+        print(f"FDS has no session: {failure.error_class}: {failure.message}", flush=True)
+        report_unstarted(spec, error)
+    elif spec is None or spec.fence is not None:
+        print(f"FDS has no session: {failure.error_class}: {failure.message}", flush=True)
+    else:
+        work = BatchAttempt(None, spec, spec.batches[0])
+        work.report(work.failed(error))
+    return EXIT_FAILED_RETRYABLE if failure.retryable else EXIT_FAILED
+
+
+def _leave_own_folder() -> None:
+    """Remove this file's folder from the path, so that imports do not find the modules beside this file."""
+    own = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - sys.path has texts
+    if sys.path and os.path.abspath(sys.path[0]) == own and os.path.exists(f"{own}/batch_attempt.py"):  # noqa: PTH100, PTH110
+        del sys.path[0]
+
+
+def _session() -> Any:
+    # pyspark itself warns at import if pandas 3 is installed; no pandas is used here
+    warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas", category=FutureWarning)
+    from pyspark.sql import SparkSession
+
+    return SparkSession.builder.appName("fds").getOrCreate()
+
+
+def _leave(spark: Any, code: int, at_once: bool = False) -> int:
+    if spark is None:
+        return code
+    is_local = spark.sparkContext.master.startswith("local")
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if is_local:
+        # everything is written and reported; stopping the session normally takes up to a second more
+        os._exit(code)
+    spark.stop()
+    if at_once:
+        # a function that hangs must not go on; Python would not wait for its thread, but for what it holds
+        os._exit(code)
+    return code
+
+
+__all__: List[str] = ["EXIT_DONE", "EXIT_FAILED", "EXIT_FAILED_RETRYABLE", "EXIT_MISMATCH", "main", "run"]
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,149 @@
+"""What a fence removes from the sink, and when it must not: only rows that the stream itself loads again.
+
+Standard library and pyspark, Python 3.9 syntax.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, List, Set
+
+from airflow_provider_fds.reasons import Reason
+from airflow_provider_fds.sinks.constants import PROVENANCE
+from airflow_provider_fds.sinks.merge import VALIDITY
+from airflow_provider_fds.spark.runtime.failures import RefusalError
+from airflow_provider_fds.spark.sink_log.history import quoted, read_properties
+
+if TYPE_CHECKING:
+    from airflow_provider_fds.batch.sink_commit import SinkCommit
+    from airflow_provider_fds.batch.spec import FenceSpec
+    from airflow_provider_fds.sinks import DeltaSink
+    from airflow_provider_fds.spark.sink_log.history import History
+
+_SOURCE_VERSION = PROVENANCE["_commit_version"]
+
+#: Operations, by Delta's names, that add no new rows. Any other operation is a write.
+_BRINGS_NO_ROWS = frozenset(
+    (
+        *("OPTIMIZE", "REORG", "VACUUM START", "VACUUM END", "DELETE", "TRUNCATE", "RESTORE", "CREATE TABLE"),
+        *("SET TBLPROPERTIES", "UNSET TBLPROPERTIES", "UPGRADE PROTOCOL", "DROP FEATURE", "CLUSTER BY"),
+        *("ADD COLUMNS", "CHANGE COLUMN", "CHANGE COLUMNS", "RENAME COLUMN", "DROP COLUMNS", "REPLACE COLUMNS"),
+        *("SET COLUMN DEFAULT", "ADD CONSTRAINT", "DROP CONSTRAINT", "COMPUTE STATS", "UPDATE SCHEMA"),
+        *("ROW TRACKING BACKFILL", "DOMAIN METADATA CLEANUP", "REMOVE COLUMN MAPPING"),
+    )
+)
+
+
+class Removal:
+    """The removal that a fence is asked for.
+
+    Args:
+        spark: The session.
+        fence: With ``removes``.
+        sink: As declared by the run.
+        path: Its location.
+    """
+
+    def __init__(self, spark: Any, fence: FenceSpec, sink: DeltaSink, path: str) -> None:
+        self._spark = spark
+        self._fence = fence
+        self._sink = sink
+        self._path = path
+
+    def check(self, history: History) -> None:
+        """Refuse the removal unless it takes exactly the rows that are read again.
+
+        Args:
+            history: All commits of the sink that its log still has.
+
+        Raises:
+            RefusalError: Nothing was removed.
+        """
+        self._check_append_only()
+        if not self._fence.is_forced:
+            self._check_others(history)
+        names = self._names()
+        if self._fence.removes == "rows":
+            self._check_provenance(names)
+        elif self._sink.keeps_history and not {name.lower() for name in VALIDITY} <= names:
+            raise RefusalError(
+                Reason.SINK_SCHEMA_MISMATCH,
+                f"the sink {self._path} lacks the columns {', '.join(VALIDITY)}, where scd=2 closes rows, so "
+                f"nothing was removed. {self._instead()}",
+            )
+
+    def statement(self) -> str:
+        """Return the statement that removes the rows."""
+        table = quoted(self._path)
+        if self._fence.removes == "rows":
+            return f"DELETE FROM {table} WHERE {_SOURCE_VERSION} >= {self._fence.from_version}"
+        if not self._sink.keeps_history:
+            return f"DELETE FROM {table}"
+        at = self._fence.closed_at_ms
+        until = "current_timestamp()" if at is None else f"timestamp_millis({at})"
+        valid_from, valid_to, is_current = VALIDITY
+        # a row cannot end before it began
+        return (
+            f"UPDATE {table} SET {valid_to} = greatest({valid_from}, {until}), {is_current} = false WHERE {is_current}"
+        )
+
+    def _names(self) -> Set[str]:
+        return {name.lower() for name in self._spark.read.format("delta").load(self._path).columns}
+
+    def _check_append_only(self) -> None:
+        if read_properties(self._spark, self._path).get("delta.appendOnly", "false").lower() == "true":
+            raise RefusalError(
+                Reason.SINK_APPEND_ONLY,
+                f"the sink {self._path} has delta.appendOnly=true, so no row can be removed from it; nothing was "
+                f"removed. Unset the property, or choose another way. {self._instead()}",
+            )
+
+    def _check_others(self, history: History) -> None:
+        other = next((commit for commit in reversed(history.commits) if self._is_of_others(commit)), None)
+        force = "If their rows may be removed too, repeat the request with --force-sink (operator: force_sink=True)"
+        if other is not None:
+            raise RefusalError(
+                Reason.SINK_SHARED,
+                f"version {other.version} of the sink {self._path} ({other.operation}) was not written by stream "
+                f"{self._fence.stream!r}, so the sink may have rows that the stream does not load again; nothing was "
+                f"removed. {force}. {self._instead()}",
+            )
+        if history.oldest_version > 0:
+            raise RefusalError(
+                Reason.SINK_SHARED,
+                f"the log of the sink {self._path} reaches back only to version {history.oldest_version}, so it "
+                f"does not show whether writers other than stream {self._fence.stream!r} wrote to it; nothing was "
+                f"removed. {force}. {self._instead()}",
+            )
+
+    def _is_of_others(self, commit: SinkCommit) -> bool:
+        if commit.metadata is not None and commit.metadata.get("uuid") == self._fence.uuid:
+            return False
+        return commit.operation.upper() not in _BRINGS_NO_ROWS and commit.rows_written != 0
+
+    def _check_provenance(self, names: Set[str]) -> None:
+        if _SOURCE_VERSION not in names:
+            raise RefusalError(
+                Reason.SINK_SCHEMA_MISMATCH,
+                f"the sink {self._path} has no column {_SOURCE_VERSION}, so it is unknown which rows are read "
+                f"again; nothing was removed. {self._instead()}",
+            )
+        if self._fence.is_forced:
+            # rows without provenance belong to other writers
+            return
+        table = self._spark.read.format("delta").load(self._path)
+        if table.where(f"{_SOURCE_VERSION} IS NULL").select(_SOURCE_VERSION).limit(1).collect():
+            raise RefusalError(
+                Reason.SINK_SCHEMA_MISMATCH,
+                f"the sink {self._path} has rows with {_SOURCE_VERSION} NULL, written without provenance, so it "
+                f"is unknown which rows are read again; nothing was removed. {self._instead()}",
+            )
+
+    def _instead(self) -> str:
+        """Return what to do instead of the removal."""
+        name = self._fence.stream
+        if self._fence.removes == "rows":
+            return f"Remove the rows yourself: `fds rewind {name} --replace --to-version N --sink-rows keep --why …`"
+        return f"To leave the sink as it is, use `fds reset {name} --replace --sink-rows keep --why …`"
+
+
+__all__: List[str] = ["Removal"]

@@ -1,0 +1,198 @@
+"""Every Spark setting of FDS: the forced ones, those of a lean start, and those for a single statement.
+
+Standard library only, Python 3.9 syntax.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional
+
+from airflow_provider_fds.reasons import Reason
+from airflow_provider_fds.spark.runtime.failures import RefusalError
+
+if TYPE_CHECKING:
+    from airflow_provider_fds.sinks import DeltaSink
+
+EXTENSIONS = "spark.sql.extensions"
+CATALOG = "spark.sql.catalog.spark_catalog"
+DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
+#: The settings of a session with Delta that loads a manifest fast.
+DELTA_SESSION = {
+    EXTENSIONS: DELTA_EXTENSION,
+    CATALOG: "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    # otherwise Delta spreads the few lines of a manifest over 50 tasks, and takes 6 to 7 times as long to load it
+    "spark.databricks.delta.snapshotPartitions": "1",
+}
+#: Those of them that can be set on a running session, if the user has not set them.
+_DEFAULTS = ("spark.databricks.delta.snapshotPartitions",)
+
+#: Rows must not be lost silently, and the sink's history must record how many were written.
+_ALWAYS = {
+    # a lost or truncated file yielded 3,500 of 4,000 rows without an error, and count() still returned 4,000
+    "spark.sql.files.ignoreMissingFiles": "false",
+    "spark.sql.files.ignoreCorruptFiles": "false",
+    # a batch is verified by numOutputRows
+    "spark.databricks.delta.history.metricsEnabled": "true",
+}
+
+#: With this on, Spark 4.2.0 hangs forever on a Python UDF over a Parquet or Delta scan (SPARK-58241).
+_COLUMNAR_UDF_INPUT = "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled"
+
+#: Each batch passes its own transaction as write options. Set on the session, they would make Delta silently skip every
+#: later write without options of its own.
+TRANSACTION_SETTINGS = ("spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion")
+_USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
+
+DEFAULT_JAVA_OPTIONS = "spark.driver.defaultJavaOptions"
+JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+
+#: For a local driver: a collector that starts fast, and a compiler that stops early, which would slow down a large
+#: batch.
+_QUICK_COMPILER = "-XX:TieredStopAtLevel=1"
+QUICK_COLLECTOR = "-XX:+UseSerialGC"
+LIGHT_JVM = (_QUICK_COMPILER, QUICK_COLLECTOR)
+
+#: From this many planned bytes on, fully optimised code is worth the wait for it.
+BIG_JOB_BYTES = 256 << 20
+
+#: Of an application that works for several streams: the tasks of a large batch do not keep those of others waiting.
+FLEET_CONF: Dict[str, str] = {"spark.scheduler.mode": "FAIR"}
+
+_HASH_JOIN = "spark.sql.adaptive.maxShuffledHashJoinLocalMapThreshold"
+#: A batch with at most this many bytes of data files is small enough for a hash table that is spread over the tasks.
+_SMALL_BATCH_BYTES = 64 << 20
+
+
+def forced_settings(spark_version: Optional[str] = None) -> Dict[str, str]:
+    """Return the settings that a job must run under, for a version of Spark (``None``: not known yet)."""
+    settings = dict(_ALWAYS)
+    if spark_version is None or spark_version.split("-")[0] == "4.2.0":
+        settings[_COLUMNAR_UDF_INPUT] = "false"
+    return settings
+
+
+def conf_problems(conf: Mapping[str, Any], spark_version: Optional[str] = None) -> List[str]:
+    """Return how a user's Spark configuration contradicts the forced settings, one sentence per setting."""
+    problems = []
+    for key, forced in forced_settings(spark_version).items():
+        if key in conf and str(conf[key]).strip().lower() != forced:
+            problems.append(
+                f"Spark setting {key} is {conf[key]!r}, but a batch is loaded correctly only with {forced!r}. Remove it"
+            )
+    problems += [
+        f"Spark setting {key} is {conf[key]!r}, but FDS sets the transaction of each batch. Remove it"
+        for key in TRANSACTION_SETTINGS
+        if key in conf
+    ]
+    return problems
+
+
+def setting_text(value: Any) -> str:
+    """Return a setting as Spark reads it: Python's ``True`` becomes ``true``."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def force(spark: Any) -> Dict[str, str]:
+    """Apply the required settings to the session, and return the values in force.
+
+    Raises:
+        RefusalError: The session has its own transaction set, or does not accept a setting.
+    """
+    set_already = {key: spark.conf.get(key, None) for key in TRANSACTION_SETTINGS}
+    problems = conf_problems({key: value for key, value in set_already.items() if value is not None})
+    if problems:
+        raise RefusalError(Reason.SPARK_SETTING_REFUSED, "; ".join(problems))
+    for key in _DEFAULTS:
+        if spark.conf.get(key, None) is None:
+            spark.conf.set(key, DELTA_SESSION[key])
+    forced = forced_settings(spark.version)
+    for key, value in forced.items():
+        spark.conf.set(key, value)
+    in_force = {key: str(spark.conf.get(key)).lower() for key in forced}
+    problems = conf_problems(in_force, spark.version)
+    if problems:
+        raise RefusalError(Reason.SPARK_SETTING_REFUSED, "; ".join(problems))
+    return in_force
+
+
+def is_local_master(master: str) -> bool:
+    """Whether driver and executors are one process (``local``, ``local[2]``; not ``local-cluster[…]``)."""
+    return re.fullmatch(r"local(\[.*\])?", master) is not None
+
+
+def lean_conf(master: str, deploy_mode: str = "client", num_bytes: int = 0) -> Dict[str, str]:
+    """Return the settings of a lean start for this master and number of bytes, without the user's."""
+    conf = {
+        **DELTA_SESSION,
+        "spark.sql.shuffle.partitions": "2" if is_local_master(master) else "16",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        **forced_settings(),
+    }
+    java_options: List[str] = []
+    if is_local_master(master):
+        # the host's name may not resolve, and no other process must reach this driver
+        conf.update({"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"})
+        java_options += LIGHT_JVM if num_bytes < BIG_JOB_BYTES else (QUICK_COLLECTOR,)
+    if deploy_mode == "client":
+        quiet = Path(__file__).resolve().with_name("log4j2.properties")
+        java_options.append(f"-Dlog4j2.configurationFile={quiet.as_uri()}")
+    if java_options:
+        # not extraJavaOptions: those belong to the user, and come after these
+        conf[DEFAULT_JAVA_OPTIONS] = " ".join(java_options)
+    return conf
+
+
+@contextmanager
+def session_conf(spark: Any, settings: Mapping[str, str]) -> Iterator[None]:
+    """Apply ``settings`` within the context, and restore the earlier values whatever happens.
+
+    A transaction that stays set makes Delta silently skip every later write without one of its own.
+    """
+    before: Dict[str, Optional[str]] = {}
+    try:
+        for key, value in settings.items():
+            before[key] = spark.conf.get(key, None)
+            spark.conf.set(key, value)
+        yield
+    finally:
+        for key, value_before in before.items():
+            if value_before is None:
+                spark.conf.unset(key)
+            else:
+                spark.conf.set(key, value_before)
+
+
+def transaction_conf(app_id: str, version: int, user_metadata: str) -> Dict[str, str]:
+    """Return the settings with which a SQL statement commits under a transaction and with ``userMetadata``."""
+    app_id_key, version_key = TRANSACTION_SETTINGS
+    return {app_id_key: app_id, version_key: str(version), _USER_METADATA: user_metadata}
+
+
+def file_size_conf(sink: DeltaSink) -> Dict[str, str]:
+    """Return the settings with which Delta combines small files of a write up to the size the sink requests."""
+    if sink.target_file_size is None:
+        return {}
+    return {
+        "spark.databricks.delta.optimizeWrite.enabled": "true",
+        # MiB, the unit of this setting
+        "spark.databricks.delta.optimizeWrite.binSize": f"{max(1, int(sink.target_file_size) >> 20)}m",
+    }
+
+
+def hash_join_conf(spark: Any, num_bytes: int) -> Dict[str, str]:
+    """Return the settings with which a MERGE of a small batch does not sort the table, which may be large.
+
+    Spark checks the batch's partitions after the shuffle, and still sorts if one is too large. A value set by the user
+    is kept.
+
+    Args:
+        spark: Session.
+        num_bytes: Bytes of the batch's data files.
+    """
+    if num_bytes > _SMALL_BATCH_BYTES or spark.conf.get(_HASH_JOIN, None) is not None:
+        return {}
+    return {_HASH_JOIN: str(_SMALL_BATCH_BYTES)}

@@ -1,0 +1,153 @@
+"""The writer of ``DeltaReplaceSink``: the rows of a data interval replace those that an earlier run of it wrote.
+
+Standard library and pyspark, Python 3.9 syntax.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Dict, List, Optional
+
+from airflow_provider_fds.batch.spec import stream_uuid
+from airflow_provider_fds.reasons import Reason
+from airflow_provider_fds.spark.runtime.failures import RefusalError, has_condition, shortened
+from airflow_provider_fds.spark.sink_log.history import quoted
+from airflow_provider_fds.spark.sink_log.other_writers import intervals_replaced
+from airflow_provider_fds.spark.writers.delta_table_writer import DeltaTableWriter
+
+if TYPE_CHECKING:
+    from airflow_provider_fds.batch.sink_commit import SinkCommit
+    from airflow_provider_fds.batch.spec import BatchSpec, JobSpec
+    from airflow_provider_fds.sinks import DeltaReplaceSink
+    from airflow_provider_fds.spark.sink_log.history import History
+    from airflow_provider_fds.spark.writers.writer import Landed
+
+#: Delta refuses rows that do not satisfy replaceWhere only while this is on.
+_CONSTRAINT_CHECK = "spark.databricks.delta.replaceWhere.constraintCheck.enabled"
+
+_ROWS_OUTSIDE = ("DELTA_REPLACE_WHERE_MISMATCH",)
+
+
+class DeltaReplaceWriter(DeltaTableWriter):
+    """Writes an interval with ``replaceWhere``, or over the partitions that contain its rows.
+
+    Everything else is the same as for appends: one transaction, with checks before and after. Earlier changes to the
+    table are ignored, because the rows of an earlier generation need not be there any longer.
+    """
+
+    _breaking_matters = False
+
+    def __init__(self, spark: Any, sink: DeltaReplaceSink, job: JobSpec, settings: Dict[str, str]) -> None:
+        super().__init__(spark, sink, job, settings)
+        self._replace = sink
+        # other predicates tell whose rows they mean
+        self._overlap_matters = sink.replaces_by_version
+        spark.conf.set(_CONSTRAINT_CHECK, "true")
+
+    def append(self, frame: Any, batch: BatchSpec) -> Landed:
+        """Replace earlier rows by the rows of the batch; see :meth:`DeltaTableWriter.append`."""
+        try:
+            return super().append(frame, batch)
+        except RefusalError:
+            raise
+        except Exception as error:
+            if has_condition(error, *_ROWS_OUTSIDE):
+                raise RefusalError(
+                    Reason.ROWS_OUTSIDE_INTERVAL,
+                    f"{self._describe(batch)}: rows of the interval do not satisfy replace_where "
+                    f"({self._replace.replace_where}), so a repeated run would not replace them; nothing was "
+                    "written. An interval has the rows that were committed during it: replace by its source "
+                    "versions (provenance=True without a predicate), or correct the predicate. "
+                    f"{shortened(str(error))}",
+                ) from error
+            raise
+
+    def _landed(self, commit: SinkCommit) -> Landed:
+        landed = super()._landed(commit)
+        intervals = intervals_replaced(self._log, commit)
+        if not intervals:
+            return landed
+        more = f" and {len(intervals) - 1} more" if len(intervals) > 1 else ""
+        warning = (
+            f"version {commit.version} of the sink {self._path}, interval "
+            f"{(commit.metadata or {}).get('interval')} of stream {self._job.batches[0].stream!r}, has replaced "
+            f"rows of interval {intervals[0]}{more}: it replaces more than its own interval. Make the partitions "
+            "or the predicate as narrow as the interval, or replace by version (provenance=True alone), then "
+            "clear the runs of the intervals that lack rows"
+        )
+        return replace(landed, warnings=(*landed.warnings, warning))
+
+    def _with_mode(self, writer: Any, created: bool) -> Any:
+        if self._replace.dynamic_partition_overwrite:
+            partitions = self._sink.partition_by if created else self._partitions()
+            if not partitions:
+                raise RefusalError(
+                    Reason.SINK_UNSUITABLE,
+                    f"the sink {self._path} has no partitions, so dynamic_partition_overwrite would replace the "
+                    "whole table. Set partition_by for a new table, or replace by a predicate: replace_where='…'",
+                )
+            mode = "dynamic"
+        else:
+            # a session set to dynamic must not change what the predicate means
+            mode = "static"
+            writer = writer.option("replaceWhere", self._replace.replace_where)
+        return writer.option("partitionOverwriteMode", mode).mode("error" if created else "overwrite")
+
+    def _partitions(self) -> List[str]:
+        detail = self._spark.sql(f"DESCRIBE DETAIL {quoted(self._path)}").select("partitionColumns").collect()
+        return list(detail[0]["partitionColumns"])
+
+    def _refuse_versions_of_others(self, history: History, batch: BatchSpec) -> None:
+        """Refuse to replace by version alone where rows of another source table may have the same versions."""
+        if not self._replace.replaces_by_version:
+            # versions of two source tables are the same numbers
+            return
+        source = _source_id(batch.end)
+        known = {batch.uuid}
+        for commit in history.commits:
+            told = commit.metadata or {}
+            if "end" not in told:
+                continue
+            if _source_id(told["end"]) != source:
+                raise self._shared(
+                    batch, f"version {commit.version} has rows of another table, by stream {told['stream']!r}"
+                )
+            known.add(told["uuid"])
+        if self._known_version is not None:
+            # the first look of the stream has seen what was there before
+            return
+        unknown = {stream_uuid(app_id) or app_id for app_id in self._log.transactions()} - known
+        if unknown:
+            raise self._shared(
+                batch, f"the sink's log does not show which table the stream with uuid {min(unknown)} read"
+            )
+
+    def _shared(self, batch: BatchSpec, what: str) -> RefusalError:
+        return RefusalError(
+            Reason.SINK_SHARED,
+            f"{self._describe(batch)} replaces rows of the sink {self._path} by their source version alone, but "
+            f"{what}, and rows of two tables can have the same version. Nothing was written. Use a separate sink "
+            "for the stream, or set replace_where to a predicate that only rows of this stream match, such as "
+            "\"origin = 'orders' AND _source_version BETWEEN {first_version} AND {last_version}\"",
+        )
+
+    def _check_turn(self, history: History, batch: BatchSpec) -> None:
+        """Refuse a generation that a later one has replaced; what came before it is replaced by it."""
+        self._refuse_versions_of_others(history, batch)
+        newest = self._newest_transaction(history, batch)
+        if newest is not None and newest >= batch.txn_version:
+            raise RefusalError(
+                Reason.SINK_OUT_OF_ORDER,
+                f"{self._describe(batch)} is out of order: the sink {self._path} has transaction {newest} of "
+                f"{batch.txn_app_id}, but this one would be {batch.txn_version}. The interval was loaded again in "
+                "the meantime; nothing was written",
+            )
+
+
+def _source_id(offset: str) -> Optional[str]:
+    """Return ``metaData.id`` of an offset's table, or ``None`` if the text is not an offset."""
+    try:
+        return str(json.loads(offset)["reservoirId"])
+    except (KeyError, TypeError, ValueError, RecursionError):
+        return None

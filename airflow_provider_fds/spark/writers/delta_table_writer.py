@@ -1,0 +1,427 @@
+"""The writer of ``DeltaTableSink``: each batch lands in a Delta table once, or fails with the reason.
+
+All batches of a stream share one transaction application id, and Delta neither commits a transaction version twice nor
+one below the newest. That leaves two gaps, which are checked in the table's history: a skip is invisible, and a table
+that was restored, replaced or recreated may keep or lose transactions independently of its rows. Standard library and
+pyspark, Python 3.9 syntax.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ContextManager, Dict, Optional
+
+from airflow_provider_fds.batch.column_fit import ColumnFit, widening_of
+from airflow_provider_fds.batch.commit_metadata import commit_metadata
+from airflow_provider_fds.batch.sink_account import Loaded
+from airflow_provider_fds.batch.spec import BatchSpec, JobSpec, fence_version
+from airflow_provider_fds.fault_points import reach
+from airflow_provider_fds.reasons import Reason
+from airflow_provider_fds.sinks.constants import PROVENANCE
+from airflow_provider_fds.spark.fence.close_epochs import close_epochs
+from airflow_provider_fds.spark.fence.registration import ensure_registered
+from airflow_provider_fds.spark.runtime.failures import RefusalError, has_condition, is_conflict
+from airflow_provider_fds.spark.runtime.hadoop_files import hadoop_path
+from airflow_provider_fds.spark.runtime.settings import file_size_conf, session_conf, transaction_conf
+from airflow_provider_fds.spark.runtime.sql import literal, quoted_name, temporary_view
+from airflow_provider_fds.spark.sink_log.added_files import AddedFiles
+from airflow_provider_fds.spark.sink_log.advice import Advice
+from airflow_provider_fds.spark.sink_log.history import History, SinkLog, quoted, read_properties, read_table_id
+from airflow_provider_fds.spark.sink_log.other_writers import RowsTaken, refuse_namesakes, refuse_overlap
+from airflow_provider_fds.spark.sink_log.sink_place import check_features, check_place, check_properties, check_table
+from airflow_provider_fds.spark.sink_log.sink_transactions import give_transactions
+from airflow_provider_fds.spark.writers.prepared_rows import prepared
+from airflow_provider_fds.spark.writers.sink_columns import (
+    check_layout,
+    checked_fit,
+    refuse_moved,
+    with_casts,
+    with_provenance,
+)
+from airflow_provider_fds.spark.writers.writer import Landed, Writer
+
+if TYPE_CHECKING:
+    from airflow_provider_fds.batch.column_fit import Widening
+    from airflow_provider_fds.batch.report import FenceReport
+    from airflow_provider_fds.batch.sink_commit import SinkCommit
+    from airflow_provider_fds.batch.spec import FenceSpec
+    from airflow_provider_fds.sinks import DeltaSink
+
+#: CREATE TABLE lost against another writer.
+_EXISTS_ALREADY = ("TABLE_OR_VIEW_ALREADY_EXISTS", "DELTA_TABLE_ALREADY_EXISTS")
+
+#: Data intervals are written concurrently, and tables created; a write that conflicts is repeated this many times.
+_ATTEMPTS = 6
+
+
+class DeltaTableWriter(Writer):
+    """Appends to a Delta table; remembers the table's state between the batches of a job."""
+
+    _sink: DeltaSink
+
+    def __init__(self, spark: Any, sink: DeltaSink, job: JobSpec, settings: Dict[str, str]) -> None:
+        super().__init__(spark, sink, job, settings)
+        self._path = hadoop_path(sink.uri, spark)
+        self._log = SinkLog(spark, self._path)
+        self._added = AddedFiles(spark, self._path, self._log)
+        self._first = one = job.batches[0]
+        self._advice = Advice(sink, one.stream, is_interval=one.interval is not None)
+        self._rows_taken = RowsTaken(
+            sink,
+            self._path,
+            self._log,
+            uuid=one.uuid,
+            breaking_too=not self._breaking_matters,
+            way_on=self._advice.rewind(),
+        )
+        self._known_version = job.sink_version
+        self._table_id: Optional[str] = None
+        #: What the streams had loaded when the sink was looked at last; a sink that does not exist has nothing.
+        self._loaded = Loaded()
+        #: By schema of the batch, as long as the sink keeps its own.
+        self._fits: Dict[str, ColumnFit] = {}
+        self._schema_since: Optional[int] = None
+        #: Of the batch that is being written.
+        self._fit = ColumnFit()
+
+    #: Whether rows that were loaded earlier may be permanently lost after a RESTORE or a similar operation.
+    _breaking_matters = True
+
+    #: Whether a batch may not land where another stream has loaded the same rows.
+    _overlap_matters = True
+
+    @property
+    def table_id(self) -> Optional[str]:
+        """``metaData.id`` of the sink, ``None`` until it exists."""
+        return self._table_id
+
+    @classmethod
+    def close_epochs(cls, spark: Any, job: JobSpec, fence: FenceSpec, sink: Any) -> FenceReport:
+        """Close older epochs by an empty append with a higher transaction; see :func:`.fence.close_epochs`."""
+        return close_epochs(spark, job, fence, sink)
+
+    def find(self, batch: BatchSpec) -> Optional[Landed]:
+        """Check the sink before a write; return the batch's commit if an earlier attempt made it, else ``None``.
+
+        Raises:
+            RefusalError: The sink differs from what was recorded, or it is not this batch's turn.
+        """
+        check_place(self._spark, self._sink, self._path, batch)
+        history = self._log.history(self._known_version)
+        if history is None:
+            self._check_missing()
+            return None
+        if self._table_id is None:
+            self._table_id = self._identify(history)
+            check_table(self._spark, self._path)
+        self._check_since(history)
+        commit = self._found(history, batch)
+        if commit is None:
+            self._check_turn(history, batch)
+            self._loaded = self._log.loaded(history)
+            if self._overlap_matters and not self._job.allow_overlap:
+                refuse_overlap(self._loaded, batch, self._path, self._sink.other_streams, self._advice)
+            return None
+        self._check_files(history, commit, batch)
+        return self._landed(commit)
+
+    def append(self, frame: Any, batch: BatchSpec) -> Landed:
+        """Write the batch and return its commit, made by this attempt or by a concurrent one that was faster.
+
+        Raises:
+            RefusalError: Columns do not fit, or the sink has no commit of the batch afterwards.
+        """
+        for attempt in range(1, _ATTEMPTS):
+            is_repeated = batch.interval is not None or self._table_id is None
+            try:
+                return self._append(frame, batch)
+            except Exception as error:
+                if not is_repeated or not (is_conflict(error) or has_condition(error, *_EXISTS_ALREADY)):
+                    raise
+            # another interval was faster, or another stream has created the table; the same transaction lands once
+            time.sleep(random.uniform(0.1, 0.3) * 2**attempt)  # noqa: S311  # no secret is made of it
+            landed = self.find(batch)
+            if landed is not None:
+                return landed
+        return self._append(frame, batch)
+
+    def _append(self, frame: Any, batch: BatchSpec) -> Landed:
+        rows = self._rows(frame)
+        if batch.columns and self._table_id is not None:
+            since = self._job.sink_version if batch.fed_since is None else batch.fed_since
+            refuse_moved(self._spark, self._sink, self._path, self._log, rows, batch, since)
+        rows = self._fitted(rows)
+        if self._table_id is not None and self._known_version is None:
+            others = self._sink.other_streams
+            ensure_registered(self._spark, self._log, self._path, stream=batch.stream, uuid=batch.uuid, others=others)
+        reach("driver.commit.before")
+        try:
+            with session_conf(self._spark, file_size_conf(self._sink)):
+                self._write(rows, batch)
+            reach("driver.commit.after")
+        except Exception as error:
+            if not is_conflict(error) and not has_condition(error, *_EXISTS_ALREADY):
+                raise
+            landed = self._find_again(batch)
+            if landed is None:
+                raise
+            return landed
+        began = time.monotonic()
+        landed = self._find_again(batch)
+        if landed is None:
+            raise RefusalError(
+                Reason.SINK_OUT_OF_ORDER,
+                f"{self._describe(batch)}: Delta skipped the write, because the sink {self._path} already has "
+                f"transaction {batch.txn_version} of {batch.txn_app_id} or a later one, but its history has no "
+                "commit of this batch: a later run has continued, or the sink was restored. Nothing was written; "
+                "the next run checks the sink and says what to do",
+            )
+        return replace(landed, looked_seconds=time.monotonic() - began)
+
+    def _rows(self, frame: Any) -> Any:
+        """Return the rows to be written for the batch."""
+        rows = prepared(frame, self._sink)
+        return with_provenance(rows, self._sink, self._path) if self._sink.provenance else rows.drop(*PROVENANCE)
+
+    def _write(self, rows: Any, batch: BatchSpec) -> None:
+        """Commit the rows under the batch's transaction, or let Delta skip them."""
+        created = self._table_id is None
+        if created and self._sink.cluster_by:
+            self._create_clustered(rows, batch)
+            return
+        writer = self._with_mode(rows.write.format("delta"), created)
+        if created:
+            if self._sink.partition_by:
+                writer = writer.partitionBy(*self._sink.partition_by)
+            writer = writer.options(**self._sink.properties)
+        else:
+            give_transactions(self._spark, self._path, self._log, batch.txn_app_id, batch.prev_txn_version)
+        if self._sink.merge_schema:
+            writer = writer.option("mergeSchema", "true")
+        writer = (
+            writer.option("txnAppId", batch.txn_app_id)
+            .option("txnVersion", str(batch.txn_version))
+            .option("userMetadata", self._metadata(batch))
+        )
+        # not insertInto, which may ignore the transaction
+        writer.save(self._path)
+
+    def _create_clustered(self, rows: Any, batch: BatchSpec) -> None:
+        """Create the table in SQL: a DataFrame writer silently ignores clusterBy for a path."""
+        columns = ", ".join(quoted_name(name) for name in self._sink.cluster_by)
+        properties = ", ".join(f"{literal(name)} = {literal(text)}" for name, text in self._sink.properties.items())
+        with temporary_view(self._spark, rows) as view, self._transaction(batch):
+            self._spark.sql(
+                f"CREATE TABLE {quoted(self._path)} USING delta CLUSTER BY ({columns}) "
+                f"{f'TBLPROPERTIES ({properties}) ' if properties else ''}AS SELECT * FROM {view}"
+            )
+
+    def _transaction(self, batch: BatchSpec) -> ContextManager[None]:
+        """Make SQL statements within the context commit as the batch."""
+        conf = transaction_conf(batch.txn_app_id, batch.txn_version, self._metadata(batch))
+        return session_conf(self._spark, conf)
+
+    def _metadata(self, batch: BatchSpec) -> str:
+        seen = self._loaded.to_metadata()
+        return commit_metadata(batch, self._job.attempt_id, self._settings, self._sink.kind, seen)
+
+    def _with_mode(self, writer: Any, created: bool) -> Any:
+        """Set how the rows are combined with the existing ones."""
+        return writer.mode("error" if created else "append")
+
+    def _find_again(self, batch: BatchSpec) -> Optional[Landed]:
+        history = self._log.history(self._known_version)
+        if history is None:
+            return None
+        commit = self._found(history, batch)
+        if commit is None:
+            self._check_namesakes(history)
+            return None
+        if self._table_id is None:
+            self._table_id = commit.table_id or read_table_id(self._spark, self._path)
+        self._check_since(history)
+        self._check_files(history, commit, batch)
+        return self._landed(commit)
+
+    def _check_files(self, history: History, commit: SinkCommit, batch: BatchSpec) -> None:
+        self._added.check(history, commit, self._describe(batch), self._advice.load_again())
+
+    def _landed(self, commit: SinkCommit) -> Landed:
+        self._known_version = commit.version
+        is_mine = (commit.metadata or {}).get("attempt") == self._job.attempt_id
+        return Landed(commit, by_this_attempt=is_mine, warnings=self._rows_taken.news())
+
+    def _found(self, history: History, batch: BatchSpec) -> Optional[SinkCommit]:
+        """Return the commit that holds the batch, or ``None`` if the batch has not landed.
+
+        Raises:
+            RefusalError: There are two, though Delta makes one: it had forgotten the first.
+        """
+        commit = history.find(batch)
+        landed = history.all_of(batch)
+        if commit is not None and len(landed) > 1:
+            versions = " and ".join(str(one.version) for one in reversed(landed))
+            raise RefusalError(
+                Reason.BATCH_DOUBLED,
+                f"{self._describe(batch)} is in the sink {self._path} more than once, as versions {versions}: "
+                f"Delta had forgotten transaction {batch.txn_version} of {batch.txn_app_id} when the later one "
+                "was written. Remove the rows of the later version, and find out who set "
+                "delta.setTransactionRetentionDuration",
+            )
+        return commit
+
+    def _describe(self, batch: BatchSpec) -> str:
+        if batch.interval is not None:
+            return f"stream {batch.stream!r}, interval {batch.interval}, generation {batch.epoch}"
+        return f"stream {batch.stream!r}, epoch {batch.epoch}, batch {batch.batch_id}"
+
+    # Requirements for the sink -------------------------------------------------------------------------------------
+
+    def _check_missing(self) -> None:
+        wanted = self._table_id or self._job.sink_table_id
+        if wanted is not None:
+            raise RefusalError(
+                Reason.SINK_MISSING,
+                f"the sink {self._path} is missing: the stream has written to it (table id {wanted}, version "
+                f"{self._known_version}), but Spark finds no Delta table there. Mount its folder where Spark runs; if "
+                f"the table was removed, restore it, or load everything into a new one by {self._advice.reset()}",
+            )
+        # fails if a table cannot be created here
+        read_table_id(self._spark, self._path)
+
+    def _identify(self, history: History) -> Optional[str]:
+        wanted = self._job.sink_table_id
+        last = history.at(self._known_version)
+        if wanted is not None and last is not None and last.transaction_of(self._first.txn_app_id) is not None:
+            # the stream's last commit is in place; a later change of the id shows in the commits since
+            return wanted
+        # the newest metaData is the table's, if it is among the commits read
+        seen = next((commit.table_id for commit in history.commits if commit.table_id), None)
+        found = seen or read_table_id(self._spark, self._path)
+        if wanted is not None and found != wanted:
+            raise self._replaced(found, wanted)
+        return found
+
+    def _replaced(self, found: Optional[str], wanted: str) -> RefusalError:
+        return RefusalError(
+            Reason.SINK_REPLACED,
+            f"the sink {self._path} is another table: its id is {found}, but the stream has written to {wanted}. "
+            "It was dropped and created again, or replaced. Restore the old table, or load everything into the "
+            f"new one by {self._advice.reset()}",
+        )
+
+    def _check_namesakes(self, history: History) -> None:
+        refuse_namesakes(history, self._path, self._first.stream, self._first.uuid, self._sink.other_streams)
+
+    def _check_since(self, history: History) -> None:
+        """Refuse a sink that has changed since the stream's last write in a way that transactions do not survive."""
+        known, one = self._known_version, self._first
+        self._check_namesakes(history)
+        # the first check asks Spark for properties and features; later ones see changes of them here
+        changed = next((commit for commit in history.commits if commit.properties is not None), None)
+        if changed is not None:
+            check_properties(self._path, changed.properties or {})
+            if changed.version != self._schema_since:
+                self._fits.clear()
+                self._schema_since = changed.version
+        for commit in history.commits:
+            check_features(self._path, commit.features)
+        if known is not None and history.newest_version < known:
+            raise RefusalError(
+                Reason.SINK_REPLACED,
+                f"the sink {self._path} is at version {history.newest_version}, but the stream's last commit in "
+                f"it is version {known}: the table was restored from a copy, or created again. Load the missing "
+                f"rows again by {self._advice.after(self._log.transaction(one.txn_app_id), one.epoch)}",
+            )
+        since = history.oldest_of(one.txn_app_id) if known is None else known
+        if since is None:
+            return
+        for commit in history.commits:
+            if commit.version > since and commit.table_id not in (None, self._table_id):
+                raise self._replaced(commit.table_id, str(self._table_id))
+        broke = history.breaking_after(since) if self._breaking_matters else None
+        if broke is not None:
+            raise self._broken(history, broke, since)
+        self._rows_taken.check(history, since, one.stream)
+
+    def _broken(self, history: History, broke: SinkCommit, since: int) -> RefusalError:
+        kept = history.kept(self._first.txn_app_id)
+        if self._first.interval is None and since in kept.versions and kept.broken_at is None:
+            what = (
+                "committed rows are still there, but uncommitted batches may be missing. Let the next run check "
+                f"and continue by {self._advice.replan()}"
+            )
+        else:
+            what = (
+                "loaded rows may be missing, and Delta would skip them if they were written again. Load them "
+                f"again, from the first missing batch on, by {self._advice.from_first_missing()}"
+            )
+        return RefusalError(
+            Reason.SINK_REPLACED,
+            f"the sink {self._path} had a {broke.operation} at version {broke.version}, after the stream wrote to it "
+            f"at version {since}: {what}",
+        )
+
+    def _newest_transaction(self, history: History, batch: BatchSpec) -> Optional[int]:
+        """Return the newest transaction of the stream, or of the data interval, in the sink.
+
+        If log cleanup has removed the stream's last commit, the table's state still has the transaction.
+        """
+        newest = history.newest_transaction(batch.txn_app_id)
+        if newest is None and history.oldest_version > (self._known_version or 0):
+            newest = self._log.transaction(batch.txn_app_id)
+            if batch.interval is not None and newest is not None and newest < fence_version(batch.epoch):
+                # an earlier generation of the interval; generations follow each other
+                return None
+        return newest
+
+    def _check_turn(self, history: History, batch: BatchSpec) -> None:
+        newest = self._newest_transaction(history, batch)
+        expected = batch.prev_txn_version
+        is_older = newest is not None and newest < fence_version(batch.epoch)
+        if is_older and expected is None and batch.interval is None:
+            raise RefusalError(
+                Reason.SINK_APPEARED,
+                f"{self._describe(batch)} was not written: the sink {self._path} was missing when the epoch "
+                f"began, or the stream had another sink then. It has transaction {newest} of {batch.txn_app_id}, "
+                "from an epoch that was already closed",
+                retryable=True,
+            )
+        if newest != expected:
+            if newest is None and expected is not None:
+                # commits before the last known one were not read
+                newest = self._log.transaction(batch.txn_app_id)
+            found = "no transaction" if newest is None else f"transaction {newest}"
+            raise RefusalError(
+                Reason.SINK_OUT_OF_ORDER,
+                f"{self._describe(batch)} is out of order: the sink {self._path} has {found} of "
+                f"{batch.txn_app_id} as its newest; expected {'none' if expected is None else expected} before "
+                f"{batch.txn_version}. Nothing was written: {self._advice.out_of_turn(history, batch, newest)}",
+            )
+
+    # Columns of the sink --------------------------------------------------------------------------------------------
+
+    def _fitted(self, rows: Any) -> Any:
+        """Return the rows with the sink's types, which hold all their values; refuse rows that do not fit."""
+        if self._table_id is None:
+            check_layout(self._sink, self._path, rows)
+            return rows
+        batch = self._written_schema(rows)
+        key = json.dumps(batch)
+        if key not in self._fits:
+            self._fits[key] = checked_fit(self._spark, self._sink, self._path, batch, self._widening)
+        self._fit = self._fits[key]
+        return with_casts(rows, self._fit)
+
+    def _written_schema(self, rows: Any) -> Dict[str, Any]:
+        """Return the schema of what is written, as Delta's schema JSON."""
+        schema: Dict[str, Any] = rows.schema.jsonValue()
+        return schema
+
+    def _widening(self) -> Widening:
+        """Return how far a write widens the sink's types."""
+        merge_schema = self._sink.merge_schema
+        return widening_of(read_properties(self._spark, self._path) if merge_schema else {}, merge_schema=merge_schema)

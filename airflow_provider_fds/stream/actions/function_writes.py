@@ -1,0 +1,410 @@
+"""What a user's function has written of planned batches, according to its reports, its tables' logs, or a person.
+
+A function may write several tables. A batch has landed if all its writes have landed, and has not if none has. If only
+some have landed, the batch must be finished: a new epoch would load those writes again or lose the others.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from airflow_provider_fds.batch.spec import txn_app_id, txn_version
+from airflow_provider_fds.errors import ConfigurationError, FdsError, LedgerError
+from airflow_provider_fds.reasons import Reason
+from airflow_provider_fds.source.offset import Offset
+from airflow_provider_fds.stream.attempt.batch_versions import describe_versions
+from airflow_provider_fds.stream.attempt.reports import reports_about
+from airflow_provider_fds.stream.epochs.late_writes import as_seen, is_read_again, late_writes, refuse_gone, refuse_lost
+from airflow_provider_fds.stream.epochs.sink_before import UNKNOWN_VERSION
+from airflow_provider_fds.stream.sink_record.function_tables import (
+    TableWrite,
+    floor_of,
+    read_table_writes,
+    tables_in_order,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from airflow_provider_fds.delta.storage.storage import Storage
+    from airflow_provider_fds.ledger.log import Ledger
+    from airflow_provider_fds.ledger.state import StreamState
+    from airflow_provider_fds.ledger.values import PlannedBatch, SinkBinding
+    from airflow_provider_fds.stream.sink_record.function_tables import TableWrites
+
+logger = logging.getLogger(__name__)
+
+
+class FunctionWrites:
+    """The planned batches of a function and what is known of their writes; each table is read once.
+
+    Args:
+        ledger: The stream's ledger, read to its head.
+        open_table: Opens the folder of a table, or ``None`` if tables cannot be reached from here.
+    """
+
+    def __init__(self, ledger: Ledger, open_table: Callable[[str], Storage] | None) -> None:
+        state = ledger.state
+        self._ledger = ledger
+        self._open = open_table
+        self._state = state
+        self._name = state.name
+        self._uuid = state.uuid
+        self._sink = _function_of(state)
+        self._epoch = state.epoch if state.closed is None else state.closed.epoch
+        self._planned = state.planned if state.closed is None else state.closed.planned
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the function's writes."""
+        return () if self._sink is None else tuple(app_id.partition("#")[2] for app_id in self._sink.app_ids)
+
+    @property
+    def _tables(self) -> dict[str, str]:
+        return {} if self._sink is None else tables_in_order(self._sink)
+
+    @cached_property
+    def table_writes(self) -> dict[str, TableWrites]:
+        """What each named and readable table has after the last commit, by the write's name."""
+        found: dict[str, TableWrites] = {}
+        for name in () if self._open is None else self._tables:
+            uri = self._tables[name]
+            try:
+                assert self._open is not None  # noqa: S101  # the loop is empty without it
+                found[name] = read_table_writes(
+                    self._open(uri), txn_app_id(self._uuid, write=name), floor_of(self._state)
+                )
+            except FdsError as error:
+                logger.warning("Stream %s: the table %s cannot be read from here: %s", self._name, uri, error)
+        return found
+
+    def table_versions(self) -> dict[str, int]:
+        """Return the version of each table that was read, -1 for a table that does not exist."""
+        return {name: found.version for name, found in self.table_writes.items()}
+
+    @property
+    def newest_epoch(self) -> int:
+        """Newest epoch with a transaction in a table after the last commit, or 0."""
+        return max((write.epoch for found in self.table_writes.values() for write in found.writes), default=0)
+
+    def end_of_landed(self, landed: bool | Mapping[str, bool] | None) -> str | None:
+        """Return where a new epoch continues, or ``None`` for the committed position.
+
+        A table's log decides for its write; the driver's report counts only for a write whose table cannot be read.
+
+        Args:
+            landed: A person's answer for the planned batch: for all its writes, or by name. ``None``: rely on tables
+                and reports only.
+
+        Raises:
+            ConfigurationError: It is unknown whether a write landed, or an answer names an unknown write or contradicts
+                what is known.
+            BatchRejectedError: A file among the batch's reports is not a report.
+            LedgerError: Some writes of the batch have landed and others have not; or a table has batches that the
+                ledger does not know, or lacks some that were committed.
+        """
+        self._refuse_unknown()
+        self._refuse_lost()
+        if not self._planned:
+            return None
+        reported = [
+            any(report.is_done for report in reports_about(self._ledger, self._epoch, batch)) for batch in self._planned
+        ]
+        known = self._landed_by_evidence(reported, is_answered=landed is not None)
+        end = self._planned[known - 1].end if known else None
+        if known == len(self._planned):
+            if landed is not None and not (landed if isinstance(landed, bool) else all(landed.values())):
+                raise ConfigurationError(
+                    f"stream {self._name!r}: according to tables and reports, all planned batches have landed, up "
+                    f"to version {self._planned[-1].last_version}. To load them again, rewind the stream",
+                    reason=Reason.ACTION_REFUSED,
+                )
+            return end
+        touched = [n for n, batch in enumerate(self._planned) if reported[n] or self._has_traces(batch)]
+        last = max([known, *touched])
+        batches, has_returned = self._planned[known : last + 1], all(reported[known : last + 1])
+        answers = self._answers(batches, landed, has_returned=has_returned)
+        if all(answers.values()) and (answers or landed is True):
+            return batches[-1].end
+        if any(answers.values()):
+            raise self._half_landed(batches, answers, can_finish=not any(reported[known : last + 1]))
+        return end
+
+    def refuse_gone(self) -> None:
+        """Refuse to continue into the same tables if one of the written ones is gone; see :func:`.refuse_gone`."""
+        refuse_gone(self._state, self.table_writes, self._tables)
+
+    def loaded_note(self, end: str | None) -> str:
+        """Return a note on which of the planned batches count as loaded if a new epoch continues at ``end``."""
+        ends = [batch.end for batch in self._planned]
+        if end not in ends:
+            return f"None of the {len(ends)} planned batches counts as loaded; their rows are loaded by the new epoch."
+        last = self._planned[ends.index(end)]
+        first = self._planned[0]
+        which = f"batch {first.batch_id}" if first is last else f"batches {first.batch_id} to {last.batch_id}"
+        return f"Counted as loaded, and not loaded again: {which}, up to version {last.last_version}."
+
+    def repeated_notes(self) -> tuple[str, ...]:
+        """Return notes on uncommitted rows that a rewind or a reset would load again."""
+        told, later = self._uncommitted()
+        notes = []
+        if told:
+            notes.append(
+                f"Not committed, but in the function's tables: {_listed(told)}. Their rows are read again; remove "
+                "them, or they are there twice."
+            )
+        if later:
+            notes.append(
+                f"Written after an earlier request: {_listed(later)}. The next run reports these writes and does "
+                "not begin the epoch."
+            )
+        if unknown := self._unknown():
+            which = ", ".join(sorted({f"batch {write.batch_id} of epoch {write.epoch}" for _, write in unknown}))
+            notes.append(f"Also, the ledger does not know {which}: it may have been restored from an older copy.")
+        if unread := self._unread:
+            notes.append(
+                f"The table of {_names(unread)} cannot be read from here. If it has other uncommitted rows, the "
+                "next run reports them and does not begin the epoch."
+            )
+        unnamed = [name for name in self.names if self._sink is not None and name not in self._sink.tables]
+        if self._planned and unnamed:
+            notes.append(f"If {_names(unnamed)} has rows of the planned batches, they are loaded again.")
+        return tuple(notes)
+
+    def notes(self) -> tuple[str, ...]:
+        """Return a note on writes without a known table, which FDS cannot close and a driver may still write."""
+        sink = self._sink
+        if sink is None or not self._planned:
+            return ()
+        open_ones = [name for name in self.names if name not in sink.tables]
+        if not open_ones and self.names:
+            return ()
+        which = " and ".join(map(repr, open_ones)) or "the function"
+        note = (
+            f"A driver of an ended run may still write {which} after this. FDS cannot prevent it, because it does not "
+            "know the tables. Make sure that no Spark application of the stream is still running, or name the "
+            "tables: ForeachBatchSink(…, writes={name: table})."
+        )
+        return (note,)
+
+    @property
+    def _unread(self) -> tuple[str, ...]:
+        return tuple(name for name in self._tables if name not in self.table_writes)
+
+    def _uncommitted(self) -> tuple[dict[str, list[TableWrite]], dict[str, list[TableWrite]]]:
+        """Return the uncommitted writes in the tables, by name: those a person was told of, and later ones.
+
+        A write that came after an earlier request, and that no run has shown, is named again by the next run.
+        """
+        since = {} if self._state.request is None else self._state.request.table_versions
+        told: dict[str, list[TableWrite]] = {}
+        later: dict[str, list[TableWrite]] = {}
+        for name, found in self.table_writes.items():
+            for write in found.writes:
+                if write.is_fence or write.place == "gone":
+                    continue
+                is_old = write.version is None or write.version <= since.get(name, found.version)
+                is_shown = as_seen(name, write, self._epoch, self._planned) in self._state.shown
+                (told if is_old or is_shown else later).setdefault(name, []).append(write)
+        for seen in self._state.shown:
+            if seen.write in self._unread:
+                version = None if seen.sink_version == UNKNOWN_VERSION else seen.sink_version
+                write = TableWrite(txn_version(seen.epoch, seen.batch_id), version)
+                told.setdefault(seen.write, []).append(write)
+        return told, later
+
+    def _unknown(self) -> list[tuple[str, TableWrite]]:
+        """Return the writes, still in their tables, of batches and epochs that the ledger does not know."""
+        return [
+            (name, write)
+            for name, found in self.table_writes.items()
+            for write in found.writes
+            if write.place != "gone"
+            and (write.epoch > self._state.epoch if write.is_fence else not self._is_planned(write))
+        ]
+
+    def _is_planned(self, write: TableWrite) -> bool:
+        """Whether a write belongs to a planned batch: by its number, and by its manifest if the commit names one."""
+        if write.epoch != self._epoch:
+            return False
+        planned = next((batch for batch in self._planned if batch.batch_id == write.batch_id), None)
+        return planned is not None and write.digest in (None, planned.digest)
+
+    def _refuse_unknown(self) -> None:
+        """Refuse to continue at the position if a table has batches that the ledger does not know."""
+        unknown = self._unknown()
+        if not unknown or self._sink is None:
+            return
+        name = unknown[0][0]
+        newest = max((one for of, one in unknown if of == name), key=lambda one: one.transaction)
+        what = f"epoch {newest.epoch}" if newest.is_fence else f"batch {newest.batch_id} of epoch {newest.epoch}"
+        if not newest.is_fence and any(batch.batch_id == newest.batch_id for batch in self._planned):
+            what = f"another {what}"
+        where = "" if newest.version is None else f" in version {newest.version}"
+        again = " --replace" if self._state.phase == "requested" else ""
+        position = self._state.position if self._state.closed is None else self._state.closed.position
+        version = "N" if position is None else Offset.from_json(position).version
+        raise LedgerError(
+            f"stream {self._name!r}: write {name!r} has {what}{where} of {self._sink.tables[name]}, which the "
+            "ledger does not know; the ledger may have been restored from an older copy. Restore the newest copy "
+            "of the staging folder. If there is none, remove the rows of all later batches from the tables, then "
+            f"run `fds rewind {self._name}{again} --to-version {version} --sink-rows keep --why …`",
+            table=self._state.table,
+            reason=Reason.SINK_ROWS_UNDECIDED,
+        )
+
+    def _refuse_lost(self) -> None:
+        """Refuse to continue at the position if a table lacks, or may lack, batches that were committed."""
+        refuse_lost(self._state, self.table_writes, self._tables)
+
+    def _landed_by_evidence(self, reported: Sequence[bool], *, is_answered: bool) -> int:
+        """Return how many planned batches, counted from the first, have landed in all writes."""
+        for number, batch in enumerate(self._planned):
+            writes = [self._by_evidence(name, (batch,), has_returned=reported[number]) for name in self.names]
+            # a person's answer is about the first batch from which the function has not returned
+            is_open = not reported[number] and (is_answered or not writes)
+            if is_open or not all(writes):
+                return number
+        return len(self._planned)
+
+    def _has_traces(self, batch: PlannedBatch) -> bool:
+        return any(self._write(name, batch) is not None for name in self.table_writes)
+
+    def _write(self, name: str, batch: PlannedBatch) -> TableWrite | None:
+        wanted = txn_version(self._epoch, batch.batch_id)
+        found = self.table_writes.get(name)
+        return None if found is None else next((w for w in found.writes if w.transaction == wanted), None)
+
+    def _by_evidence(self, name: str, batches: Sequence[PlannedBatch], *, has_returned: bool) -> bool | None:
+        """Return whether a write of batches has landed, or ``None`` if only a person can tell."""
+        answers = {self._of_batch(name, batch, has_returned=has_returned) for batch in batches}
+        return answers.pop() if len(answers) == 1 else None
+
+    def _of_batch(self, name: str, batch: PlannedBatch, *, has_returned: bool) -> bool | None:
+        if name in self.table_writes:
+            has_landed = self._by_its_table(name, batch, has_returned=has_returned)
+        else:
+            has_landed = True if has_returned else None
+        return None if has_landed and self._is_given_up(name, batch) else has_landed
+
+    def _is_given_up(self, name: str, batch: PlannedBatch) -> bool:
+        """Return whether a waiting request loads a write again, so that its rows may have been removed for that.
+
+        No person was told of a write that came after the request, so its rows are there.
+        """
+        request, closed = self._state.request, self._state.closed
+        if request is None or closed is None or not is_read_again(batch.end, request.to, closed.position):
+            return False
+        return (name, txn_version(self._epoch, batch.batch_id)) not in self._late
+
+    @cached_property
+    def _late(self) -> frozenset[tuple[str, int]]:
+        return frozenset((name, write.transaction) for name, write in late_writes(self._state, self.table_writes))
+
+    def _by_its_table(self, name: str, batch: PlannedBatch, *, has_returned: bool) -> bool | None:
+        write = self._write(name, batch)
+        if write is not None:
+            # only a person can tell whether rows from before a RESTORE are there
+            return True if write.place == "there" else None
+        later = (other for other in self._planned if other.batch_id > batch.batch_id)
+        if any(self._write(name, other) is not None for other in later):
+            # the function was called with a later batch, so it had returned from this one
+            return True
+        return None if has_returned else False
+
+    def _answers(
+        self, batches: Sequence[PlannedBatch], landed: bool | Mapping[str, bool] | None, *, has_returned: bool
+    ) -> dict[str, bool]:
+        """Return for each write whether it landed: the person's answer if given, else what its table's log shows."""
+        given = dict.fromkeys(self.names, landed) if isinstance(landed, bool) else dict(landed or {})
+        if unknown := [name for name in given if name not in self.names]:
+            raise ConfigurationError(
+                f"stream {self._name!r}: --landed names {', '.join(map(repr, unknown))}; the writes of its function "
+                f"are {', '.join(map(repr, self.names)) or 'not named'}"
+            )
+        answers: dict[str, bool] = {}
+        for name in self.names:
+            answer = given.get(name)
+            answer = self._by_evidence(name, batches, has_returned=has_returned) if answer is None else answer
+            if answer is not None:
+                answers[name] = answer
+        missing = [name for name in self.names if name not in answers]
+        if missing or (not self.names and landed is None):
+            raise self._ask(batches, missing)
+        return answers
+
+    def _ask(self, batches: Sequence[PlannedBatch], missing: Sequence[str]) -> ConfigurationError:
+        sink = "the function" if self._sink is None else self._sink.describe()
+        question = ",".join(f"{name}=yes|no" for name in missing) or "yes, or --landed no"
+        reasons = []
+        for name in missing:
+            writes = [write for batch in batches if (write := self._write(name, batch)) is not None]
+            undone_at = next((write.undone_at for write in writes if write.undone_at is not None), None)
+            if undone_at is not None:
+                reasons.append(f"the table of {name!r} was restored or replaced after that, in version {undone_at}")
+            elif self._state.request is not None and any(self._is_given_up(name, batch) for batch in batches):
+                again = f"the waiting {self._state.request.reason} loads it again"
+                reasons.append(f"{again}, so its rows may have been removed from {name!r}")
+            elif name in self.table_writes:
+                reasons.append(f"the table of {name!r} lacks a write that the driver reported")
+        why = ", and ".join(reasons) or "no table shows which of its writes landed"
+        return ConfigurationError(
+            f"stream {self._name!r}: {_batch_words(batches, self._state)} was handed to {sink}, and {why}. Check your "
+            f"tables and answer with --landed {question}",
+            reason=Reason.ACTION_REFUSED,
+        )
+
+    def _half_landed(
+        self, batches: Sequence[PlannedBatch], answers: Mapping[str, bool], *, can_finish: bool
+    ) -> LedgerError:
+        there = ", ".join(repr(name) for name, landed in answers.items() if landed)
+        lacking = ", ".join(repr(name) for name, landed in answers.items() if not landed)
+        none = ",".join(f"{name}=no" for name in answers)
+        every = ",".join(f"{name}=yes" for name in answers)
+        finish = (
+            "The next run of the stream finishes the batch; correct the function first if necessary. "
+            if self._state.closed is None and can_finish
+            else ""
+        )
+        manifests = " and ".join(
+            f"{self._ledger.storage.uri}/{self._ledger.folder.below(batch.manifest)}" for batch in batches
+        )
+        return LedgerError(
+            f"stream {self._name!r}: of {_batch_words(batches, self._state)} {there} has landed but {lacking} has not, "
+            f"so a new epoch would either load the first again or lose the second. {finish}Otherwise remove its rows "
+            f"from {there} and answer --landed {none}, or write {lacking} yourself from the rows of {manifests} "
+            f"and answer --landed {every}",
+            table=self._state.table,
+            reason=Reason.SINK_ROWS_UNDECIDED,
+        )
+
+
+def _batch_words(batches: Sequence[PlannedBatch], state: StreamState) -> str:
+    first, last = batches[0], batches[-1]
+    which = f"batch {first.batch_id}" if first is last else f"batches {first.batch_id} to {last.batch_id}"
+    return f"{which} ({describe_versions(batches, state.snapshot)})"
+
+
+def _names(names: Sequence[str]) -> str:
+    return " and ".join(map(repr, names))
+
+
+def _listed(writes: Mapping[str, Sequence[TableWrite]]) -> str:
+    return "; ".join(f"{name!r} has {', '.join(map(_write_words, found))}" for name, found in writes.items())
+
+
+def _write_words(write: TableWrite) -> str:
+    where = "its commit is missing" if write.version is None else f"version {write.version}"
+    if write.place == "unsure":
+        where += f", restored or replaced in version {write.undone_at}"
+    return f"batch {write.batch_id} ({where})"
+
+
+def _function_of(state: StreamState) -> SinkBinding | None:
+    sink = state.sink or state.fence_sink
+    return sink if sink is not None and sink.is_function else None
+
+
+__all__ = ["FunctionWrites"]

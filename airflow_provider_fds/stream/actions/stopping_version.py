@@ -1,0 +1,135 @@
+"""Which version a person may decide on: one that the log has, whose change is of the decision's kind."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airflow_provider_fds.batch.version_ranges import describe_range
+from airflow_provider_fds.delta.schema import schema_change
+from airflow_provider_fds.errors import ConfigurationError, LostPositionError
+from airflow_provider_fds.reasons import Reason
+from airflow_provider_fds.source.changes.classify import CommitContent
+from airflow_provider_fds.source.offset import Offset, describe_position
+
+if TYPE_CHECKING:
+    from airflow_provider_fds.delta.reader.log import DeltaLog
+    from airflow_provider_fds.ledger.state import StreamState
+
+
+def check_accepted(state: StreamState, log: DeltaLog | None, version: int) -> None:
+    """Refuse to accept the schema of a version that does not stop the stream, or not by its schema.
+
+    Args:
+        state: State of the stream.
+        log: The table's log, ``None`` if it cannot be reached from here.
+        version: The version.
+
+    Raises:
+        ConfigurationError: Names the version that stops the stream, or the decision that it needs.
+    """
+    if not state.reads_by_interval:
+        _check_next(state, version)
+    if state.quarantined is not None and state.quarantined.version == version:
+        if state.quarantined.ways_on == ("skip",):
+            raise _refusal(
+                state, f"version {version} stops the stream by its rows, not by its schema. {_skip(state, version)}"
+            )
+        if log is None:
+            return
+    log = _known(state, log, version, version)
+    content = _content(log, version)
+    if content is not None and not _changes_schema(log, content):
+        raise _refusal(state, f"version {version} does not change the schema. {_skip(state, version)}")
+
+
+def check_skipped(state: StreamState, log: DeltaLog | None, first: int, last: int) -> None:
+    """Refuse to skip versions that the log does not have yet, or a single one that changes no rows.
+
+    Args:
+        state: State of the stream.
+        log: The table's log, ``None`` if it cannot be reached from here.
+        first: The first version.
+        last: The last version (inclusive).
+
+    Raises:
+        ConfigurationError: The versions cannot be skipped.
+    """
+    stop = state.quarantined
+    if log is None and stop is not None and stop.version == first == last and stop.ways_on != ("accept",):
+        return
+    log = _known(state, log, first, last)
+    if first < last:
+        return
+    content = _content(log, first)
+    if content is not None and not (content.adds or content.removes or content.change_files) and content.metadata:
+        raise _refusal(
+            state,
+            f"version {first} changes only the schema and has no rows to skip. To go on with the new schema: "
+            f"`fds accept {state.name} --version {first} --why …`",
+        )
+
+
+def _check_next(state: StreamState, version: int) -> None:
+    """Refuse a version that the stream does not stop before: one that it has passed, or has not come to."""
+    stop = None if state.quarantined is None else state.quarantined.version
+    if stop is not None and stop != version:
+        raise _refusal(state, f"the stream stops before version {stop}, not before version {version}")
+    if state.position is None:
+        raise _refusal(
+            state,
+            f"epoch {state.epoch} has not begun, so it is unknown where the stream stops. Run it first, then use the "
+            "version in the message of the run that stopped",
+        )
+    position = Offset.from_json(state.position)
+    following = position.version + position.is_initial_snapshot
+    if version != following:
+        where = "already past" if version < following else "not yet before"
+        raise _refusal(
+            state,
+            f"the stream is at {describe_position(state.position)}, {where} version {version}. Use the version in the "
+            "message of the run that stopped",
+        )
+
+
+def _known(state: StreamState, log: DeltaLog | None, first: int, last: int) -> DeltaLog:
+    """Return the log. Refuses versions that it does not have yet."""
+    if log is None:
+        raise _refusal(
+            state,
+            f"the log of {state.table} cannot be read from here, so it is unknown what {describe_range(first, last)} "
+            "changes. Repeat the command where the table can be read",
+        )
+    if last > (newest := log.latest()):
+        raise _refusal(state, f"version {last} does not exist yet; the newest version of {state.table} is {newest}")
+    return log
+
+
+def _content(log: DeltaLog, version: int) -> CommitContent | None:
+    """Return what a version changes, ``None`` if log cleanup has removed it."""
+    try:
+        return CommitContent.of(version, log.commit(version).actions, table=log.table_uri)
+    except LostPositionError:
+        return None
+
+
+def _changes_schema(log: DeltaLog, content: CommitContent) -> bool:
+    if content.metadata is None or not content.version:
+        return False
+    try:
+        before = log.state_at(content.version - 1)
+    except LostPositionError:
+        return True
+    return bool(schema_change(before.metadata, content.metadata, content.protocol or before.protocol).columns)
+
+
+def _skip(state: StreamState, version: int) -> str:
+    return f"To go on without its rows: `fds skip {state.name} --version {version} --why …`"
+
+
+def _refusal(state: StreamState, problem: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"stream {state.name!r}: {problem}. Nothing was done", table=state.table, reason=Reason.ACTION_REFUSED
+    )
+
+
+__all__ = ["check_accepted", "check_skipped"]

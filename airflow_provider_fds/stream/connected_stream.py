@@ -1,0 +1,277 @@
+"""A stream with its connections: its table, staging, ledger and checkpoint."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from airflow_provider_fds.batch.location import check_table_uri, spark_uri
+from airflow_provider_fds.delta.reader.known_states import KnownStates
+from airflow_provider_fds.delta.reader.log import DeltaLog
+from airflow_provider_fds.delta.storage.open import canonical_uri, open_storage
+from airflow_provider_fds.errors import CheckpointError, ConfigurationError, FdsError, LedgerError
+from airflow_provider_fds.fault_points import reach
+from airflow_provider_fds.ledger.layout import StreamFolder
+from airflow_provider_fds.ledger.log import Ledger
+from airflow_provider_fds.reasons import Reason
+from airflow_provider_fds.schemes import PATH_SAFE
+from airflow_provider_fds.source.offset import Offset
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from datetime import datetime
+
+    from airflow_provider_fds.batch.sink_account import Loaded
+    from airflow_provider_fds.checkpoint.store import CheckpointStore
+    from airflow_provider_fds.delta.reader.snapshot import FrozenSnapshot
+    from airflow_provider_fds.delta.storage.storage import Storage
+    from airflow_provider_fds.ledger.action import BaseAction
+    from airflow_provider_fds.ledger.owner import Actor, Owner
+    from airflow_provider_fds.ledger.position import Checkpoint
+    from airflow_provider_fds.ledger.state import StreamState
+    from airflow_provider_fds.source.options.schema_policy import Rules
+    from airflow_provider_fds.stream.declaration.delta_stream import DeltaStream
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class StreamContext:
+    """What a stream is given from outside: credentials, staging, checkpoint, and who is asking.
+
+    Attributes:
+        table_options: Storage options of the table (``delta/storage/open.py``), including credentials.
+        staging_uri: URI or path of the staging folder.
+        staging_options: Storage options of staging.
+        checkpoints: Where the committed offset is kept; ``None`` keeps it in the ledger only.
+        deployment: Name of this Airflow installation.
+        actor: Who writes the entries.
+        owner: The run that works on the batches.
+        owner_is_running: Returns whether another owner still runs. Called before its batches are taken over.
+        sink_options: Storage options of the sink, ``None`` to use the table's.
+        schema_changes: Rules of the installation for changes of the schema (``[fds] allow_schema_changes``).
+        run_since: Earliest time at which the asking run can have begun; older entries are not searched for its work.
+    """
+
+    staging_uri: str
+    deployment: str
+    actor: Actor
+    owner: Owner
+    owner_is_running: Callable[[Owner], bool]
+    table_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    staging_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    sink_options: Mapping[str, Any] | None = field(default=None, repr=False)
+    checkpoints: CheckpointStore | None = None
+    schema_changes: Rules = ()
+    run_since: datetime | None = None
+
+
+class ConnectedStream:
+    """The opened parts of a stream, and the state of its ledger as last read.
+
+    Attributes:
+        stream: The stream.
+        context: Its context.
+        table: Storage of the source table.
+        staging: Storage of the staging folder.
+        log: The table's transaction log.
+        ledger: The stream's ledger.
+        folder: Keys of the stream in staging.
+    """
+
+    def __init__(self, stream: DeltaStream, context: StreamContext) -> None:
+        self.stream = stream
+        self.context = context
+        for uri in (stream.table, context.staging_uri):
+            _check_uri(uri)
+        self.table: Storage = open_storage(stream.table, context.table_options)
+        self.staging: Storage = open_storage(context.staging_uri, context.staging_options)
+        _refuse_nested(self.table.uri, self.staging.uri)
+        self._known = KnownStates()
+        self.log = DeltaLog(self.table, self._known)
+        self.ledger = Ledger(self.staging, stream.name, deployment=context.deployment)
+        self.folder = StreamFolder(stream.name)
+        #: Tables already searched for traces of an earlier stream of this name.
+        self.searched: set[str] = set()
+        #: Those of them that did not exist.
+        self.missing: set[str] = set()
+        #: What streams have loaded into a sink that was read in this session.
+        self.loaded_in: dict[str, Loaded] = {}
+        #: The warning about a start option that has no effect, or ``None`` without such an option.
+        self.start_note: str | None = None
+        #: The warning about options that take effect after the planned batches, or ``None`` without such options.
+        self.options_note: str | None = None
+        #: Number of the ledger entry by which this session has found a quarantine, or ``None``.
+        self.quarantined_at: int | None = None
+        self._shown: Checkpoint | None = None
+
+    @property
+    def state(self) -> StreamState:
+        """The state as last read or written; :meth:`load` reads new entries."""
+        return self.ledger.state
+
+    def load(self) -> StreamState:
+        """Read checkpoint and ledger and check that they belong together and to this stream; later, read new entries.
+
+        Raises:
+            CheckpointError: Checkpoint and ledger disagree.
+            LedgerError: The ledger belongs to another table or deployment, or cannot be read.
+        """
+        if self.ledger.n >= 0:
+            return self.ledger.refresh()
+        checkpoints = self.context.checkpoints
+        self._shown = None if checkpoints is None else self._read(checkpoints)
+        if checkpoints is None or (self._shown is None and not checkpoints.is_kept):
+            state = self.ledger.find()
+        else:
+            try:
+                state = self.ledger.load(self._shown)
+            except CheckpointError as error:
+                if not error.can_be_discarded:
+                    raise
+                raise CheckpointError(
+                    f"{error}. If it was edited or imported by mistake: {checkpoints.discard}; the next run takes the "
+                    "position from the ledger and writes the checkpoint again",
+                    can_be_discarded=True,
+                ) from None
+        if self.ledger.source is not None:
+            self._known.add(self.ledger.source)
+        reach("ledger.read")
+        if state.phase != "empty" and state.table != self.table.uri:
+            raise LedgerError(
+                f"stream {self.stream.name!r} has read {state.table} since it was created, but its table is now "
+                f"{self.table.uri}. A position belongs to one table: use a stream with another name for the other "
+                "table, or restore the table's URI",
+                table=self.table.uri,
+                reason=Reason.STREAM_TABLE_CHANGED,
+            )
+        return state
+
+    def _read(self, checkpoints: CheckpointStore) -> Checkpoint | None:
+        """Return the checkpoint; without one that can be read, the ledger has the position.
+
+        Raises:
+            CheckpointError: The value is not a checkpoint, and stays in its home until a person removes it.
+        """
+        try:
+            return checkpoints.read()
+        except CheckpointError as error:
+            if checkpoints.is_kept:
+                raise
+            logger.warning(
+                "Stream %s: %s. The ledger decides: its position is used, and the checkpoint is written again.",
+                self.stream.name,
+                error,
+            )
+            return None
+
+    def use(self, ledger: Ledger) -> None:
+        """Continue with a ledger of this stream that was just read, so that :meth:`load` reads new entries only."""
+        self.ledger = ledger
+        if ledger.source is not None:
+            self._known.add(ledger.source)
+
+    def load_to_work(self) -> StreamState:
+        """Like :meth:`load`; also write the checkpoint again if a run died before it could."""
+        state = self.load()
+        if state.phase != "empty" and (self._shown is None or self._shown.n < self.ledger.n):
+            self.show_checkpoint()
+        return state
+
+    def execute(self, action: BaseAction) -> StreamState:
+        """Propose one action to the ledger, then show the new position in the checkpoint."""
+        self._remember_source()
+        entry = self.ledger.execute(action, self.context.actor)
+        if entry is not None and action.kind == "quarantined":
+            self.quarantined_at = entry.n
+        self.show_checkpoint()
+        reach("checkpoint.after", action.kind)
+        return self.state
+
+    def save_fold(self) -> None:
+        """Write the fold of the ledger, which lets the next run start with few requests to staging and table."""
+        self._remember_source()
+        self.ledger.save_fold()
+
+    def _remember_source(self) -> None:
+        """Let the next fold have the table's state at the position, from which the next run plans."""
+        position = None if self.state.position is None else Offset.from_json(self.state.position).version
+        if position is not None and (known := self._known.up_to(position - 1) or self._known.up_to(position)):
+            self.ledger.source = known
+
+    def show_checkpoint(self) -> None:
+        """Write the checkpoint of the ledger as last read; does nothing if no store is configured."""
+        if self.context.checkpoints is not None and self.state.phase != "empty":
+            self._shown = self.ledger.checkpoint()
+            self.context.checkpoints.write(self._shown)
+
+    def frozen_snapshot(self) -> FrozenSnapshot | None:
+        """Return the initial snapshot that the epoch started with, or ``None`` if it started with a commit."""
+        ref = self.state.snapshot
+        if ref is None:
+            return None
+        from airflow_provider_fds.delta.reader.snapshot import FrozenSnapshot
+
+        return FrozenSnapshot(ref.version, ref.digest, self.folder.below(ref.key), ref.num_files, ref.num_bytes)
+
+    def staging_location(self, key: str) -> str:
+        """Return the encoded URI of a key in staging, with a scheme that Spark has a file system for."""
+        return spark_uri(f"{self.staging.uri}/{quote(key, safe=PATH_SAFE)}")
+
+    def open_sink(self, uri: str) -> Storage:
+        """Return the storage of a sink table."""
+        _check_uri(uri)
+        options = self.context.sink_options
+        return open_storage(uri, self.context.table_options if options is None else options)
+
+    def places(self, sink_uri: str | None) -> list[tuple[str, Mapping[str, Any]]]:
+        """Return the places a job of this stream accesses (table, staging, sink), each with its storage options.
+
+        ``None`` stands for a sink that is not a table: a user's function opens its tables itself.
+        """
+        context = self.context
+        options = context.sink_options
+        read = [(self.stream.table, context.table_options), (context.staging_uri, context.staging_options)]
+        return read if sink_uri is None else [*read, (sink_uri, context.table_options if options is None else options)]
+
+
+def _check_uri(uri: str) -> None:
+    """Refuse a URI that holds a credential; checks the URI as written, since encoding it would hide a query."""
+    check_table_uri(uri if "://" in uri else canonical_uri(uri))
+
+
+def lie_inside_each_other(one: str, other: str) -> bool:
+    """Whether one of two URIs is the other or is below it; ``s3``, ``s3a`` and ``s3n`` name the same bucket."""
+    first, second = (f"{spark_uri(uri)}/" for uri in (one, other))
+    return first.startswith(second) or second.startswith(first)
+
+
+def _refuse_nested(table: str, staging: str) -> None:
+    if lie_inside_each_other(table, staging):
+        raise ConfigurationError(
+            f"staging {staging} and table {table} overlap: VACUUM on the table would remove the ledger, or the "
+            "stream would read its own files. Use a separate folder for staging.",
+            table=table,
+            reason=Reason.STAGING_UNUSABLE,
+        )
+
+
+def readable(log: DeltaLog) -> DeltaLog | None:
+    """Return the log if it can be read from here, else ``None``."""
+    try:
+        log.latest()
+    except FdsError:
+        return None
+    return log
+
+
+def readable_sink(state: StreamState, open_table: Callable[[str], Storage]) -> DeltaLog | None:
+    """Return the log of the sink that FDS writes to if it can be read from here, else ``None``."""
+    if state.sink is None or state.sink.is_user_defined:
+        return None
+    try:
+        return readable(DeltaLog(open_table(state.sink.target)))
+    except FdsError:
+        return None

@@ -1,0 +1,184 @@
+"""Writes of a closed epoch into a function's tables that came after the request for the next epoch."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from airflow_provider_fds.batch.location import sql_name
+from airflow_provider_fds.batch.spec import fence_version, txn_app_id, txn_version
+from airflow_provider_fds.errors import AccessDeniedError, ConfigurationError, LedgerError, RequestRefusedError
+from airflow_provider_fds.ledger.request_entries import Shown
+from airflow_provider_fds.ledger.values import SeenBatch
+from airflow_provider_fds.reasons import Reason
+from airflow_provider_fds.source.offset import Offset
+from airflow_provider_fds.stream.epochs.sink_before import UNKNOWN_VERSION
+from airflow_provider_fds.stream.sink_record.function_tables import floor_of, read_table_writes, tables_in_order
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from airflow_provider_fds.ledger.state import StreamState
+    from airflow_provider_fds.ledger.values import PlannedBatch, SinkBinding
+    from airflow_provider_fds.stream.connected_stream import ConnectedStream
+    from airflow_provider_fds.stream.sink_record.function_tables import TableWrite, TableWrites
+
+logger = logging.getLogger(__name__)
+
+
+def refuse_late_writes(connected: ConnectedStream, state: StreamState) -> None:
+    """Refuse to begin an epoch that would load rows again without the knowledge of the person who requested it.
+
+    A request records the table versions of its time. The fence is in the tables now, so no later write can follow. The
+    writes are recorded (entry ``shown``), so that a later request may have their rows loaded again.
+
+    Raises:
+        LedgerError: Names the writes, their versions and the possible next steps; or a table lacks committed rows, and
+            the epoch would continue after them.
+    """
+    sink, request = state.fence_sink, state.request
+    if sink is None or request is None:
+        return
+    table_writes = {}
+    for name, uri in tables_in_order(sink).items():
+        try:
+            table_writes[name] = read_table_writes(
+                connected.open_sink(uri), txn_app_id(state.uuid, write=name), floor_of(state)
+            )
+        except (AccessDeniedError, ConfigurationError, RequestRefusedError):
+            if name in request.table_versions:
+                raise
+            logger.warning(
+                "Stream %s: neither FDS nor the driver could read the table of write %r, %s", state.name, name, uri
+            )
+    if request.reason == "replan":
+        refuse_gone(state, table_writes, sink.tables)
+    if request.reason in ("replan", "rebind"):
+        # the tables may have been restored since the request
+        refuse_lost(state, table_writes, sink.tables)
+    late = late_writes(state, table_writes)
+    if not late:
+        return
+    planned = () if state.closed is None else state.closed.planned
+    epoch = 0 if state.closed is None else state.closed.epoch
+    connected.execute(
+        Shown(epoch=state.epoch, batches=tuple(as_seen(name, write, epoch, planned) for name, write in late))
+    )
+    raise _late_error(state, sink, late)
+
+
+def refuse_lost(state: StreamState, table_writes: Mapping[str, TableWrites], tables: Mapping[str, str]) -> None:
+    """Refuse to continue at the position if a table lacks, or may lack, batches that were committed.
+
+    Raises:
+        LedgerError: Names the table and the next step.
+    """
+    for name, found in table_writes.items():
+        write = found.committed
+        if write is None or write.place == "there":
+            continue
+        replaced = " --replace" if state.phase == "requested" else ""
+        raise LedgerError(
+            f"stream {state.name!r}: batch {write.batch_id} was committed, but the table {tables[name]} of write "
+            f"{name!r} was later restored or replaced in version {write.undone_at}, so it may lack rows. Load "
+            f"them again: `fds rewind {state.name}{replaced} --to-batch N --sink-rows keep --why …`",
+            table=state.table,
+            reason=Reason.SINK_ROWS_UNDECIDED,
+        )
+
+
+def refuse_gone(state: StreamState, table_writes: Mapping[str, TableWrites], tables: Mapping[str, str]) -> None:
+    """Refuse to continue at the position, into the same tables, if one that was written no longer exists.
+
+    Raises:
+        LedgerError: Names the table and the possible next steps.
+    """
+    known = state.tables if state.closed is None else state.closed.tables
+    replaced = " --replace" if state.phase == "requested" else ""
+    for name, found in table_writes.items():
+        if name in known and (found.version < known[name] or not found.has_any):
+            raise LedgerError(
+                f"stream {state.name!r}: the table {tables[name]} of write {name!r} was removed, restored from a "
+                "copy, or created again after the stream had written to it. Restore it, or remove the rows from "
+                f"the other tables and load everything again: `fds reset {state.name}{replaced} --sink-rows keep "
+                "--why …`",
+                table=state.table,
+                reason=Reason.SINK_ROWS_UNDECIDED,
+            )
+
+
+def late_writes(state: StreamState, table_writes: Mapping[str, TableWrites]) -> list[tuple[str, TableWrite]]:
+    """Return the writes of closed epochs that a requested epoch would load again and that no person was told of.
+
+    Args:
+        state: With a requested epoch.
+        table_writes: What the tables have after the last commit, by the write's name.
+    """
+    request = state.request
+    if request is None or state.closed is None:
+        return []
+    closed, late = state.closed, []
+    ends = {txn_version(closed.epoch, batch.batch_id): batch.end for batch in closed.planned}
+    for name, found in table_writes.items():
+        since = request.table_versions.get(name)
+        if since is not None and found.version < since:
+            # the table was deleted and recreated
+            since = None
+        for write in found.writes:
+            if write.is_fence or write.place == "gone" or write.transaction >= fence_version(state.epoch):
+                continue
+            if since is not None and (write.version is None or write.version <= since):
+                continue
+            if as_seen(name, write, closed.epoch, closed.planned) in request.seen:
+                continue
+            if is_read_again(ends.get(write.transaction), request.to, closed.position):
+                late.append((name, write))
+    return late
+
+
+def is_read_again(end: str | None, to: Mapping[str, object] | None, position: str | None) -> bool:
+    """Return whether a request loads a batch again; always true for a batch that the ledger does not know."""
+    start = position if to is None else to.get("offset")
+    if end is None or not isinstance(start, str):
+        # a rewind to a version starts before all uncommitted batches
+        return True
+    last, begins = Offset.from_json(end), Offset.from_json(start)
+    return last.table_id != begins.table_id or last > begins
+
+
+def _late_error(state: StreamState, sink: SinkBinding, late: Sequence[tuple[str, TableWrite]]) -> LedgerError:
+    wrote = " and ".join(
+        f"{name!r} of batch {write.batch_id} (version {write.version} of {sink.tables[name]})" for name, write in late
+    )
+    firsts: dict[str, int] = {}
+    for name, write in late:
+        if write.version is not None:
+            firsts[name] = min(write.version, firsts.get(name, write.version))
+    restores = "; ".join(
+        f"RESTORE TABLE {sql_name(sink.tables[name])} TO VERSION AS OF {version - 1}"
+        for name, version in firsts.items()
+        if version
+    )
+    by_restore = f"{restores}, if nothing else was written since then, or " if restores else ""
+    reason = "rewind" if state.request is None else state.request.reason
+    command = reason if reason in ("rewind", "reset", "rebind") else "replan"
+    more = " --to-version N" if command == "rewind" else ""
+    answer = "" if command in ("rewind", "reset") else ", with --landed according to your tables"
+    keep = f"; to keep a batch that is in all its tables, use `fds replan {state.name} --replace --why …`"
+    return LedgerError(
+        f"stream {state.name!r}: a driver of the previous epoch wrote {wrote}, which the request for epoch "
+        f"{state.epoch} did not report. Remove these rows ({by_restore}a DELETE), then repeat the request: `fds "
+        f"{command} {state.name} --replace{more} --why …`{answer}{'' if command == 'replan' else keep}",
+        table=state.table,
+        reason=Reason.SINK_ROWS_UNDECIDED,
+    )
+
+
+def as_seen(name: str, write: TableWrite, epoch: int, planned: Sequence[PlannedBatch]) -> SeenBatch:
+    """Return a write as the ledger records it; ``planned`` are the batches of ``epoch``."""
+    known = next((b.digest for b in planned if (epoch, b.batch_id) == (write.epoch, write.batch_id)), "")
+    version = UNKNOWN_VERSION if write.version is None else write.version
+    return SeenBatch(epoch=write.epoch, batch_id=write.batch_id, digest=known, sink_version=version, write=name)
+
+
+__all__ = ["as_seen", "is_read_again", "late_writes", "refuse_gone", "refuse_late_writes", "refuse_lost"]

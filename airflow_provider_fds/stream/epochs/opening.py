@@ -1,0 +1,369 @@
+"""The first steps of a stream: create it, open it at its start, bind it to its sink; also its result and status."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import msgspec
+from msgspec import UNSET
+
+from airflow_provider_fds.batch.spec import txn_app_id
+from airflow_provider_fds.delta.reader.log import DeltaLog
+from airflow_provider_fds.errors import (
+    ConfigurationError,
+    LostPositionError,
+    SinkError,
+    TableNotFoundError,
+)
+from airflow_provider_fds.fault_points import reach
+from airflow_provider_fds.ledger import refusals
+from airflow_provider_fds.ledger.epoch_entries import Bound, Created, Opened
+from airflow_provider_fds.ledger.log import Ledger
+from airflow_provider_fds.ledger.request_entries import Shown
+from airflow_provider_fds.ledger.values import Fence, SinkBinding, SnapshotRef
+from airflow_provider_fds.reasons import Reason
+from airflow_provider_fds.source.changes.change_recording import check_start
+from airflow_provider_fds.source.offset import Offset
+from airflow_provider_fds.source.planning.start import SnapshotStart
+from airflow_provider_fds.stream.connected_stream import lie_inside_each_other
+from airflow_provider_fds.stream.epochs.epoch_start import (
+    EpochStart,
+    LandedBatchError,
+    as_seen,
+    commit_time,
+    epoch_start,
+    unseen_batches,
+    unseen_error,
+)
+from airflow_provider_fds.stream.epochs.fork import forked, refuse_other_stream, refuse_sink_of_origin
+from airflow_provider_fds.stream.epochs.rows_read_again import removal_problem
+from airflow_provider_fds.stream.epochs.sink_before import (
+    hidden_batch,
+    hidden_error,
+    left_out,
+    left_out_error,
+    refuse_lost_batches,
+    removals_to_repeat,
+    requests_between,
+    wider_removals,
+)
+from airflow_provider_fds.stream.epochs.skipped_versions import refuse_skipped
+from airflow_provider_fds.stream.position.changed_start import end_options, keep_start, range_options, start_options
+from airflow_provider_fds.stream.sink_record.overlap import refuse_overlap_of_new
+from airflow_provider_fds.stream.sink_record.sink_traces import refuse_lost_ledger
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from airflow_provider_fds.batch.report import FenceReport, LandedBatch
+    from airflow_provider_fds.ledger.state import StreamState
+    from airflow_provider_fds.ledger.values import Acknowledgement
+    from airflow_provider_fds.sinks import Sink
+    from airflow_provider_fds.stream.connected_stream import ConnectedStream
+
+
+def ensure_open(connected: ConnectedStream, sink: Sink | None, *, start: Offset | None = None) -> StreamState:
+    """Create the stream and open its epoch at the resolved start, unless that is already done.
+
+    Args:
+        connected: The stream.
+        sink: The intended sink, searched for traces of an earlier stream of the same name.
+        start: Where a new stream starts, instead of its start options; an open stream must have this start.
+    """
+    state = ensure_created(connected, sink, start=start)
+    if state.retired is not None:
+        raise refusals.retired(state, "start a run")
+    _refuse_other_start(state, start)
+    if state.phase == "requested":
+        # if Spark must first close the earlier epochs, the caller that has Spark opens the epoch
+        return state if state.needs_fence else open_epoch(connected, state)
+    refuse_other_stream(connected, state)
+    _refuse_another_bounded_read(connected, state)
+    return keep_start(connected, state)
+
+
+def _refuse_other_start(state: StreamState, start: Offset | None) -> None:
+    """Refuse a start for a stream that was created without it."""
+    if start is None or start.to_json() in (state.given_start, state.epoch_start):
+        return
+    began = "has not begun" if state.epoch_start is None else f"started at {state.epoch_start}"
+    raise ConfigurationError(
+        f"stream {state.name!r} {began} and is at {state.position or 'no position'}. A start can only be given to a "
+        f"new stream, got {start.to_json()}. Omit the start, or choose another name",
+        reason=Reason.STREAM_ALREADY_BEGUN,
+    )
+
+
+def ensure_created(connected: ConnectedStream, sink: Sink | None, *, start: Offset | None = None) -> StreamState:
+    """Create the stream, if it does not exist yet."""
+    state = connected.load_to_work()
+    if state.phase != "empty":
+        return state
+    connected.log.latest()  # no stream for a missing table
+    if start is not None:
+        _check_start(connected, start)
+    if sink is not None:
+        refuse_lost_ledger(connected, sink)
+        refuse_overlap_of_new(connected, sink, start)
+    if connected.stream.fork_of is not None:
+        refuse_sink_of_origin(connected, sink)
+        return connected.execute(forked(connected))
+    return connected.execute(
+        Created(
+            uuid=str(uuid4()),
+            name=connected.stream.name,
+            table=connected.table.uri,
+            deployment=connected.context.deployment,
+            start=UNSET if start is None else start.to_json(),
+            acknowledged=_decisions_of_live(connected) or UNSET,
+        )
+    )
+
+
+def _decisions_of_live(connected: ConnectedStream) -> tuple[Acknowledgement, ...]:
+    """Return what people have decided on versions for the stream that this one backfills: they hold for the table."""
+    backfill = connected.stream.backfill_range
+    return () if backfill is None else Ledger(connected.staging, backfill.of).find().acknowledged
+
+
+def ensure_bound(connected: ConnectedStream, sink: Sink | None, *, user_job: bool) -> StreamState:
+    """Bind the stream to its sink, or check that it is the sink the stream is bound to.
+
+    Raises:
+        SinkError: The stream is bound to another sink, or the sink overlaps with the source or staging.
+        LedgerError: The sink has traces of the stream from before its ledger, so an earlier ledger was lost.
+    """
+    state = connected.state
+    if user_job:
+        binding = SinkBinding(kind="user_job")
+    elif sink is None:
+        return state
+    else:
+        binding = _binding(connected, sink, state.uuid)
+    if state.sink == binding:
+        return state
+    if state.sink is None and sink is not None:
+        # a stream may be created without its sink, for example by `fds plan`
+        refuse_lost_ledger(connected, sink)
+    table_id = _table_id(connected, binding)
+    return connected.execute(Bound(epoch=state.epoch, sink=binding, table_id=table_id))
+
+
+def check_binding(connected: ConnectedStream, sink: Sink) -> None:
+    """Refuse a run whose sink is not the one that the stream is bound to.
+
+    Raises:
+        SinkError: The sink has another kind or another location.
+    """
+    state = connected.state
+    wanted = _binding(connected, sink, state.uuid)
+    if state.sink is not None and state.sink != wanted:
+        raise refusals.other_sink(state, state.sink, wanted)
+
+
+def _binding(connected: ConnectedStream, sink: Sink, uuid: str) -> SinkBinding:
+    if sink.table_uri is not None:
+        target = _refuse_own_folders(connected, sink.table_uri)
+        return SinkBinding(kind=sink.kind, target=target, app_ids=(txn_app_id(uuid),))
+    app_ids = tuple(txn_app_id(uuid, write=name) for name in sink.names)
+    tables = {name: _refuse_own_folders(connected, uri) for name, uri in sink.tables.items()}
+    return SinkBinding(kind=sink.kind, target=sink.identity()["target"], app_ids=app_ids, tables=tables)
+
+
+def _table_id(connected: ConnectedStream, sink: SinkBinding) -> str | None:
+    """Return ``metaData.id`` of an existing sink, or ``None`` if the first batch must create it."""
+    if sink.is_user_defined:
+        return None
+    log = DeltaLog(connected.open_sink(sink.target))
+    try:
+        return log.state_at(log.latest()).metadata.id
+    except TableNotFoundError:
+        return None
+
+
+def open_epoch(
+    connected: ConnectedStream,
+    state: StreamState,
+    *,
+    fence: Fence | None = None,
+    report: FenceReport | None = None,
+) -> StreamState:
+    """Resolve the start of the requested epoch and open it there.
+
+    Args:
+        connected: The stream.
+        state: Its state; an epoch is requested.
+        fence: How the earlier epochs were closed in the sink, or ``None`` if that is not needed.
+        report: The fence's report, with what the sink has of the earlier epochs.
+
+    Returns:
+        The state; not opened while the start is in the future.
+
+    Raises:
+        LostPositionError: The log no longer reaches back to the start.
+        LedgerError: The landed batches were not planned or not verified.
+    """
+    log = connected.log
+    fence = fence or Fence()
+    landed = () if report is None else report.landed
+    evidence = None if report is None else report.evidence
+    try:
+        asked = epoch_start(connected, state, landed, fence, evidence)
+    except LandedBatchError as error:
+        _record_shown(connected, state, (error.batch,))
+        raise
+    if asked.start is None:
+        return state
+    offset = asked.start.offset if isinstance(asked.start, SnapshotStart) else asked.start
+    if report is not None:
+        wider = _check_sink_before(connected, state, report, asked.start)
+        fence = msgspec.structs.replace(fence, warnings=(*fence.warnings, *wider))
+    if unseen := unseen_batches(state, landed, asked.start):
+        _record_shown(connected, state, unseen)
+        raise unseen_error(state, unseen)
+    if asked.is_kept:
+        _check_start(connected, offset)
+    if connected.stream.options.read_change_feed:
+        check_start(log, offset)
+    snapshot = asked.snapshot
+    if offset.is_initial_snapshot and snapshot is None:
+        refuse_skipped(state, offset.version)
+        snapshot = _freeze(connected, offset.version)
+    return connected.execute(
+        Opened(
+            epoch=state.epoch,
+            start=offset.to_json(),
+            table_id=offset.table_id,
+            snapshot=snapshot,
+            fence=fence,
+            landed=max((batch.batch_id for batch in landed), default=None),
+            last_commit_sha256=_digest_of(connected, asked, offset),
+            meaning_digest=asked.meaning_digest,
+            continues=asked.continues,
+            range_options=_range_of(connected, asked),
+        )
+    )
+
+
+def _check_start(connected: ConnectedStream, start: Offset) -> None:
+    """Refuse a position of another table, or one that the log no longer reaches back to."""
+    log = connected.log
+    start.ensure_table(log.state_at(log.latest()).metadata.id, table=log.table_uri)
+    if not start.is_initial_snapshot:
+        log.verify_position(start.version)
+
+
+def _check_sink_before(
+    connected: ConnectedStream, state: StreamState, report: FenceReport, start: Offset | SnapshotStart
+) -> tuple[str, ...]:
+    """Refuse a start that omits rows which the sink has lost, or that may read some rows twice.
+
+    Returns:
+        Warnings about removals that took more rows than announced.
+
+    Raises:
+        LedgerError: The start is refused.
+    """
+    wider: tuple[str, ...] = ()
+    refuse_lost_batches(connected.ledger, state, report.evidence, start)
+    if removals_to_repeat(state, report.evidence):
+        requests = requests_between(connected.ledger.entries(), state)
+        wider = wider_removals(connected.ledger, state, report.evidence, requests)
+        place = None if isinstance(start, SnapshotStart) else start
+        removed = left_out(
+            state,
+            report.evidence,
+            start,
+            requests,
+            leaves_rows=lambda: removal_problem(connected.ledger, "all", place) is not None,
+        )
+        if removed is not None:
+            raise left_out_error(state, removed, requests.get(removed.epoch))
+    request = state.request
+    hidden = hidden_batch(state.closed, report)
+    if hidden is None or request is None or request.removal is not None:
+        return wider
+    if request.to is None or as_seen(hidden) not in request.seen:
+        _record_shown(connected, state, (hidden,))
+        raise hidden_error(state, hidden)
+    return wider
+
+
+def _record_shown(connected: ConnectedStream, state: StreamState, batches: Sequence[LandedBatch]) -> None:
+    """Record which batches an error is about to name, so that a later request can refer to them."""
+    if batches:
+        connected.execute(Shown(epoch=state.epoch, batches=tuple(map(as_seen, batches))))
+
+
+def _freeze(connected: ConnectedStream, version: int) -> SnapshotRef:
+    from airflow_provider_fds.delta.reader.snapshot import freeze_snapshot
+
+    reach("snapshot.before")
+    stats = connected.stream.options.keeps_statistics
+    frozen = freeze_snapshot(connected.log, version, connected.staging, connected.folder.snapshots, stats=stats)
+    reach("snapshot.after")
+    return SnapshotRef(
+        version=frozen.version,
+        digest=frozen.digest,
+        key=frozen.key.removeprefix(f"{connected.stream.name}/"),
+        num_files=frozen.num_files,
+        num_bytes=frozen.num_bytes,
+        timestamp_ms=commit_time(connected.log, version),
+    )
+
+
+def _refuse_another_bounded_read(connected: ConnectedStream, state: StreamState) -> None:
+    """Refuse a bounded read of a stream that began otherwise, so that it does not count as finished."""
+    options = connected.stream.options
+    if not options.is_bounded or state.epoch_start is None:
+        return
+    start = Offset.from_json(state.epoch_start)
+    if start.is_initial_snapshot and options.version_as_of in (None, start.version):
+        return
+    asked = "timestamp_as_of" if options.version_as_of is None else f"version_as_of={options.version_as_of}"
+    raise ConfigurationError(
+        f"stream {state.name!r} started at {state.epoch_start} and is at {state.position}; {asked} can only be "
+        "given to a new stream. Omit it, or choose another name",
+        table=connected.table.uri,
+        reason=Reason.STREAM_ALREADY_BEGUN,
+    )
+
+
+def _range_of(connected: ConnectedStream, asked: EpochStart) -> dict[str, Any] | None:
+    """Return the options of start and end to record; a fork has the start of the stream that it continues."""
+    given = range_options(connected.stream.options)
+    if asked.origin is not None and asked.origin.range_options is not None:
+        return start_options(asked.origin.range_options) | end_options(given)
+    return given if asked.follows_options or asked.origin is not None else None
+
+
+def _digest_of(connected: ConnectedStream, asked: EpochStart, start: Offset) -> str | None:
+    if asked.origin is not None:
+        return asked.origin.last_commit_sha256
+    return None if start.is_initial_snapshot else _digest_before(connected.log, start)
+
+
+def _digest_before(log: DeltaLog, start: Offset) -> str | None:
+    """Return the digest of the last commit before the start, or ``None`` if the log does not have it."""
+    last = start.version if start.next_index > 0 else start.version - 1
+    if last < 0 or not log.probe(last):
+        return None
+    try:
+        return log.commit(last).sha256
+    except LostPositionError:
+        return None
+
+
+def _refuse_own_folders(connected: ConnectedStream, uri: str) -> str:
+    """Return the URI of the sink. Raises ``SinkError`` if it overlaps with the source table or staging."""
+    target = connected.open_sink(uri).uri
+    for what, own in (("the source table", connected.table.uri), ("the staging folder", connected.staging.uri)):
+        if lie_inside_each_other(target, own):
+            raise SinkError(
+                f"stream {connected.stream.name!r}: the sink {target} overlaps {what} {own}. Use a separate "
+                "folder for the sink",
+                table=target,
+                reason=Reason.SINK_OVERLAPS,
+            )
+    return target

@@ -1,0 +1,376 @@
+"""The rows that an operator action loads again, and how to remove them from the sink first.
+
+Rows are removed, by the fence or by a statement that a person runs, only if exactly the rows that are read again can be
+removed: removing more would lose rows. Such a statement carries the transaction of the fence, so Delta skips it once
+the epoch has begun.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+from airflow_provider_fds.batch.location import sql_name
+from airflow_provider_fds.batch.spec import fence_version
+from airflow_provider_fds.ledger.commit_entries import Committed
+from airflow_provider_fds.ledger.epoch_entries import Created, Opened
+from airflow_provider_fds.ledger.plan_entries import Planned
+from airflow_provider_fds.ledger.request_entries import Requested
+from airflow_provider_fds.sizes import format_batches
+from airflow_provider_fds.source.offset import Offset
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from airflow_provider_fds.ledger.entries import Entry
+    from airflow_provider_fds.ledger.log import Ledger
+    from airflow_provider_fds.ledger.state import StreamState
+    from airflow_provider_fds.ledger.values import PlannedBatch, Removal
+
+_PAUSE: Final = "Until then, pause its DAG or hold the stream (`fds hold`, later `fds resume`)."
+_LATE_DELETE: Final = (
+    " Once the epoch has begun, a DELETE under the transaction above changes nothing and prints no count."
+)
+_LATE_RESTORE: Final = " A later RESTORE also removes rows that were read again; the next run stops and reports it."
+_APP_ID: Final = "spark.databricks.delta.write.txnAppId"
+_VERSION: Final = "spark.databricks.delta.write.txnVersion"
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """A batch that was committed, or that was in the sink and counted as loaded by a replan.
+
+    Attributes:
+        epoch: Its epoch.
+        batch_id: Its id in that epoch.
+        start: Where it begins (exclusive).
+        end: Where it ends (inclusive).
+        rows: Rows that it added, or ``None`` if unknown.
+        sink_version: Version of the sink that holds it, or ``None`` if unknown.
+        before: A version later than its own, if its own is unknown.
+    """
+
+    epoch: int
+    batch_id: int
+    start: Offset
+    end: Offset
+    rows: int | None
+    sink_version: int | None
+    before: int | None = None
+
+    def is_in_sink_since(self, version: int) -> bool:
+        """Return whether it was written at a version of the sink or later, or may have been."""
+        if self.sink_version is None:
+            return self.before is None or self.before > version
+        return self.sink_version >= version
+
+    def reaches(self, start: Offset | None) -> bool:
+        """Return whether any row of it is read again from ``start`` (exclusive); ``None`` is the very beginning."""
+        return start is None or _place(self.end) > _place(start)
+
+    def is_wholly_after(self, start: Offset | None) -> bool:
+        """Return whether all rows of it are read again from ``start`` (exclusive)."""
+        if start is None:
+            return True
+        if self.start.is_initial_snapshot and not start.is_initial_snapshot:
+            # its rows come from all earlier versions, too
+            return start.version == 0 and not start.next_index
+        return _place(self.start) >= _place(start)
+
+
+def removal_problem(ledger: Ledger, what: Literal["rows", "all"], start: Offset | None) -> str | None:
+    """Return why the fence cannot remove exactly the rows that are read again, or ``None`` if it can.
+
+    Args:
+        ledger: The stream's ledger.
+        what: As in ``ledger.values.Removal``.
+        start: Where the stream continues (exclusive); ``None``: from its very beginning.
+    """
+    entries = tuple(ledger.entries())
+    state = ledger.state
+    loads = _loads(entries, _sink_table_id(state))
+    if what == "all":
+        is_whole = start is None or (
+            _forgotten(entries, state) is None and all(load.is_wholly_after(start) for load in loads)
+        )
+        return None if is_whole else "the sink has rows that are not read again"
+    if _forgotten(entries, state) is not None:
+        return "the history lacks batches from before the ledger was lost, whose rows may be among them"
+    again = [load for load in loads if load.reaches(start)]
+    if not _is_told_by_version(again, start):
+        return (
+            "_source_version does not identify the rows that are read again: they begin within a version, or were "
+            "loaded with an initial snapshot"
+        )
+    if len({load.end.table_id for load in loads}) > 1:
+        return "the sink has rows of more than one source table, whose versions differ"
+    return None
+
+
+def reads_again(ledger: Ledger, start: Offset | None) -> bool:
+    """Return whether rows that are in the sink, or may be, are read again from ``start`` (exclusive)."""
+    entries = tuple(ledger.entries())
+    forgotten = _forgotten(entries, ledger.state)
+    is_forgotten = forgotten is not None and (start is None or _place(forgotten) > _place(start))
+    return is_forgotten or any(load.reaches(start) for load in _loads(entries, _sink_table_id(ledger.state)))
+
+
+def announced_rows(ledger: Ledger, start: Offset | None, planned: Sequence[PlannedBatch]) -> int | None:
+    """Return the maximum number of rows in the sink that are read again, or ``None`` if a batch does not say.
+
+    Args:
+        ledger: The stream's ledger.
+        start: Where the stream continues (exclusive); ``None``: from its very beginning.
+        planned: Batches that may have landed, though they were never committed.
+    """
+    entries = tuple(ledger.entries())
+    if _forgotten(entries, ledger.state) is not None:
+        return None
+    loads = _loads(entries, _sink_table_id(ledger.state))
+    again = [load.rows for load in loads if load.reaches(start)]
+    counts = [*again, *(batch.num_rows for batch in planned)]
+    known = [count for count in counts if count is not None]
+    return None if len(known) < len(counts) else sum(known)
+
+
+def repeated_notes(
+    ledger: Ledger, start: Offset | None, *, is_reset: bool = False, removal: Removal | None = None
+) -> tuple[str, ...]:
+    """Return notes on which rows in the sink would be duplicated, and on how to remove them first.
+
+    Args:
+        ledger: The stream's ledger.
+        start: Where the stream continues (exclusive); ``None``: from its very beginning.
+        is_reset: Whether the stream's start options, which are unknown here, decide where it begins.
+        removal: What the fence removes.
+    """
+    state = ledger.state
+    # each entry costs a request, so they are read once
+    entries = tuple(ledger.entries())
+    loads = _loads(entries, _sink_table_id(state))
+    again = [load for load in loads if load.reaches(start)]
+    forgotten = _forgotten(entries, state)
+    is_forgotten = forgotten is not None and (start is None or _place(forgotten) > _place(start))
+    if not again and not is_forgotten:
+        none = "No committed batch is read again."
+        return (none,) if removal is None else (none, *_removal_notes(state, removal))
+    in_part = [load for load in again if not load.is_wholly_after(start)]
+    lead = _lead(again, in_part)
+    if is_forgotten:
+        lead = (
+            "The history lacks batches from before the ledger was lost: everything that the sink has from there "
+            "on is read again"
+        )
+    if is_reset:
+        lead += ", if it begins where it began before"
+    if removal is not None:
+        return (f"{lead}.", *_removal_notes(state, removal))
+    sink = state.sink
+    if sink is None or sink.is_user_defined:
+        return (f"{lead}: unless the job replaces them, remove their rows from its table before the next run.",)
+    if sink.merges:
+        stays = (
+            "Nothing is removed from the sink: a row whose key the source no longer has stays, and with scd=2 the "
+            "history that is read again is there twice."
+        )
+        return (f"{lead} and merged again by their keys.", stays)
+    table = sql_name(sink.target)
+    statements = _forgotten_statements(table, start) if is_forgotten else _statements(table, loads, again, start)
+    statements = [line for statement in statements for line in _closing(state, statement)]
+    if statements:
+        return (
+            f"{lead}. Before the next run, remove their rows from the sink, or they are there twice. Use one of:",
+            *statements,
+            _PAUSE + _late(statements),
+        )
+    if is_forgotten:
+        return (
+            f"{lead}. Remove its rows with your own statement before the next run; otherwise the sink has them twice.",
+        )
+    return (
+        f"{lead}, and no single statement removes exactly their rows from the sink.",
+        _way_out(state, again, in_part),
+    )
+
+
+def _removal_notes(state: StreamState, removal: Removal) -> tuple[str, ...]:
+    target = "" if state.sink is None else f" {state.sink.target}"
+    if removal.what == "rows":
+        what = f"deletes the rows with _source_version >= {removal.from_version} from the sink{target}"
+    else:
+        what = f"empties the sink{target}"
+        if state.sink is not None and state.sink.merges:
+            what += " (with scd=2 it closes the current rows, and the history stays)"
+    others = (
+        "Rows of other writers are removed, too."
+        if removal.is_forced
+        else (
+            "It refuses to if the sink's log shows rows of other writers, or does not reach back to its beginning "
+            "(--force-sink removes them, too)."
+        )
+    )
+    return (f"The next run {what}, in the transaction that closes the old epoch. {others}",)
+
+
+def _late(statements: Sequence[str]) -> str:
+    """Return a note on statements that are run after the epoch has begun."""
+    is_restored = any(statement.startswith("RESTORE") for statement in statements)
+    is_deleted = any(statement.startswith("DELETE") for statement in statements)
+    return (_LATE_DELETE if is_deleted else "") + (_LATE_RESTORE if is_restored else "")
+
+
+def _closing(state: StreamState, statement: str) -> list[str]:
+    """Return the statements with which a DELETE itself closes the old epoch, so that it cannot run too late."""
+    if not statement.startswith("DELETE") or state.sink is None or not state.sink.app_ids:
+        return [statement]
+    return [
+        f"SET {_APP_ID}={state.sink.app_ids[0]};",
+        f"SET {_VERSION}={fence_version(state.epoch + 1)};",
+        statement,
+        f"RESET {_APP_ID};",
+        f"RESET {_VERSION};",
+    ]
+
+
+def _is_told_by_version(again: Sequence[Load], start: Offset | None) -> bool:
+    # rows of a snapshot carry its version, whenever they were committed; part of a version cannot be selected by
+    # version
+    if start is None or start.is_initial_snapshot or start.next_index:
+        return False
+    return all(load.is_wholly_after(start) for load in again if load.start.is_initial_snapshot)
+
+
+def _forgotten(entries: Sequence[Entry], state: StreamState) -> Offset | None:
+    """Return the end of the newest batches that are in the sink but not in the history, or ``None``."""
+    found = None
+    expected = 0
+    for entry in entries:
+        action = entry.action
+        if entry.n > expected:
+            # the folder was emptied while a run continued; or an entry is damaged, and a later fold contains its effect
+            found = state.position if state.closed is None else state.closed.position
+        expected = entry.n + 1
+        if isinstance(action, Created) and action.recovered is not None:
+            found = action.recovered.position
+        elif isinstance(action, Requested) and action.reason == "recover" and action.to is not None:
+            found = action.to["offset"]
+    return None if found is None else Offset.from_json(found)
+
+
+def _forgotten_statements(table: str, start: Offset | None) -> list[str]:
+    if start is None:
+        return [f"DELETE FROM {table};  -- if nothing else writes to it"]
+    if start.is_initial_snapshot or start.next_index:
+        return []
+    condition = f"no other stream writes to it, and no initial snapshot of version {start.version} or later was loaded"
+    return [f"DELETE FROM {table} WHERE _source_version >= {start.version};  -- if it has provenance, {condition}"]
+
+
+def _statements(table: str, loads: Sequence[Load], again: Sequence[Load], start: Offset | None) -> list[str]:
+    alone = "if nothing else writes to it"
+    found = []
+    versions = [load.sink_version for load in again]
+    # RESTORE is offered only if the version of each of these batches is known
+    first = None if None in versions else min((version for version in versions if version is not None), default=None)
+    if first is not None and all(load.is_wholly_after(start) for load in loads if load.is_in_sink_since(first)):
+        # the sink as it was before the first of them: no rows that must stay were written since
+        found.append(
+            f"RESTORE TABLE {table} TO VERSION AS OF {first - 1};  -- {alone}"
+            if first
+            else f"DELETE FROM {table};  -- {alone}"
+        )
+    if start is not None and _is_told_by_version(again, start):
+        found.append(
+            f"DELETE FROM {table} WHERE _source_version >= {start.version};  -- if it has provenance, and no other "
+            "stream writes to it"
+        )
+    return found
+
+
+def _way_out(state: StreamState, again: Sequence[Load], in_part: Sequence[Load]) -> str:
+    if any(load.start.is_initial_snapshot for load in in_part):
+        return (
+            f"They are part of the initial snapshot: `fds reset {state.name} --sink-rows empty --why …` loads it again."
+        )
+    newest = max(load.epoch for load in again)
+    batch = next((load for load in again if load.epoch == newest), None)
+    if batch is None or batch not in in_part:
+        return "Remove them with your own statement, or rewind to an earlier version."
+    return (
+        "If you rewind to the start of a batch, the sink can be restored to the version before it: `fds rewind "
+        f"{state.name} --to-batch {batch.batch_id} --sink-rows keep|delete|empty --why …`."
+    )
+
+
+def _lead(again: Sequence[Load], in_part: Sequence[Load]) -> str:
+    known = [load.rows for load in again]
+    rows = sum(n for n in known if n is not None)
+    counted = "rows" if None in known else f"{rows:,} rows"
+    described, verb = format_batches(len(again), "committed"), "is" if len(again) == 1 else "are"
+    if not in_part:
+        return f"{described} ({counted}) {verb} read again"
+    part = "only the last part of one of them" if len(in_part) == 1 else f"only the last part of {len(in_part)} of them"
+    return f"{described} (up to {counted}) {verb} read again, {part}"
+
+
+def _loads(entries: Sequence[Entry], sink_table_id: str | None) -> list[Load]:
+    """Return the batches that were committed to the current sink, or counted as loaded there, in order."""
+    planned: dict[tuple[int, int], PlannedBatch] = {}
+    on_their_way: dict[tuple[int, int], PlannedBatch] = {}
+    loads: list[Load] = []
+    is_counted = True
+    for entry in entries:
+        action = entry.action
+        if isinstance(action, Planned):
+            new = {(action.epoch, batch.batch_id): batch for batch in action.batches}
+            planned |= new
+            on_their_way |= new
+        elif isinstance(action, Committed):
+            key = (action.epoch, action.batch_id)
+            on_their_way.pop(key, None)
+            if key in planned and _is_here(planned[key], action.sink_table_id, sink_table_id):
+                loads.append(_load(key, planned[key], action.rows, action.sink_version))
+        elif isinstance(action, Requested):
+            # a rewind gives up planned batches, wherever its epoch begins
+            is_counted = action.reason not in ("rewind", "reset")
+        elif isinstance(action, Opened):
+            start, fence = Offset.from_json(action.start), action.fence
+            ends = {key: Offset.from_json(batch.end) for key, batch in on_their_way.items()}
+            # the epoch begins after these batches, so they were in the sink
+            counted = [k for k, end in ends.items() if end.table_id == start.table_id and _place(end) <= _place(start)]
+            counted = counted if is_counted else []
+            loads += [
+                _load(key, planned[key], planned[key].num_rows, None, fence.sink_version)
+                for key in counted
+                if _is_here(planned[key], fence.sink_table_id, sink_table_id)
+            ]
+            on_their_way.clear()
+    return loads
+
+
+def _load(
+    key: tuple[int, int], batch: PlannedBatch, rows: int | None, sink_version: int | None, before: int | None = None
+) -> Load:
+    return Load(*key, Offset.from_json(batch.start), Offset.from_json(batch.end), rows, sink_version, before)
+
+
+def _is_here(batch: PlannedBatch, table_id: str | None, sink_table_id: str | None) -> bool:
+    """Return whether a batch wrote rows to the current sink, judging by the tables' ids."""
+    return bool(batch.num_files) and (None in (sink_table_id, table_id) or table_id == sink_table_id)
+
+
+def _sink_table_id(state: StreamState) -> str | None:
+    known = state.sink_table_id if state.closed is None else state.closed.sink_table_id
+    return known or (None if state.last_committed is None else state.last_committed.sink_table_id)
+
+
+def _place(offset: Offset) -> tuple[int, bool, int]:
+    """Return a sort key for an offset: a snapshot comes after the commit of its own version, which is part of it.
+
+    A position within the snapshot of a version sorts after the beginning of that version as a commit, because the
+    snapshot includes that commit's rows.
+    """
+    return (offset.version, offset.is_initial_snapshot, offset.next_index)
+
+
+__all__ = ["Load", "announced_rows", "reads_again", "removal_problem", "repeated_notes"]

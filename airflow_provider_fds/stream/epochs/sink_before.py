@@ -1,0 +1,328 @@
+"""The sink before the fence of a requested epoch: whether an epoch that begins there gets all rows, exactly once.
+
+The fence's report contains what the sink's log shows. The request decides where the epoch begins; these checks find out
+whether such an epoch would omit rows that the sink lacks, or read rows again that it has.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from airflow_provider_fds.batch.report import LandedBatch, RemovedRows
+from airflow_provider_fds.batch.spec import fence_version, txn_batch_id, txn_epoch, txn_version
+from airflow_provider_fds.errors import LedgerError
+from airflow_provider_fds.ledger.commit_entries import Committed
+from airflow_provider_fds.ledger.plan_entries import Planned
+from airflow_provider_fds.ledger.request_entries import Requested
+from airflow_provider_fds.ledger.values import sink_rows_option
+from airflow_provider_fds.reasons import Reason
+from airflow_provider_fds.source.offset import Offset
+from airflow_provider_fds.source.planning.start import SnapshotStart
+from airflow_provider_fds.stream.epochs.rows_read_again import announced_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from airflow_provider_fds.batch.report import FenceEvidence, FenceReport
+    from airflow_provider_fds.ledger.entries import Entry
+    from airflow_provider_fds.ledger.log import Ledger
+    from airflow_provider_fds.ledger.state import ClosedEpoch, StreamState
+    from airflow_provider_fds.ledger.values import Fence, SeenBatch
+
+
+#: Version of a batch whose commit is no longer in the sink's log.
+UNKNOWN_VERSION: Final = -1
+
+
+def lacks_committed(closed: ClosedEpoch | None, evidence: FenceEvidence | None) -> bool:
+    """Return whether the sink lacks, or may lack, what the stream had committed to it before the fence."""
+    if closed is None or evidence is None or closed.prev_txn_version is None:
+        return False
+    is_behind = evidence.newest is None or evidence.newest < closed.prev_txn_version
+    return is_behind or evidence.broken_at is not None
+
+
+def refuse_older_sink(state: StreamState, closed: ClosedEpoch, fence: Fence, evidence: FenceEvidence | None) -> None:
+    """Refuse to continue at the position if the sink lacks batches that were committed.
+
+    Raises:
+        LedgerError: The sink lacks them, or may lack them.
+    """
+    known, found = closed.sink_version, fence.sink_version
+    if state.sink is None or known is None:
+        return
+    now = None
+    if fence.status == "sink_missing":
+        now = "the sink was removed"
+    elif (found or 0) <= known:
+        now = f"the sink was at version {(found or 1) - 1} before the fence: it was removed, or restored from a copy"
+    elif evidence is not None and lacks_committed(closed, evidence):
+        now = f"the newest transaction of the stream in the sink is {evidence.newest}: it was restored from a copy"
+        if evidence.broken_at is not None:
+            now = (
+                f"version {evidence.broken_at} of the sink restored it to an earlier version or to a time, or "
+                "replaced it"
+            )
+    name = state.name
+    rows = sink_rows_option(state.sink)
+    again = f"`fds rewind {name}{rows} --replace --to-batch N --why …`, or `fds reset {name}{rows} --replace --why …`"
+    if now is not None:
+        raise LedgerError(
+            f"stream {state.name!r}: its last commit in the sink is version {known}, but {now}, so committed rows "
+            f"may be missing. Load them again from the first missing batch on, or load everything: {again}",
+            table=state.table,
+            reason=Reason.SINK_ROWS_UNDECIDED,
+        )
+
+
+def refuse_lost_batches(
+    ledger: Ledger, state: StreamState, evidence: FenceEvidence | None, start: Offset | SnapshotStart
+) -> None:
+    """Refuse a rewind to a position after committed batches that a RESTORE removed from the sink.
+
+    Args:
+        ledger: The stream's ledger.
+        state: With a requested epoch.
+        evidence: What the sink's log shows.
+        start: Where the epoch begins.
+
+    Raises:
+        LedgerError: Names the batch that the rewind must go back to.
+    """
+    closed, request = state.closed, state.request
+    if evidence is None or evidence.restored_to is None or closed is None or closed.sink_version is None:
+        return
+    if request is None or request.reason != "rewind" or not isinstance(start, Offset):
+        return
+    starts: dict[tuple[int, int], Offset] = {}
+    lost: tuple[Offset, Committed] | None = None
+    for action in (entry.action for entry in ledger.entries()):
+        if isinstance(action, Planned):
+            starts |= {(action.epoch, batch.batch_id): Offset.from_json(batch.start) for batch in action.batches}
+        elif isinstance(action, Committed) and evidence.restored_to < (action.sink_version or 0) <= closed.sink_version:
+            first = starts.get((action.epoch, action.batch_id))
+            if first is not None and first.table_id == start.table_id and (lost is None or first < lost[0]):
+                lost = (first, action)
+    if lost is None or start <= lost[0]:
+        return
+    first, batch = lost
+    name, sink = state.name, state.sink or state.fence_sink
+    rows = sink_rows_option(sink)
+    raise LedgerError(
+        f"stream {name!r}: version {evidence.broken_at} of the sink restored it to version "
+        f"{evidence.restored_to}, so it lacks batch {batch.batch_id} of epoch {batch.epoch}, which begins at "
+        f"version {first.version} of {state.table}. The requested epoch {state.epoch} would begin after that. "
+        f"Load everything from there on again: `fds rewind {name} --replace --to-version {first.version}{rows} "
+        "--why …`; to omit versions, also use `fds skip`",
+        table=state.table,
+        reason=Reason.SINK_ROWS_UNDECIDED,
+    )
+
+
+def hidden_batch(
+    closed: ClosedEpoch | None, report: FenceReport, *, landed: Sequence[LandedBatch] | None = None
+) -> LandedBatch | None:
+    """Return the newest batch that may have landed without a commit in the sink's log, or ``None``.
+
+    Log cleanup removes commits but keeps the newest transaction.
+    """
+    evidence, landed = report.evidence, report.landed if landed is None else landed
+    if closed is None or evidence is None or not evidence.is_cut or evidence.newest is None:
+        return None
+    if evidence.newest <= (closed.prev_txn_version or 0):
+        return None
+    epoch = txn_epoch(evidence.newest)
+    if evidence.newest == fence_version(epoch) or any(
+        txn_version(batch.epoch, batch.batch_id) == evidence.newest for batch in landed
+    ):
+        # planned batches may have landed before that fence, or before the batch that was found
+        known = {batch.digest for batch in landed}
+        hidden = [batch for batch in closed.planned if batch.digest not in known]
+        if not hidden:
+            return None
+        newest = txn_version(closed.epoch, hidden[-1].batch_id)
+    else:
+        newest = evidence.newest
+    epoch, batch_id = txn_epoch(newest), txn_batch_id(newest)
+    planned = [one for one in closed.planned if (closed.epoch, one.batch_id) == (epoch, batch_id)]
+    return LandedBatch(
+        epoch=epoch,
+        batch_id=batch_id,
+        end=planned[0].end if planned else "",
+        digest=planned[0].digest if planned else "",
+        sink_version=UNKNOWN_VERSION,
+    )
+
+
+def hidden_error(state: StreamState, batch: LandedBatch) -> LedgerError:
+    """Return the error that names the batch of :func:`hidden_batch` and the possible next steps."""
+    sink = state.sink or state.fence_sink
+    name = state.name
+    empty = f"`fds reset {name} --replace --sink-rows empty --force-sink --why …`"
+    if sink is not None and sink.merges:
+        ways = f"{empty}; to merge them again, `fds reset {name} --replace --sink-rows keep --why …`"
+    else:
+        ways = (
+            f"`fds rewind {name} --replace --to-version N --sink-rows delete --force-sink --why …`, or {empty}; "
+            "after you have removed them yourself, the same with --sink-rows keep and without --force-sink"
+        )
+    return LedgerError(
+        f"stream {name!r}: batch {batch.batch_id} of epoch {batch.epoch} and possibly earlier batches are in the "
+        "sink, although it was never committed, and log cleanup removed its commit from the sink's log. It is "
+        "unknown which rows it has, so the epoch does not begin. Compare the sink with the source, then have the "
+        f"rows removed and read again: {ways}",
+        table=state.table,
+        reason=Reason.SINK_ROWS_UNDECIDED,
+    )
+
+
+def requests_between(entries: Iterable[Entry], state: StreamState) -> dict[int, Requested]:
+    """Return the requests of epochs that were not opened, up to the one requested now."""
+    first = 0 if state.closed is None else state.closed.epoch
+    actions = (entry.action for entry in entries)
+    return {
+        action.epoch: action
+        for action in actions
+        if isinstance(action, Requested) and first < action.epoch <= state.epoch
+    }
+
+
+def removals_to_repeat(state: StreamState, evidence: FenceEvidence | None) -> tuple[int, ...]:
+    """Return the epochs that removed rows and were not opened; if the log was cut, those that may have."""
+    if evidence is None or state.closed is None:
+        return ()
+    known = {one.epoch for one in evidence.removed}
+    if evidence.is_cut and evidence.newest is not None:
+        known |= set(range(state.closed.epoch + 1, txn_epoch(evidence.newest) + 1))
+    return tuple(sorted(epoch for epoch in known if state.closed.epoch < epoch <= state.epoch))
+
+
+def left_out(
+    state: StreamState,
+    evidence: FenceEvidence | None,
+    start: Offset | SnapshotStart,
+    requests: Mapping[int, Requested],
+    *,
+    leaves_rows: Callable[[], bool] = lambda: False,
+) -> RemovedRows | None:
+    """Return a removal by an unopened epoch of rows that are not read again from ``start``, or ``None``.
+
+    Args:
+        state: With a requested epoch.
+        evidence: What the sink's log shows.
+        start: Where the epoch begins.
+        requests: The result of :func:`requests_between`.
+        leaves_rows: Returns whether the sink had rows that are not read again from ``start``.
+    """
+    told = {} if evidence is None else {one.epoch: one for one in evidence.removed}
+    for epoch in removals_to_repeat(state, evidence):
+        request = requests.get(epoch)
+        removed = told.get(epoch)
+        if removed is None:
+            if request is None or request.reason not in ("rewind", "reset"):
+                continue
+            asked = request.removal
+            removed = RemovedRows(epoch, UNKNOWN_VERSION, *((asked.what, asked.from_version) if asked else ()))
+        if not _is_read_again(state, removed, start, request) or (removed.is_all and leaves_rows()):
+            return removed
+    return None
+
+
+def wider_removals(
+    ledger: Ledger, state: StreamState, evidence: FenceEvidence | None, requests: Mapping[int, Requested]
+) -> tuple[str, ...]:
+    """Return warnings about statements that people ran and that removed more rows than announced.
+
+    The removed rows may include rows of other writers, or rows that had landed uncommitted; FDS cannot tell which.
+    """
+    found = []
+    if evidence is None or state.closed is None:
+        return ()
+    for removed in evidence.removed:
+        request = requests.get(removed.epoch)
+        if removed.what is not None or removed.rows is None or request is None or removed.from_version is not None:
+            continue
+        is_reset = request.to == {"start": "options"}
+        place = None if is_reset else _limit(state, removed, request)
+        announced = None if place is None and not is_reset else announced_rows(ledger, place, state.closed.planned)
+        if announced is not None and removed.rows > announced:
+            found.append(
+                f"version {removed.sink_version} of the sink, a manual statement under the transaction of epoch "
+                f"{removed.epoch}, removed {removed.rows:,} rows, but the {request.reason} announced at most "
+                f"{announced:,}. If rows are missing that are not read again, `fds rewind {state.name} "
+                "--to-version N --sink-rows keep|delete|empty --why …` loads them again"
+            )
+    return tuple(found)
+
+
+def left_out_error(state: StreamState, removed: RemovedRows, request: Requested | None) -> LedgerError:
+    """Return the error that names the removal of :func:`left_out` and the next step."""
+    limit = None if removed.is_all else _limit(state, removed, request)
+    name, sink = state.name, state.sink or state.fence_sink
+    where = "" if removed.sink_version == UNKNOWN_VERSION else f" in version {removed.sink_version}"
+    rows = sink_rows_option(sink)
+    again = f"`fds reset {name}{rows} --replace --why …`"
+    if limit is not None and not limit.is_initial_snapshot:
+        again = f"`fds rewind {name}{rows} --replace --to-version {limit.version} --why …`"
+    return LedgerError(
+        f"stream {state.name!r}: the fence of epoch {removed.epoch} removed rows from the sink{where}, or may "
+        f"have, and no epoch has read them again. The requested epoch {state.epoch} would not read them either. "
+        f"To read them again, use {again}",
+        table=state.table,
+        reason=Reason.SINK_ROWS_UNDECIDED,
+    )
+
+
+def describe_seen(batch: SeenBatch) -> str:
+    """Return a batch that the sink was seen to have, such as ``batch 4 of epoch 2 (version 9)``."""
+    where = f" (version {batch.sink_version})" if batch.sink_version != UNKNOWN_VERSION else ""
+    return f"batch {batch.batch_id} of epoch {batch.epoch}{where}"
+
+
+def _limit(state: StreamState, removed: RemovedRows, request: Requested | None) -> Offset | None:
+    """Return the latest position where an epoch may begin, or ``None`` if only a reset reads everything again."""
+    table_id = state.table_id or ""
+    if removed.from_version is not None:
+        return Offset(table_id, removed.from_version)
+    is_read_from = request is not None and request.reason in ("rewind", "reset")
+    to = (request.to if request is not None and is_read_from else None) or {}
+    if "offset" in to:
+        return Offset.from_json(to["offset"])
+    version = to.get("starting_version")
+    return Offset(table_id, version) if isinstance(version, int) else None
+
+
+def _is_read_again(
+    state: StreamState, removed: RemovedRows, start: Offset | SnapshotStart, request: Requested | None
+) -> bool:
+    if isinstance(start, SnapshotStart):
+        return True
+    if start.table_id != state.table_id and state.table_id is not None:
+        # another source table: only a reset begins with it
+        return True
+    if (start.version, start.next_index, start.is_initial_snapshot) == (0, 0, False):
+        return True
+    limit = _limit(state, removed, request)
+    if limit is None:
+        now = state.request
+        return now is not None and now.reason == "reset"
+    if limit.is_initial_snapshot or start.is_initial_snapshot:
+        same = (limit.is_initial_snapshot, limit.version) == (start.is_initial_snapshot, start.version)
+        return same and start.next_index <= limit.next_index
+    return (start.version, start.next_index) <= (limit.version, limit.next_index)
+
+
+__all__ = [
+    "UNKNOWN_VERSION",
+    "describe_seen",
+    "hidden_batch",
+    "hidden_error",
+    "lacks_committed",
+    "left_out",
+    "left_out_error",
+    "refuse_lost_batches",
+    "refuse_older_sink",
+    "removals_to_repeat",
+    "requests_between",
+    "wider_removals",
+]

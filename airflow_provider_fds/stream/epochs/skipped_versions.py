@@ -1,0 +1,44 @@
+"""Versions that a person skipped, and a snapshot, which has the rows of all versions up to its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from airflow_provider_fds.errors import LedgerError
+from airflow_provider_fds.reasons import Reason
+
+if TYPE_CHECKING:
+    from airflow_provider_fds.ledger.state import StreamState
+
+#: Number of versions that the message names.
+_SHOWN: Final = 5
+
+
+def refuse_skipped(state: StreamState, version: int | None) -> None:
+    """Refuse to begin with a snapshot that has rows of versions which a person skipped, unless a person said so.
+
+    Args:
+        state: State of the stream.
+        version: The version of the snapshot, ``None`` if it is not known yet.
+
+    Raises:
+        LedgerError: Names the skipped versions, and how to load the table with or without their rows.
+    """
+    of_people = {one.version for one in state.acknowledged if one.skip}
+    skipped = sorted(one for one in of_people if version is None or one <= version)
+    if not skipped or (state.request is not None and state.request.loads_skipped is True):
+        return
+    which = ", ".join(map(str, skipped[:_SHOWN])) + (", …" if len(skipped) > _SHOWN else "")
+    snapshot = "a snapshot of the table" if version is None else f"the snapshot of version {version}"
+    raise LedgerError(
+        f"stream {state.name!r}: {snapshot} may have rows of skipped versions ({which}), which it cannot leave out. To "
+        f"load them: `fds reset {state.name} --load-skipped --sink-rows keep|delete|empty --why …` (--replace if it "
+        "is requested already); "
+        f"to load the history without them: `fds rewind {state.name} --to-version 0 --sink-rows keep|delete|empty "
+        "--why …`",
+        table=state.table,
+        reason=Reason.SKIPPED_IN_SNAPSHOT,
+    )
+
+
+__all__ = ["refuse_skipped"]

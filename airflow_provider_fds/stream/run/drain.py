@@ -1,0 +1,162 @@
+"""The turns of one run on its stream: what to hand to Spark next, and what to make of what Spark did."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from airflow_provider_fds.errors import StoppedError
+from airflow_provider_fds.reasons import Reason
+from airflow_provider_fds.stream.attempt.result import describe_reports
+
+if TYPE_CHECKING:
+    from airflow_provider_fds.errors import FdsError
+    from airflow_provider_fds.sinks import Sink
+    from airflow_provider_fds.stream.attempt.result import Collected, LoadResult, RunWork
+    from airflow_provider_fds.stream.run.session import StreamSession
+
+logger = logging.getLogger(__name__)
+
+
+class Drain:
+    """Works off a stream up to the run's target: :meth:`next_work`, Spark, :meth:`collect`, until nothing is left.
+
+    Args:
+        session: The run.
+        sink: Where its batches go.
+        max_batches: Maximum number of batches in one Spark application.
+        retry: Whether the run may have worked before; see :meth:`StreamSession.begin`.
+        stop_after_ms: No batch is started after this time (milliseconds since the epoch); ``None``: no limit.
+
+    Attributes:
+        work: The work in hand, or the last one.
+        idle: The work of a turn that found nothing to do, which says why; ``None`` if there was no such turn.
+        stopped: The error with which the next run fails or pauses, if the stream stops before a version after what was
+            loaded.
+        has_committed: Whether a turn has committed batches.
+        is_out_of_time: Whether the limit ended the run before everything was loaded.
+    """
+
+    def __init__(
+        self,
+        session: StreamSession,
+        sink: Sink,
+        *,
+        max_batches: int = 200,
+        retry: bool = False,
+        stop_after_ms: int | None = None,
+    ) -> None:
+        self.session = session
+        self._name = session.stream.name
+        self.sink = sink
+        self.work: RunWork | None = None
+        self.idle: RunWork | None = None
+        self.stopped: FdsError | None = None
+        self.has_committed = False
+        self.is_out_of_time = False
+        self._max_batches = max_batches
+        self._retry = retry
+        self._stop_after_ms = stop_after_ms
+        self._is_over = False
+        self._done: LoadResult | None = None
+
+    def next_work(self) -> RunWork | None:
+        """Return the next work for Spark, with status ``work`` or ``fence``, or ``None`` if nothing is left.
+
+        Raises:
+            StreamBusyError: Another run owns the next batches.
+            FdsError: As :meth:`StreamSession.begin`. A version that the stream may not pass is an error only if nothing
+                was loaded before it; else it is :attr:`stopped`.
+        """
+        if self._is_over:
+            return None
+        try:
+            work = self.session.begin(self.sink, max_batches=self._max_batches, retry=self._retry)
+        except StoppedError as stopped:
+            if not self.has_committed:
+                raise
+            self._end(stopped)
+            return None
+        if work.status in ("work", "fence"):
+            if work.status == "fence":
+                logger.info(
+                    "Stream %s: epoch %d was requested; the earlier epochs are closed in the sink first.",
+                    self._name,
+                    work.epoch,
+                )
+            self.work = work
+            return work
+        if work.status == "done":
+            logger.info(
+                "Stream %s: this run has already committed everything up to version %s.", self._name, work.target
+            )
+            self._done = work.result
+            self._end(work.warning)
+            return None
+        self.idle = work
+        self._end(None)
+        return None
+
+    def job(self) -> str:
+        """Write the job of the work in hand to staging and return its URI."""
+        assert self.work is not None  # noqa: S101  # the caller has begun it
+        return self.session.job(self.work, self.sink, stop_after_ms=self._stop_after_ms)
+
+    def collect(self, *, spark_failed: bool) -> Collected:
+        """Commit what Spark has done of the work in hand, and return it.
+
+        Its ``failure`` is for the caller to raise. A batch that was not started because the time was up is no failure;
+        then :attr:`is_out_of_time` is set.
+
+        Args:
+            spark_failed: Whether the Spark application ended with an error.
+
+        Raises:
+            VerificationError: As :meth:`StreamSession.collect`.
+        """
+        work = self.work
+        assert work is not None  # noqa: S101  # the caller has begun it
+        collected = self.session.collect(work)
+        if any(report.is_done for report in collected.reports):
+            logger.info("Stream %s, this application: %s.", self._name, describe_reports(collected.reports))
+        is_late = self._stop_after_ms is not None and time.time() * 1000 >= self._stop_after_ms
+        if collected.failure is not None:
+            was_started = len(collected.reports) > len(collected.committed)
+            if work.status == "fence":
+                was_started = collected.failure.reason_code != Reason.SPARK_ENDED_EARLY
+            if spark_failed or not is_late or was_started:
+                self._is_over = True
+                return collected
+        if work.status == "fence" and collected.failure is None:
+            return collected
+        self.has_committed = True
+        self.is_out_of_time = is_late and (collected.failure is not None or work.is_more)
+        if self.is_out_of_time or not work.is_more:
+            self._end(work.warning)
+        else:
+            self._warn(work.warning)
+        return collected
+
+    def result(self) -> LoadResult | None:
+        """Return what the run has committed, or ``None`` if nothing."""
+        return self._done or self.session.result()
+
+    def _end(self, stopped: FdsError | None) -> None:
+        self._is_over = True
+        self._warn(stopped)
+
+    def _warn(self, stopped: FdsError | None) -> None:
+        if stopped is not None:
+            is_known = str(stopped) == str(self.stopped)
+            self.stopped = stopped
+            if is_known:
+                return
+            logger.warning(
+                "Stream %s: everything before this version was delivered; the stream stops here: %s",
+                self._name,
+                stopped,
+            )
+
+
+__all__ = ["Drain"]

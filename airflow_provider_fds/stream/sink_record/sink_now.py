@@ -1,0 +1,107 @@
+"""Whether the sink still has what the stream has loaded, without Spark: for runs without new data, and for statuses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from airflow_provider_fds.batch.sink_account import kept
+from airflow_provider_fds.batch.sink_commit import SinkCommit, takes_rows
+from airflow_provider_fds.batch.spec import txn_app_id
+from airflow_provider_fds.delta.reader.log import DeltaLog
+from airflow_provider_fds.errors import BatchRejectedError, FdsError, LogRewoundError, TableNotFoundError
+from airflow_provider_fds.reasons import Reason
+from airflow_provider_fds.stream.sink_record.sink_commits import sink_commit
+
+if TYPE_CHECKING:
+    from airflow_provider_fds.ledger.state import StreamState
+    from airflow_provider_fds.stream.connected_stream import ConnectedStream
+
+#: Commits of others since the stream's last one that are read, the newest first.
+_MOST_READ: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class SinkNow:
+    """What became of the rows that a stream has loaded.
+
+    Attributes:
+        problem: Why loaded rows are missing, or may be; ``None`` if the log does not say so.
+        warning: What another writer removed since the stream's last commit, or ``None``.
+    """
+
+    problem: FdsError | None = None
+    warning: str | None = None
+
+
+def sink_now(connected: ConnectedStream, state: StreamState) -> SinkNow:
+    """Compare a Delta sink with the stream's last commit in it; costs one request if nobody has committed since.
+
+    A sink that may not be read from here is not compared. Of many commits since then, the newest are read.
+    """
+    sink, known = state.sink, state.sink_version
+    if sink is None or sink.is_user_defined or known is None or state.reads_by_interval:
+        return SinkNow()
+    log = DeltaLog(connected.open_sink(sink.target))
+    try:
+        newest = log.verify_position(known + 1)
+        first = max(known + 1, newest + 1 - _MOST_READ)
+        commits = [sink_commit(commit) for commit in log.commits(first, newest)] if first <= newest else []
+    except TableNotFoundError:
+        again = (
+            "If its folder is not mounted here, mount it; if the table was removed, restore it, or load everything "
+            f"into a new one: `fds reset {state.name} --sink-rows keep --why …`"
+        )
+        return SinkNow(_problem(state, "is missing", again, Reason.SINK_MISSING))
+    except LogRewoundError:
+        return SinkNow(_problem(state, "is at an earlier version: it was restored from a copy", _again(state)))
+    except FdsError:
+        # it may not be read from here, or its log does not tell
+        return SinkNow()
+    account = kept(commits, txn_app_id(state.uuid))
+    if account.place(known) != "there":
+        at = account.undone_at(known) or account.broken_at
+        done = next(commit for commit in commits if commit.version == at)
+        return SinkNow(_problem(state, f"had a {done.operation} in version {at}", _again(state)))
+    taken = next((commit for commit in commits if takes_rows(commit, state.uuid)), None)
+    return SinkNow(warning=None if taken is None else _warning(state, taken))
+
+
+def is_sink_there(connected: ConnectedStream, state: StreamState) -> bool:
+    """Whether a table is at the place of the sink, as seen from here."""
+    if state.sink is None or state.sink.is_user_defined:
+        return False
+    try:
+        DeltaLog(connected.open_sink(state.sink.target)).latest()
+    except FdsError:
+        return False
+    return True
+
+
+def _problem(state: StreamState, what: str, again: str, reason: Reason = Reason.SINK_REPLACED) -> FdsError:
+    assert state.sink is not None  # noqa: S101  # the caller has checked it
+    return BatchRejectedError(
+        f"stream {state.name!r}: the sink {state.sink.target} {what}, after the stream wrote version "
+        f"{state.sink_version}, so loaded rows may be missing. {again}",
+        table=state.table or None,
+        reason=reason,
+    )
+
+
+def _again(state: StreamState) -> str:
+    rewind = f"`fds rewind {state.name} --to-batch N --sink-rows keep --why …`"
+    return (
+        f"Load them again from the first missing batch on: {rewind}; if none is missing, `fds replan {state.name} "
+        "--why …` lets the next run check that and continue"
+    )
+
+
+def _warning(state: StreamState, taken: SinkCommit) -> str:
+    assert state.sink is not None  # noqa: S101  # the caller has checked it
+    return (
+        f"version {taken.version} of the sink {state.sink.target} ({taken.operation}), by another writer, removed rows "
+        f"that stream {state.name!r} may have loaded"
+    )
+
+
+__all__ = ["SinkNow", "is_sink_there", "sink_now"]

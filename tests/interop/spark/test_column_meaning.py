@@ -1,0 +1,164 @@
+"""A name of the source that comes to mean another column is refused until the names of the sink have moved, too."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from airflow_provider_fds.errors import SchemaMismatchError
+from airflow_provider_fds.sinks import DeltaMergeSink, DeltaTableSink
+from airflow_provider_fds.stream.planning.sink_columns import SinkColumns
+from tests.interop.merging import Runs, rows_of
+
+PROPERTIES = "'delta.columnMapping.mode' = 'name', 'delta.enableChangeDataFeed' = 'true'"
+FOLLOW = {"starting_version": 0, "allow_schema_changes": {"rename": "follow", "drop": "follow"}}
+SWAP = ("RENAME COLUMN {0} TO t", "RENAME COLUMN {1} TO {0}", "RENAME COLUMN t TO {1}")
+
+ACKNOWLEDGED = {"starting_version": 0, "acknowledged_schema": 100}
+
+
+def swap(one, other):
+    return tuple(statement.format(one, other) for statement in SWAP)
+
+
+#: What happens to the source, and what the updates that follow set.
+CHANGES = {
+    "dropped_and_added": (("DROP COLUMN x", "ADD COLUMNS (x STRING)"), "x = 'new'"),
+    "renamed_into_a_dropped_one": (("DROP COLUMN y", "RENAME COLUMN x TO y"), "y = 'new'"),
+    "swapped": (swap("x", "y"), "x = 'new'"),
+    "field_dropped_and_added": (("DROP COLUMN s.x", "ADD COLUMNS (s.x STRING)"), "s.x = 'new'"),
+    "fields_swapped": (
+        ("RENAME COLUMN s.x TO t", "RENAME COLUMN s.y TO x", "RENAME COLUMN s.t TO y"),
+        "s.x = 'new'",
+    ),
+    "partition_column_swapped": (swap("p", "x"), "p = 'new'"),
+    "key_swapped": (swap("id", "n"), "x = 'new'"),
+    "sequence_swapped": (swap("n", "q"), "x = 'new'"),
+    "column_renamed": (("RENAME COLUMN x TO z",), "z = 'new'"),
+}
+
+
+@pytest.fixture
+def source(spark, tmp_path):
+    """Three rows, each column with other values."""
+    path = str(tmp_path / "source")
+    columns = "id LONG, n LONG, q LONG, x STRING, y STRING, s STRUCT<x: STRING, y: STRING>, p STRING"
+    spark.sql(f"CREATE TABLE delta.`{path}` ({columns}) USING delta PARTITIONED BY (p) TBLPROPERTIES ({PROPERTIES})")
+    values = ", ".join(
+        f"({n}, {n + 10}, {n + 20}, 'x{n}', 'y{n}', named_struct('x', 'sx{n}', 'y', 'sy{n}'), 'p')" for n in (1, 2, 3)
+    )
+    spark.sql(f"INSERT INTO delta.`{path}` VALUES {values}")
+    return path
+
+
+def change(spark, source, kind):
+    statements, update = CHANGES[kind]
+    for statement in statements:
+        spark.sql(f"ALTER TABLE delta.`{source}` {statement}")
+    key = "n" if kind == "key_swapped" else "id"
+    spark.sql(f"UPDATE delta.`{source}` SET {update} WHERE {key} = 2")
+
+
+def statements_in(error):
+    return re.findall(r"^  (ALTER TABLE .*);$", str(error), re.MULTILINE)
+
+
+def refused(runs, **options):
+    """Load, and be refused without a job; return the statements of the error."""
+    session = runs.session(**(options or FOLLOW))
+    with pytest.raises(SchemaMismatchError) as caught:
+        session.begin(runs.sink)
+    return statements_in(caught.value)
+
+
+def assert_alike(spark, runs, source):
+    """The sink has the rows of the source; it may have more columns and fields."""
+    columns = [name for name in spark.read.format("delta").load(source).columns if name != "s"]
+    columns += ["s.x AS sx", "s.y AS sy"]
+    assert runs.rows(*columns) == rows_of(spark, source, *columns)
+
+
+@pytest.mark.parametrize("kind", CHANGES)
+def test_a_merge_is_refused_until_the_names_of_the_sink_have_moved_too(spark, source, tmp_path, kind):
+    sequence = {"sequence_by": "n"} if kind == "sequence_swapped" else {}
+    partitions = (
+        {"partition_by": ["p"], "properties": {"delta.columnMapping.mode": "name"}} if "partition" in kind else {}
+    )
+    runs = Runs(spark, source, tmp_path, **sequence, **partitions)
+    runs.load(**FOLLOW)
+    before = runs.rows()
+    change(spark, source, kind)
+    statements = refused(runs)
+    assert runs.rows() == before
+    for statement in statements:
+        spark.sql(statement)
+    runs.load(**FOLLOW)
+    assert_alike(spark, runs, source)
+    # once it is put right, nothing is compared any longer
+    spark.sql(f"DELETE FROM delta.`{source}` WHERE id IS NOT NULL")
+    (batch,) = runs.load(**FOLLOW)
+    assert batch.columns == {}
+
+
+@pytest.mark.parametrize("kind", ["dropped_and_added", "swapped"])
+@pytest.mark.parametrize("sink", ["append", "history"])
+def test_other_sinks_are_refused_too(spark, source, tmp_path, kind, sink):
+    path = str(tmp_path / "sink")
+    declared = DeltaTableSink(path) if sink == "append" else DeltaMergeSink(path, keys=["id"], scd=2)
+    runs = Runs(spark, source, tmp_path, declared)
+    runs.load(**FOLLOW)
+    change(spark, source, kind)
+    for statement in refused(runs):
+        spark.sql(statement)
+    runs.load(**FOLLOW)
+    current = "_is_current" if sink == "history" else "_change_type = 'update_postimage'"
+    found = spark.read.format("delta").load(path).where(f"{current} AND id = 2").select("x", "y").collect()
+    assert found == spark.read.format("delta").load(source).where("id = 2").select("x", "y").collect()
+
+
+def test_a_change_that_a_person_acknowledged_is_refused_too(spark, source, tmp_path):
+    runs = Runs(spark, source, tmp_path)
+    runs.load(starting_version=0)
+    change(spark, source, "swapped")
+    assert len(refused(runs, **ACKNOWLEDGED)) == 4
+
+
+def test_the_driver_refuses_where_the_worker_cannot_read_the_sink(spark, source, tmp_path, monkeypatch):
+    monkeypatch.setattr(SinkColumns, "_sink_state", lambda _self, _sink: None)
+    runs = Runs(spark, source, tmp_path)
+    runs.load(**FOLLOW)
+    change(spark, source, "swapped")
+    with pytest.raises(SchemaMismatchError) as caught:
+        runs.load(**FOLLOW)
+    statements = statements_in(caught.value)
+    assert len(statements) == 4
+    for statement in statements:
+        spark.sql(statement)
+    runs.load(**FOLLOW)
+    assert_alike(spark, runs, source)
+
+
+def test_a_key_that_is_another_column_needs_another_table(spark, source, tmp_path):
+    runs = Runs(spark, source, tmp_path)
+    runs.load(**FOLLOW)
+    spark.sql(f"ALTER TABLE delta.`{source}` DROP COLUMN id")
+    spark.sql(f"ALTER TABLE delta.`{source}` ADD COLUMNS (id LONG)")
+    spark.sql(f"UPDATE delta.`{source}` SET id = n")
+    with pytest.raises(SchemaMismatchError, match=r"no values of the new key id.*`fds rebind"):
+        runs.session(**FOLLOW).begin(runs.sink)
+
+
+def test_a_column_that_the_sink_dropped_as_well_can_be_added_anew(spark, source, tmp_path):
+    runs = Runs(spark, source, tmp_path, merge_schema=True, properties={"delta.columnMapping.mode": "name"})
+    runs.load(**ACKNOWLEDGED)
+    for table in (source, runs.sink_path):
+        spark.sql(f"ALTER TABLE delta.`{table}` DROP COLUMN x")
+    change(spark, source, "fields_swapped")
+    for statement in refused(runs, **ACKNOWLEDGED):
+        spark.sql(statement)
+    runs.load(**ACKNOWLEDGED)
+    spark.sql(f"ALTER TABLE delta.`{source}` ADD COLUMNS (x STRING)")
+    spark.sql(f"UPDATE delta.`{source}` SET x = 'new' WHERE id = 1")
+    runs.load(**ACKNOWLEDGED)
+    assert_alike(spark, runs, source)

@@ -1,0 +1,126 @@
+"""What Spark is told of S3: per bucket, what Airflow's side has, and nothing against the user's own settings."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_provider_fds.sinks import DeltaTableSink
+from airflow_provider_fds.spark.installation.cache import SparkSetupError
+from airflow_provider_fds.spark.submission.object_store import (
+    JobStorage,
+    Place,
+    job_storage,
+    log_store_settings,
+    s3a_settings,
+)
+
+LAKE = "spark.hadoop.fs.s3a.bucket.lake."
+KEYS = {"access_key_id": "key", "secret_access_key": "word"}
+
+
+@pytest.fixture(autouse=True)
+def bare_environment(monkeypatch):
+    for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AWS_REGION", "AWS_DEFAULT_REGION"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def settings(options, own=None, uri="s3://lake/orders"):
+    plain, secret = s3a_settings(JobStorage((Place(uri, options),)), own or {})
+    assert not set(plain) & set(secret)
+    return plain, secret
+
+
+def test_keys_are_secret_settings_of_the_bucket_and_the_rest_may_be_seen():
+    plain, secret = settings({**KEYS, "region": "eu-west-1", "storage_conn_id": "lake"})
+    assert secret == {LAKE + "access.key": "key", LAKE + "secret.key": "word"}
+    provider = "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider"
+    assert plain == {LAKE + "endpoint.region": "eu-west-1", LAKE + "aws.credentials.provider": provider}
+
+
+def test_a_session_token_makes_them_temporary():
+    plain, secret = settings({**KEYS, "session_token": "t"})
+    assert secret[LAKE + "session.token"] == "t"
+    assert plain[LAKE + "aws.credentials.provider"].endswith(".TemporaryAWSCredentialsProvider")
+
+
+def test_an_endpoint_is_addressed_by_path_and_has_a_region():
+    plain, _ = settings({"endpoint": "http://minio:9000"})
+    assert plain == {
+        LAKE + "endpoint": "http://minio:9000",
+        LAKE + "endpoint.region": "us-east-1",
+        LAKE + "path.style.access": "true",
+    }
+    plain, _ = settings({"AWS_ENDPOINT_URL": "https://s3", "virtual_hosted_style_request": "true"})
+    assert (plain[LAKE + "endpoint"], plain[LAKE + "path.style.access"]) == ("https://s3", "false")
+
+
+def test_the_environment_of_this_process_counts_where_no_option_is_given(monkeypatch):
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://minio:9000")
+    monkeypatch.setenv("AWS_REGION", "eu-west-1")
+    plain, secret = settings({})
+    assert (plain[LAKE + "endpoint"], plain[LAKE + "endpoint.region"]) == ("http://minio:9000", "eu-west-1")
+    assert settings({"endpoint": "http://other"})[0][LAKE + "endpoint"] == "http://other"
+    # keys of the environment are found by S3A itself
+    assert secret == {}
+
+
+def test_credentials_that_need_a_clouds_own_library_stay_with_airflow():
+    assert settings({"credential_provider": object()}) == ({}, {})
+    plain, _ = settings({"skip_signature": True})
+    assert plain[LAKE + "aws.credentials.provider"].endswith(".AnonymousAWSCredentialsProvider")
+
+
+@pytest.mark.parametrize(
+    "name", ["fs.s3a.access.key", "fs.s3a.aws.credentials.provider", "fs.s3a.bucket.lake.assumed.role.arn"]
+)
+def test_a_users_own_credentials_are_kept(name):
+    plain, secret = settings({**KEYS, "endpoint": "http://minio"}, {f"spark.hadoop.{name}": "mine"})
+    assert secret == {}
+    assert set(plain) == {LAKE + "endpoint", LAKE + "endpoint.region", LAKE + "path.style.access"}
+
+
+def test_a_users_own_endpoint_is_kept():
+    plain, secret = settings({**KEYS, "endpoint": "http://minio"}, {"spark.hadoop.fs.s3a.endpoint": "http://mine"})
+    assert not any("endpoint" in key for key in plain)
+    assert set(secret) == {LAKE + "access.key", LAKE + "secret.key"}
+
+
+def test_other_stores_have_no_settings():
+    for uri in ("/orders", "file:///orders", "gs://lake/orders", "abfss://c@a.dfs.core.windows.net/t"):
+        assert settings(KEYS, uri=uri) == ({}, {})
+
+
+def test_each_bucket_has_its_own_credentials_and_one_bucket_cannot_have_two():
+    other = {**KEYS, "secret_access_key": "HUSH", "storage_conn_id": "other"}
+    two = JobStorage((Place("s3://lake/orders", KEYS), Place("s3a://gold/orders", other)))
+    _, secret = s3a_settings(two, {})
+    assert secret["spark.hadoop.fs.s3a.bucket.gold.secret.key"] == "HUSH"
+    one = JobStorage((Place("s3://lake/orders", KEYS), Place("s3a://lake/gold", other)))
+    with pytest.raises(SparkSetupError, match=r"bucket lake is reached in two ways .*by the environment.*'other'") as e:
+        s3a_settings(one, {})
+    assert "HUSH" not in str(e.value)
+    assert "HUSH" not in repr(one)
+
+
+def test_a_scheme_without_a_file_system_of_hadoop_is_refused_with_the_way_to_write_it():
+    with pytest.raises(SparkSetupError, match=r"no file system for az://.*abfss://<container>@<account>"):
+        settings({}, uri="az://container/orders")
+
+
+@pytest.mark.parametrize(
+    ("sink", "expected"),
+    [
+        (DeltaTableSink("s3://lake/bronze"), True),
+        (DeltaTableSink("S3A://lake/bronze"), True),
+        (DeltaTableSink("s3://lake/bronze", allow_single_driver_s3=True), False),
+        (DeltaTableSink("/bronze"), False),
+        (None, False),
+    ],
+)
+def test_the_log_store_is_for_sinks_on_s3(sink, expected):
+    storage = job_storage([("s3://lake/orders", {})], sink)
+    assert storage.needs_log_store is expected
+    assert storage.is_on_s3
+    assert set(log_store_settings(storage, {})) == (
+        {f"spark.delta.logStore.{scheme}.impl" for scheme in ("s3", "s3a", "s3n")} if expected else set()
+    )

@@ -1,0 +1,305 @@
+"""What a function's tables say of its writes, and what a move makes of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_provider_fds.batch.report import FenceReport, fence_report_name
+from airflow_provider_fds.batch.spec import fence_version, txn_app_id, txn_version
+from airflow_provider_fds.delta.storage.open import open_storage
+from airflow_provider_fds.errors import ConfigurationError, LedgerError
+from airflow_provider_fds.ledger.log import Ledger
+from airflow_provider_fds.sinks import ForeachBatchSink
+from airflow_provider_fds.stream.actions.action_builder import ActionBuilder
+from airflow_provider_fds.stream.actions.operator_actions import landed_of
+from airflow_provider_fds.stream.actions.prepared_action import perform
+from airflow_provider_fds.stream.sink_record.function_tables import (
+    TableWrite,
+    TableWrites,
+    WriteFound,
+    find_write,
+    read_table_writes,
+)
+from tests.conftest import LogBuilder
+
+
+class Tables:
+    """A stream with three planned batches of a function, and its tables, of hand-made commits."""
+
+    def __init__(self, bench, tmp_path):
+        self.bench = bench
+        self.tables = {name: LogBuilder(tmp_path / name) for name in ("kept", "gone")}
+        for table in self.tables.values():
+            table.create()
+        writes = {name: str(table.root) for name, table in self.tables.items()}
+        self.sink = ForeachBatchSink("jobs.orders:load", writes=writes)
+        self.session = bench.session(stream=bench.stream(max_versions_per_batch=1))
+        self.work = self.session.begin(self.sink)
+        self.uuid = self.session.connected.state.uuid
+
+    def app_id(self, name):
+        return txn_app_id(self.uuid, write=name)
+
+    def write(self, name, version, **more):
+        table = self.tables[name]
+        action = {"txn": {"appId": self.app_id(name), "version": version, "lastUpdated": 1}}
+        return table.commit(table.add(f"{name}-{table.version}"), action, **more)
+
+    def reported(self, *batch_ids):
+        spec = self.session.job(self.work, self.sink)
+        self.bench.report(self.session, self.work, spec, sink_version=None, sink_table_id=None)
+        for path in (self.bench.staging / "orders/attempts/1").rglob("*.json"):
+            if int(path.parent.name) not in batch_ids:
+                path.unlink()
+
+    def builder(self, **more):
+        ledger = Ledger(open_storage(str(self.bench.staging)), "orders")
+        ledger.find()
+        more.setdefault("open_table", open_storage)
+        return ActionBuilder(ledger, "a test", owner_is_running=lambda _owner: False, **more)
+
+    def replan(self, landed=None, **more):
+        builder = self.builder(**more)
+        return perform(builder.ledger, builder.replan(landed=landed), self.session.context.actor)
+
+    def fence(self, *names):
+        """A run that fences the tables, as the driver reports it; returns the state after it."""
+        session = self.bench.session("run-2", stream=self.bench.stream(max_versions_per_batch=1))
+        work = session.begin(self.sink)
+        assert work.status == "fence"
+        session.job(work, self.sink)
+        for name in names:
+            self.write(name, fence_version(work.epoch))
+        report = FenceReport(self.uuid, work.epoch, work.attempt_id, "fenced", writes=names)
+        name = f"orders/attempts/{fence_report_name(work.epoch, work.attempt_id)}"
+        session.connected.staging.put(name, report.to_json())
+        collected = session.collect(work)
+        return session.connected.state, collected
+
+
+@pytest.fixture
+def tables(bench, log_builder, tmp_path):
+    log_builder.create()
+    for _ in range(3):
+        log_builder.append(1)
+    return Tables(bench, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"), [("yes", True), ("No", False), ("kept=yes, gone=no", {"kept": True, "gone": False})]
+)
+def test_an_answer_is_for_all_writes_or_for_each(text, answer):
+    assert landed_of(text) == answer
+
+
+@pytest.mark.parametrize("text", ["perhaps", "kept", "kept=perhaps", "kept=yes,kept=no", "=yes", ""])
+def test_an_invalid_answer_is_refused(text):
+    with pytest.raises(ValueError, match="expected yes, no, or WRITE="):
+        landed_of(text)
+
+
+def test_a_write_is_found_however_many_commits_came_after_it(tables):
+    version = tables.write("kept", txn_version(1, 0))
+    for _ in range(250):
+        tables.tables["kept"].append(1)
+    storage = open_storage(str(tables.tables["kept"].root))
+    assert find_write(storage, tables.app_id("kept")) == WriteFound(txn_version(1, 0), version, is_undone=False)
+    assert find_write(storage, tables.app_id("gone")) == WriteFound(None)
+    tables.tables["kept"].commit(operation="RESTORE")
+    assert find_write(storage, tables.app_id("kept")).is_undone
+
+
+def test_batches_that_the_function_has_returned_from_are_not_loaded_again(tables):
+    tables.reported(0, 1)
+    for batch in range(2):
+        for name in ("kept", "gone"):
+            tables.write(name, txn_version(1, batch))
+    batches = tables.session.connected.state.planned
+    move = tables.builder().replan()
+    assert move.commands[0].to == {"offset": batches[1].end}
+    assert "not loaded again: batches 0 to 1, up to version 2." in move.describe()
+
+
+def test_a_partly_landed_batch_is_not_discarded_and_the_message_names_every_way_to_continue(tables):
+    tables.reported(0)
+    for name in ("kept", "gone"):
+        tables.write(name, txn_version(1, 0))
+    tables.write("kept", txn_version(1, 1))
+    with pytest.raises(LedgerError, match="'kept' has landed but 'gone' has not") as refused:
+        tables.builder().replan()
+    text = str(refused.value)
+    for words in ("The next run of the stream finishes", "--landed kept=no,gone=no", "--landed kept=yes,gone=yes"):
+        assert words in text
+    assert "orders/manifests/1/1-" in text
+
+    batches = tables.session.connected.state.planned
+    assert tables.builder().replan(landed=True).commands[0].to == {"offset": batches[1].end}
+    assert tables.builder().replan(landed={"kept": False}).commands[0].to == {"offset": batches[0].end}
+
+
+def test_rows_that_a_restore_may_have_taken_away_are_asked_for(tables):
+    tables.write("kept", txn_version(1, 0))
+    tables.write("gone", txn_version(1, 0))
+    tables.tables["gone"].commit(operation="RESTORE")
+    with pytest.raises(ConfigurationError, match=r"--landed gone=yes\|no$"):
+        tables.builder().replan()
+
+
+def test_an_epoch_is_fenced_in_every_named_table(tables):
+    tables.replan()
+    state, _ = tables.fence("kept", "gone")
+    assert (state.phase, state.epoch) == ("open", 2)
+
+
+def test_a_fence_that_a_table_does_not_have_is_not_believed(tables):
+    tables.replan()
+    state, collected = tables.fence("kept")
+    assert state.phase == "requested"
+    assert collected.failure is not None
+    assert "exists now, but is not fenced" in str(collected.failure)
+
+
+def test_a_write_between_request_and_fence_is_refused_until_it_is_asked_again(tables):
+    tables.replan()
+    version = tables.write("kept", txn_version(1, 0))
+    with pytest.raises(LedgerError, match=f"wrote 'kept' of batch 0 .version {version} of"):
+        tables.fence("kept", "gone")
+    tables.replan(landed={"kept": False, "gone": False}, replaces=True)
+    state, _ = tables.fence("kept", "gone")
+    assert (state.phase, state.epoch) == ("open", 3)
+
+
+def test_missing_tables_need_no_fence_and_cause_a_warning(tables, caplog):
+    for table in tables.tables.values():
+        for version in range(table.version + 1):
+            table.path_of(version).unlink()
+    tables.replan()
+    session = tables.bench.session("run-2", stream=tables.bench.stream(max_versions_per_batch=1))
+    work = session.begin(tables.sink)
+    report = FenceReport(tables.uuid, 2, work.attempt_id, "sink_missing")
+    session.job(work, tables.sink)
+    session.connected.staging.put(f"orders/attempts/{fence_report_name(2, work.attempt_id)}", report.to_json())
+    session.collect(work)
+    assert session.connected.state.phase == "open"
+    assert "write 'gone' has no table" in caplog.text
+
+
+def test_a_restore_removes_only_the_commits_after_its_version(tables):
+    storage = open_storage(str(tables.tables["kept"].root))
+    first, second = (tables.write("kept", txn_version(1, batch)) for batch in (0, 1))
+    restored = tables.tables["kept"].commit(operation="RESTORE", parameters={"version": str(first)})
+
+    found = read_table_writes(storage, tables.app_id("kept"), fence_version(1))
+    assert found == TableWrites(
+        restored,
+        (
+            TableWrite(txn_version(1, 0), first),
+            TableWrite(txn_version(1, 1), second, "gone", restored),
+        ),
+        has_any=True,
+    )
+    assert read_table_writes(storage, tables.app_id("kept"), txn_version(1, 0)) == TableWrites(
+        restored, found.writes[1:], found.writes[0], has_any=True
+    )
+    assert find_write(storage, tables.app_id("kept")) == WriteFound(txn_version(1, 1), second, is_undone=True)
+
+    # a RESTORE to after it, of what a job did meanwhile, keeps it
+    tables.tables["kept"].commit(operation="RESTORE", parameters={"version": str(second)})
+    assert read_table_writes(storage, tables.app_id("kept"), fence_version(1)).writes[1].place == "there"
+
+
+def test_a_reported_batch_that_a_table_lacks_is_asked_for(tables):
+    tables.reported(0, 1, 2)
+    for batch in range(3):
+        tables.write("kept", txn_version(1, batch))
+    tables.write("gone", txn_version(1, 1))
+    # it was called with batch 1, so it had nothing to write of batch 0
+    with pytest.raises(
+        ConfigurationError, match=r"batch 2 .*'gone' lacks a write that the driver .*--landed gone=yes\|no$"
+    ):
+        tables.builder().replan()
+    end = tables.session.connected.state.planned[2].end
+    assert tables.builder().replan(landed={"gone": True}).commands[0].to == {"offset": end}
+    # where nobody can read the tables the report is all there is
+    assert tables.builder(open_table=None).replan().commands[0].to == {"offset": end}
+
+
+def test_an_answer_that_contradicts_tables_and_reports_is_refused(tables):
+    tables.reported(0, 1, 2)
+    for batch in range(3):
+        for name in ("kept", "gone"):
+            tables.write(name, txn_version(1, batch))
+    with pytest.raises(ConfigurationError, match="all planned batches have landed, up to version 3"):
+        tables.builder().replan(landed=False)
+
+
+def test_a_batch_that_the_ledger_does_not_know_keeps_a_replan_from_going_on(tables):
+    version = tables.write("gone", txn_version(1, 3))
+    with pytest.raises(LedgerError, match=f"'gone' has batch 3 of epoch 1 in version {version} of .* older copy"):
+        tables.builder().replan()
+    assert (
+        "the ledger does not know batch 3 of epoch 1"
+        in tables.builder().rewind(to_version=0, sink_rows="keep").describe()
+    )
+    # it was taken out by a RESTORE
+    tables.tables["gone"].commit(operation="RESTORE", parameters={"version": str(version - 1)})
+    assert tables.builder().replan().commands[0].to is None
+
+
+def test_a_request_keeps_the_table_versions_of_the_first_one_since_an_epoch_was_opened(tables):
+    tables.replan()
+    first = tables.builder().ledger.state.request.table_versions
+    version = tables.write("kept", txn_version(1, 0))
+    for reaches in (False, True):
+        builder = tables.builder(replaces=True, **({} if reaches else {"open_table": None}))
+        move = builder.rewind(to_version=0, sink_rows="keep")
+        perform(builder.ledger, move, tables.session.context.actor)
+        assert builder.ledger.state.request.table_versions == first
+    assert f"after an earlier request: 'kept' has batch 0 (version {version})" in move.describe()
+    with pytest.raises(LedgerError, match="wrote 'kept' of batch 0"):
+        tables.fence("kept", "gone")
+    # a run has named it, so the next request may have it loaded again
+    builder = tables.builder(replaces=True)
+    move = builder.rewind(to_version=0, sink_rows="keep")
+    assert f"in the function's tables: 'kept' has batch 0 (version {version}). Their rows" in move.describe()
+    perform(builder.ledger, move, tables.session.context.actor)
+    assert tables.fence("kept", "gone")[0].phase == "open"
+
+
+def test_the_run_checks_what_could_not_be_checked_when_the_epoch_was_requested(tables):
+    tables.write("kept", txn_version(1, 0))
+    builder = tables.builder(open_table=None)
+    move = builder.rewind(to_version=0, sink_rows="keep")
+    assert "The table of 'kept' and 'gone' cannot be read from here." in move.describe()
+    perform(builder.ledger, move, tables.session.context.actor)
+    with pytest.raises(LedgerError, match="wrote 'kept' of batch 0"):
+        tables.fence("kept", "gone")
+
+
+@pytest.mark.parametrize("is_reported", [False, True])
+@pytest.mark.parametrize("reaches", [True, False])
+def test_a_batch_that_an_earlier_request_has_loaded_again_counts_as_loaded_only_if_a_person_says_so(
+    tables, is_reported, reaches
+):
+    tables.reported(*((0,) if is_reported else ()))
+    for name in ("kept", "gone"):
+        tables.write(name, txn_version(1, 0))
+    # the person takes its rows out, and says so: by a rewind, or where the function has not returned by an answer
+    builder = tables.builder()
+    move = builder.rewind(to_version=0, sink_rows="keep") if is_reported else builder.replan(landed=False)
+    perform(builder.ledger, move, tables.session.context.actor)
+
+    again = tables.builder(replaces=True, **({} if reaches else {"open_table": None}))
+    with pytest.raises(ConfigurationError, match=r"batch 0 .*--landed kept=yes\|no,gone=yes\|no$"):
+        again.replan()
+    end = again.ledger.state.closed.planned[0].end
+    assert again.replan(landed=True).commands[0].to == {"offset": end}
+    assert again.replan(landed=False).commands[0].to is None
+
+
+def test_a_write_after_a_request_counts_as_loaded_in_the_next_one(tables):
+    tables.replan()
+    for name in ("kept", "gone"):
+        tables.write(name, txn_version(1, 0))
+    end = tables.builder().ledger.state.closed.planned[0].end
+    assert tables.builder(replaces=True).replan().commands[0].to == {"offset": end}

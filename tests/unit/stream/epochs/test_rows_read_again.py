@@ -1,0 +1,172 @@
+"""Which statements a move offers to take rows out of the sink: only such as take out what is read again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from airflow_provider_fds.batch.spec import fence_version
+from airflow_provider_fds.delta.storage.open import open_storage
+from airflow_provider_fds.ledger.log import Ledger
+from airflow_provider_fds.ledger.request_entries import Requested
+from airflow_provider_fds.ledger.values import Fence
+from airflow_provider_fds.stream.actions.action_builder import ActionBuilder
+from tests.unit.ledger.conftest import Make
+from tests.unit.stream.epochs.test_epoch_start import load_all, move
+
+if TYPE_CHECKING:
+    from airflow_provider_fds.sinks import DeltaTableSink
+    from tests.unit.stream.conftest import Bench
+
+
+def load(bench: Bench, sink: DeltaTableSink, run: str, **options: Any) -> None:
+    load_all(bench, sink, run, stream=bench.stream(**options))
+
+
+def builder(bench: Bench) -> ActionBuilder:
+    ledger = Ledger(open_storage(str(bench.staging)), "orders")
+    ledger.find()
+    return ActionBuilder(ledger, "a test")
+
+
+@pytest.fixture
+def two_batches(bench: Bench, log_builder: Any, sink: DeltaTableSink) -> Bench:
+    """Versions 1 and 2 in batch 0, sink version 1; versions 3 and 4 in batch 1, sink version 2; 10 rows each."""
+    log_builder.create()
+    for _ in range(4):
+        log_builder.append(1)
+    load(bench, sink, "run-1", max_versions_per_batch=2)
+    return bench
+
+
+def test_a_rewind_into_a_batch_offers_no_restore_that_would_remove_rows_that_are_not_read_again(two_batches):
+    said = builder(two_batches).rewind(to_version=4, sink_rows="keep").describe()
+
+    assert "1 committed batch (up to 20 rows) is read again, only the last part of one of them" in said
+    assert "RESTORE" not in said
+    assert "WHERE _source_version >= 4" in said
+
+
+def test_a_rewind_to_where_a_batch_began_offers_both(two_batches):
+    for said in (
+        builder(two_batches).rewind(to_version=3, sink_rows="keep").describe(),
+        builder(two_batches).rewind(to_batch=1, sink_rows="keep").describe(),
+    ):
+        assert "1 committed batch (20 rows) is read again. Before" in said
+        assert "RESTORE TABLE" in said
+        assert "TO VERSION AS OF 1;" in said
+        assert "WHERE _source_version >= 3;" in said
+
+
+def test_a_delete_carries_the_transaction_that_closes_the_old_epoch(two_batches):
+    lines = [
+        line.strip() for line in builder(two_batches).rewind(to_version=3, sink_rows="keep").describe().splitlines()
+    ]
+    (where,) = [number for number, line in enumerate(lines) if line.startswith("DELETE")]
+    uuid = builder(two_batches).ledger.state.uuid
+
+    app_id, version = "spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion"
+    assert lines[where - 2 : where] == [f"SET {app_id}=fds:{uuid};", f"SET {version}={2 << 32};"]
+    assert lines[where + 1 : where + 3] == [f"RESET {app_id};", f"RESET {version};"]
+
+
+def test_statements_come_with_the_warning_that_no_run_may_start_before_them(two_batches):
+    said = builder(two_batches).rewind(to_version=3, sink_rows="keep").describe()
+    last = said.splitlines()[-1]
+    assert last.startswith("  Until then, pause its DAG or hold the stream (`fds hold`, later `fds resume`)")
+    assert "Once the epoch has begun, a DELETE under the transaction above changes nothing and prints no count" in last
+    assert "A later RESTORE also removes rows that were read again" in last
+
+
+def test_a_rewind_to_the_batch_that_made_the_sink_offers_to_empty_it(bench, log_builder, sink):
+    log_builder.create()
+    log_builder.append(1)
+    bench.sink_version = -1  # the first commit of the sink is its version 0
+    load(bench, sink, "run-1")
+
+    said = builder(bench).rewind(to_batch=0, sink_rows="keep").describe()
+
+    assert f"DELETE FROM delta.`{sink.uri}`;  -- if nothing else writes to it" in said.replace("file://", "")
+    assert "RESTORE" not in said
+
+
+def test_a_restore_is_not_offered_if_it_would_remove_older_rows_that_were_loaded_later(two_batches, sink):
+    move(two_batches, "rewind", to_version=2)
+    load(two_batches, sink, "run-2", max_versions_per_batch=1)
+
+    # versions 3 and 4 are in sink version 2 (epoch 1), version 2 in a later one
+    said = builder(two_batches).rewind(to_version=3, sink_rows="keep").describe()
+
+    assert "RESTORE" not in said
+    assert "WHERE _source_version >= 3" in said
+
+
+def test_rows_of_a_snapshot_are_not_identified_by_their_version(bench, log_builder, sink):
+    log_builder.create()
+    log_builder.append(2)
+    log_builder.append(2)
+    load(bench, sink, "run-1", starting_version=None, max_files_per_batch=3)
+
+    said = builder(bench).rewind(to_version=2, sink_rows="keep").describe()
+
+    assert "RESTORE" not in said
+    assert "DELETE FROM" not in said
+    assert "`fds reset orders --sink-rows empty --why …` loads it again" in said
+
+
+def test_a_batch_that_began_within_a_version_is_not_identified_by_its_version(bench, log_builder, sink):
+    log_builder.create()
+    log_builder.append(4)
+    load(bench, sink, "run-1", max_files_per_batch=2)
+
+    said = builder(bench).rewind(to_batch=1, sink_rows="keep").describe()
+
+    assert "TO VERSION AS OF 1;" in said
+    assert "DELETE FROM" not in said
+
+
+@pytest.fixture
+def counted_batch() -> Ledger:
+    """Versions 0 to 2 in sink versions 0, 1 and 3; the one of version 1 was never committed, a replan counted it."""
+    make = Make()
+    storage = make.Storage()
+
+    def ledger() -> Ledger:
+        found = Ledger(storage, "orders", clock=lambda: make.now)
+        found.find()
+        return found
+
+    fence = Fence(status="done", versions={"fds:u1": fence_version(2)}, sink_version=2, sink_table_id=make.sink_id)
+    third = make.batch(
+        0, 2, start=make.offset(2), end=make.offset(3), first_version=2, last_version=2, prev=fence_version(2)
+    )
+    for action in (
+        make.create(),
+        make.open(),
+        make.bind(table_id=make.sink_id),
+        make.plan(make.batch(0), make.batch(1)),
+        make.commit(0, sink_version=0),
+        Requested(reason="replan", why="a test", closes=1),
+        make.open(2, version=2, fence=fence, landed=1, continues=True),
+        make.plan(third, epoch=2),
+        make.commit(0, epoch=2, sink_version=3),
+    ):
+        ledger().execute(action, make.actor)
+    return ledger()
+
+
+def test_a_batch_that_a_replan_counted_as_loaded_is_among_the_rows_that_are_read_again(counted_batch):
+    said = ActionBuilder(counted_batch, "a test").rewind(to_version=1, sink_rows="keep").describe()
+
+    assert "2 committed batches (40 rows) are read again" in said
+    # a RESTORE to before the commit of version 2 would keep the rows of version 1
+    assert "RESTORE" not in said
+    assert "WHERE _source_version >= 1;" in said
+
+
+def test_a_restore_removes_a_batch_after_the_one_that_a_replan_counted_as_loaded(counted_batch):
+    said = ActionBuilder(counted_batch, "a test").rewind(to_version=2, sink_rows="keep").describe()
+
+    assert "1 committed batch (20 rows) is read again" in said
+    assert "TO VERSION AS OF 2;" in said

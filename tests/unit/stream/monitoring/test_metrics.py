@@ -1,0 +1,70 @@
+"""The metrics: one table for the code and the page, and their values from a status."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_fds.ledger.commit_entries import Committed
+from airflow_provider_fds.ledger.measures import Measures
+from airflow_provider_fds.ledger.owner import Owner
+from airflow_provider_fds.stream.monitoring.metrics import METRICS, batch_samples, exposition, status_samples
+from airflow_provider_fds.stream.monitoring.status import STUCK, StreamStatus
+
+PAGE = Path(__file__).parents[4] / "docs" / "metrics.md"
+
+
+def status(**fields):
+    return StreamStatus(name="orders", table="s3://lake/orders", phase="open", **fields)
+
+
+def values(found):
+    return {sample.metric.name: sample.value for sample in status_samples(found)}
+
+
+def test_the_page_says_of_each_metric_what_the_code_says():
+    rows = re.findall(r"^\| `(fds\..*) \|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    written = [tuple(cell.strip() for cell in row.split(" | ")) for row in rows]
+    tags = [", ".join(f"`{tag}`" for tag in metric.tags) for metric in METRICS]
+    assert written == [
+        (f"{metric.name}`", metric.kind, metric.unit, shown, metric.meaning)
+        for metric, shown in zip(METRICS, tags, strict=True)
+    ]
+
+
+def test_each_metric_is_sent_by_something():
+    everything = status(lag_versions=0, lag_seconds=0.0, retention_left_seconds=1.0, pending_files=0, pending_bytes=0)
+    assert [*values(everything)] == [metric.name for metric in METRICS if metric.kind == "gauge"]
+    owner = Owner(kind="cli", deployment="d")
+    committed = Committed(
+        epoch=1,
+        batch_id=0,
+        owner=owner,
+        attempt_id="a",
+        outcome="written",
+        digest="",
+        rows=4,
+        measures=Measures(rows_read=5, seconds={"load": 1.5, "write": 2.0}),
+    )
+    samples = [(one.metric.name, one.value, dict(one.tags)) for one in batch_samples("orders", committed, 2)]
+    assert samples == [
+        ("fds.batches", 2, {"stream": "orders"}),
+        ("fds.rows_read", 5, {"stream": "orders"}),
+        ("fds.rows_written", 4, {"stream": "orders"}),
+        ("fds.batch_seconds", 1.5, {"stream": "orders", "phase": "load"}),
+        ("fds.batch_seconds", 2.0, {"stream": "orders", "phase": "write"}),
+    ]
+
+
+def test_what_is_unknown_is_not_sent():
+    assert "fds.lag_versions" not in values(status(condition="unreadable"))
+    assert "fds_lag_versions{" not in exposition([status(condition="unreadable")])
+
+
+@pytest.mark.parametrize("condition", ["up_to_date", "held", *sorted(STUCK)])
+def test_streams_that_need_a_person_are_told_apart(condition):
+    found = values(status(condition=condition))
+    expected = (condition == "stopped", condition == "quarantined", condition in STUCK)
+    assert (found["fds.stopped"], found["fds.quarantined"], found["fds.stuck"]) == expected

@@ -1,0 +1,206 @@
+"""A version that the stream may not pass: fail each run, or write it down once and wait for a person."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from airflow_provider_fds.cli.main import main
+from airflow_provider_fds.errors import SchemaChangedError, ViolationError
+
+if TYPE_CHECKING:
+    from airflow_provider_fds.sinks import DeltaTableSink
+    from tests.unit.stream.conftest import Bench
+
+
+@pytest.fixture
+def table(log_builder: Any) -> Any:
+    """Version 1 appends, version 2 changes, version 3 appends."""
+    log_builder.create()
+    log_builder.append()
+    log_builder.commit(log_builder.add("c"), log_builder.remove("part-00001-00000.parquet"), operation="UPDATE")
+    log_builder.append()
+    return log_builder
+
+
+@pytest.fixture
+def renamed(log_builder: Any) -> Any:
+    """Version 1 appends, version 2 has another schema, version 3 appends under it."""
+    field = log_builder.field
+    log_builder.create([field("id"), field("name", "string")])
+    log_builder.append()
+    log_builder.commit(log_builder.metadata([field("id"), field("label", "string")]), operation="RENAME COLUMN")
+    log_builder.append()
+    return log_builder
+
+
+def run(bench: Bench, sink: DeltaTableSink, name: str, **options: Any) -> Any:
+    """Work one run of the stream to its end and return the work it found first."""
+    return bench.load_once(sink, name, bench.stream(**options))
+
+
+def fds(bench: Bench, *words: str) -> int:
+    return main([*words, "--staging", str(bench.staging), "--deployment", "test", "--why", "looked at it"])
+
+
+def state_of(bench: Bench, **options: Any) -> Any:
+    return bench.session("looker", stream=bench.stream(**options)).connected.load()
+
+
+def test_the_good_prefix_is_loaded_and_the_run_that_meets_the_version_first_enters_quarantine(bench, table, sink):
+    options = {"on_violation": "quarantine"}
+    first = run(bench, sink, "run-1", **options)
+    assert (first.status, first.batches[-1].last_version) == ("work", 1)
+    assert isinstance(first.warning, ViolationError)
+
+    second = run(bench, sink, "run-2", **options)
+
+    assert second.status == "paused"
+    for text in (
+        "'orders' is in quarantine",
+        "version 2",
+        "UPDATE",
+        "fds skip orders --version 2",
+        "fds resume",
+    ):
+        assert text in second.reason
+    assert state_of(bench, **options).quarantined.version == 2
+
+
+def test_later_runs_end_at_once_and_read_only_the_ledger(bench, table, sink):
+    options = {"on_violation": "quarantine"}
+    for name in ("run-1", "run-2"):
+        run(bench, sink, name, **options)
+    session = bench.session("run-3", stream=bench.stream(**options))
+    session.connected.load()
+    entries = session.connected.ledger.n
+    for path in (table.root / "_delta_log").iterdir():
+        path.unlink()
+
+    work = session.begin(sink)
+
+    assert work.status == "paused"
+    assert session.connected.ledger.n == entries
+
+
+def test_a_skipped_violation_is_skipped_whole_and_recorded_with_who_and_why(bench, table, sink):
+    options = {"on_violation": "quarantine"}
+    for name in ("run-1", "run-2"):
+        run(bench, sink, name, **options)
+
+    assert fds(bench, "skip", "orders", "--version", "2", "--yes") == 0
+    third = run(bench, sink, "run-3", **options)
+
+    assert third.status == "work"
+    (batch,) = third.batches
+    assert (batch.first_version, batch.last_version, batch.num_files) == (2, 3, 1)
+    (skipped,) = batch.skipped
+    assert skipped.version == 2
+    assert "looked at it" in skipped.reason
+    assert "skipped by " in skipped.reason
+    assert "it adds 1 data file and removes 1 data file" in skipped.reason
+
+
+def test_a_resumed_stream_tries_again_with_its_current_options(bench, table, sink):
+    for name in ("run-1", "run-2"):
+        run(bench, sink, name, on_violation="quarantine")
+
+    assert fds(bench, "resume", "orders") == 0
+    assert run(bench, sink, "run-3", on_violation="quarantine").status == "paused"
+    assert fds(bench, "resume", "orders") == 0
+    work = run(bench, sink, "run-4", on_violation="quarantine", ignore_changes=True)
+
+    assert work.status == "work"
+    assert [batch.num_files for batch in work.batches] == [2]
+
+
+def test_without_quarantine_each_run_fails_until_a_person_skips_the_version(bench, table, sink):
+    run(bench, sink, "run-1")
+    for name in ("run-2", "run-3"):
+        with pytest.raises(ViolationError):
+            run(bench, sink, name)
+
+    assert fds(bench, "skip", "orders", "--version", "2", "--yes") == 0
+    assert run(bench, sink, "run-4").status == "work"
+
+
+def test_a_version_that_the_stream_has_passed_cannot_be_accepted(bench, table, sink, capsys):
+    run(bench, sink, "run-1")
+    assert fds(bench, "accept", "orders", "--version", "1") == 2
+    assert "already past version 1" in capsys.readouterr().err
+
+
+def test_the_same_request_twice_is_one_entry(bench, table, sink):
+    run(bench, sink, "run-1")
+    for _ in range(2):
+        assert fds(bench, "skip", "orders", "--version", "2", "--yes") == 0
+    (word,) = state_of(bench).acknowledged
+    assert (word.version, word.why) == (2, "looked at it")
+
+
+# D18
+@pytest.mark.parametrize("way", ["option", "word"])
+def test_65_an_acknowledged_schema_is_a_barrier_that_batches_end_at(bench, renamed, sink, way):
+    """Conformance case 65."""
+    first = run(bench, sink, "run-1")
+    assert [batch.last_version for batch in first.batches] == [1]
+    with pytest.raises(SchemaChangedError, match="- name: ") as stopped:
+        run(bench, sink, "run-2")
+    assert "acknowledged_schema=2" in str(stopped.value)
+    assert "fds accept STREAM --version 2" in str(stopped.value)
+
+    options = {}
+    if way == "option":
+        options = {"acknowledged_schema": 2}
+    else:
+        assert fds(bench, "accept", "orders", "--version", "2") == 0
+    work = run(bench, sink, "run-3", **options)
+
+    assert [(batch.first_version, batch.last_version) for batch in work.batches] == [(2, 3)]
+    assert work.batches[0].skipped == ()
+    manifest = next((bench.staging / "orders" / work.batches[0].manifest / "_delta_log").glob("*.json")).read_text()
+    assert "label" in manifest
+    assert '\\"name\\":\\"name\\"' not in manifest
+
+
+def test_a_range_that_is_planned_over_an_acknowledged_barrier_is_cut_at_it(bench, renamed, sink):
+    work = run(bench, sink, "run-1", acknowledged_schema=2)
+    assert [(batch.first_version, batch.last_version) for batch in work.batches] == [(0, 1), (2, 3)]
+
+
+def test_a_schema_can_be_put_in_quarantine_and_accepted(bench, renamed, sink):
+    options = {"on_violation": "quarantine"}
+    run(bench, sink, "run-1", **options)
+    assert run(bench, sink, "run-2", **options).status == "paused"
+    assert fds(bench, "accept", "orders", "--version", "2") == 0
+    assert run(bench, sink, "run-3", **options).status == "work"
+
+
+def test_a_commit_whose_changes_cannot_be_read_is_not_advised_to_be_skipped_which_would_not_help(
+    bench, log_builder, sink
+):
+    log_builder.create(configuration={"delta.enableChangeDataFeed": "true"})
+    log_builder.append()
+    log_builder.commit(log_builder.remove("part-00001-00000.parquet", size=None), operation="DELETE")
+    options = {"on_violation": "quarantine", "read_change_feed": True}
+    assert run(bench, sink, "run-1", **options).status == "work"
+
+    paused = run(bench, sink, "run-2", **options)
+
+    assert (paused.status, paused.warning.version) == ("paused", 2)
+    assert "without its size" in paused.reason
+    assert "fds resume orders" in paused.reason
+    assert "fds skip" not in paused.reason
+
+
+def test_a_commit_that_names_one_file_twice_is_advised_to_be_skipped_which_helps(bench, log_builder, sink):
+    log_builder.create()
+    log_builder.append()
+    log_builder.commit(log_builder.add("c"), log_builder.add("c"))
+    log_builder.append()
+    options = {"on_violation": "quarantine"}
+    run(bench, sink, "run-1", **options)
+    assert "`fds skip orders --version 2" in run(bench, sink, "run-2", **options).reason
+    assert fds(bench, "skip", "orders", "--version", "2", "--yes") == 0
+    assert run(bench, sink, "run-3", **options).status == "work"
