@@ -14,11 +14,13 @@ import pytest
 from airflow_provider_fds.cli.main import main
 from airflow_provider_fds.delta.storage.local import LocalStorage
 from airflow_provider_fds.delta.storage.open import open_storage
+from airflow_provider_fds.errors import UnreadableEntryError, VerificationError
 from airflow_provider_fds.ledger.layout import StreamFolder
 from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.ledger.operator_entries import Held, Quarantined
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.streaming_checkpoint import write_streaming_checkpoint
+from tests.unit.stream.actions.test_recovery import Sink
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -110,6 +112,7 @@ def summary(state: StreamState | None) -> tuple[Any, ...] | None:
         state.quarantined,
         state.retired,
         state.acknowledged,
+        None if state.blocked is None else state.blocked.batch_id,
     )
 
 
@@ -145,6 +148,21 @@ class Imported(Operation):
     def is_harmless(self, state: StreamState | None) -> bool:
         # the copied ledger, before it is transferred: held, and of the other deployment
         return state is not None and state.held is not None and state.deployment == "test"
+
+
+class Recovered(Operation):
+    """A ledger that is begun again after what the sink has."""
+
+    def __init__(self, before: Callable[[Place], None]) -> None:
+        super().__init__(
+            *("recover", "orders", "--sink", "{tmp}/recovered", "--table", "{table}", "--yes"), why=False, before=before
+        )
+
+    def state(self, place: Place) -> StreamState | None:
+        try:
+            return super().state(place)
+        except UnreadableEntryError:
+            return None
 
 
 class Cloned(Operation):
@@ -184,6 +202,27 @@ def before_a_schema(place: Place) -> None:
     connected.execute(Quarantined(why="x", version=3, way_on="accept"))
 
 
+def blocked(place: Place) -> None:
+    """Report fewer rows of version 1 than were planned."""
+    session = place.bench.session("run-1", stream=place.stream)
+    work = session.begin(place.sink, max_batches=1)
+    place.bench.report(session, work, session.job(work, place.sink), rows_written=1)
+    with pytest.raises(VerificationError):
+        session.collect(work)
+
+
+def with_a_lost_ledger(place: Place) -> None:
+    Sink(place.tmp_path / "recovered").load(place.bench, "run-1", batches=2)
+    shutil.rmtree(place.bench.staging)
+
+
+def with_an_unreadable_entry(place: Place) -> None:
+    Sink(place.tmp_path / "recovered").load(place.bench, "run-1", batches=2)
+    folder = place.bench.staging / "orders" / "ledger"
+    shutil.rmtree(folder / "_checkpoint", ignore_errors=True)
+    min(folder.glob("*.json")).write_bytes(b"\xff")
+
+
 def in_a_snapshot(place: Place) -> None:
     place.stream = place.bench.stream(starting_version=None, max_files_per_batch=1)
     place.bench.run_once(place.sink, "run-1", place.stream, max_batches=2)
@@ -202,6 +241,9 @@ OPERATIONS: Final = {
     "skip": Operation("skip", "orders", "--version", "4", "--yes"),
     "skip several": Operation("skip", "orders", "--version", "3-4", "--yes", before=before_a_schema),
     "accept": Operation("accept", "orders", "--version", "3", before=before_a_schema),
+    "accept a batch": Operation("accept", "orders", "--batch", "0", before=blocked),
+    "recover a lost ledger": Recovered(before=with_a_lost_ledger),
+    "recover an unreadable entry": Recovered(before=with_an_unreadable_entry),
     "hold": Operation("hold", "orders"),
     "resume": Operation("resume", "orders", before=decided(Held(why="x"))),
     "adopt": Operation("adopt", "orders", "--force"),
