@@ -41,12 +41,6 @@ def hadoop_path(uri: str) -> str:
     return spark_uri(unquote(uri))
 
 
-def sql_name(uri: str) -> str:
-    """Return the Delta table at ``uri`` as a person names it in Spark SQL, which decodes nothing."""
-    path = hadoop_path(uri) if scheme_of(uri) else uri
-    return "delta.`" + path.replace("`", "``") + "`"
-
-
 def check_table_uri(uri: str) -> None:
     """Refuse a table URI that Spark could not use or that holds a credential.
 

@@ -117,10 +117,10 @@ class RemovedRows:
     Attributes:
         epoch: The epoch of the fence.
         sink_version: The commit that removed rows.
-        what: As in :class:`FenceSpec`; ``None`` for a statement that a person typed, which does not record it.
-        from_version: As in :class:`FenceSpec`; for a typed statement, only if that is its whole condition.
-        rows: Rows that a typed statement removed, or ``None`` if it does not record them.
-        is_all: Whether such a statement had no condition.
+        what: As in :class:`FenceSpec`; ``None`` for a statement that FDS did not write, whose effect is unknown.
+        from_version: As in :class:`FenceSpec`.
+        rows: Written by earlier versions, for such a statement.
+        is_all: Written by earlier versions, for such a statement.
     """
 
     epoch: int

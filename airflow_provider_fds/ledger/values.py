@@ -165,12 +165,14 @@ class SinkBinding(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.kind} {self.target} (writes: {writes or 'none'})"
 
 
-def sink_rows_option(sink: SinkBinding | None) -> str:
-    """Return, with a space before it, the option of a rewind or reset in a message: what becomes of the sink's rows.
+def sink_rows_option(sink: SinkBinding | None, command: Literal["rewind", "reset"] = "rewind") -> str:
+    """Return, with a space before it, the option of a command in a message: what becomes of the sink's rows.
 
-    A sink that merges needs none of them removed.
+    A sink that merges needs none of them removed, and only a rewind knows a version from which to delete.
     """
-    return " --sink-rows keep" if sink is not None and sink.merges else " --sink-rows keep|delete|empty"
+    if sink is not None and sink.merges:
+        return " --sink-rows keep"
+    return " --sink-rows keep|delete|empty" if command == "rewind" else " --sink-rows keep|empty"
 
 
 class LeftSink(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,7 +1,8 @@
-"""A careless person: moves at random times, alongside runs and zombies; statements run in time, late or never."""
+"""A careless person: moves at random times, alongside runs and zombies; rows removed in time, late or never."""
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 from collections import Counter
@@ -12,9 +13,9 @@ import deltalake
 from tests.adversary.checker import Bounds, count, judge_keys
 from tests.adversary.kinds_runs import begin, kill_a_run, moment, source_of, stall_a_run, verdict
 from tests.adversary.play import kind
-from tests.adversary.scene import NotRunError, Outcome, Scene, Stream, VerdictError, statements
+from tests.adversary.scene import NotRunError, Outcome, Scene, Stream, VerdictError
 from tests.adversary.warm import sql
-from tests.adversary.ways import committed_before, settle
+from tests.adversary.ways import committed_before, named, options_of, settle
 
 if TYPE_CHECKING:
     from tests.adversary.source import Source
@@ -25,15 +26,37 @@ ANY = ("group", "python")
 EPOCHS = ("replan", "recover", "resume", "adopt", "rebind", "rewind", "reset")
 
 
-def run_statement(scene: Scene, outcome: Outcome, *, prefer: str = "", bare: bool = False) -> bool:
-    """Run a statement that a command printed on the sink, word for word; ``bare``: without the settings around it."""
-    found = [one for one in statements(outcome) if any(words.startswith(prefer or words) for words in one)]
-    if not found:
-        scene.note("no statement was printed")
+def restore_sink(scene: Scene, stream: Stream, asked: Outcome) -> bool:
+    """Restore the sink to the version that a move named as the last without the rows that are read again."""
+    found = re.search(r"last version of the sink without them is (\d+)", asked.out)
+    if found is None:
+        scene.note("no version was named")
         return False
-    chosen = scene.rng.choice(found)
-    sql(scene, *(words for words in chosen if not bare or not words.startswith(("SET ", "RESET "))))
+    sql(scene, f"RESTORE TABLE delta.`{stream.sink}` TO VERSION AS OF {found[1]}")
     return True
+
+
+def remove_rows(scene: Scene, stream: Stream, asked: Outcome) -> bool:
+    """Restore the sink as a move said, or have the next run remove the rows by a command that it named."""
+    if scene.rng.random() < 0.5 and restore_sink(scene, stream, asked):
+        return True
+    commands = named(Outcome("", 0, "", asked.out))
+    if not commands:
+        scene.note("no command was named")
+        return False
+    name, *rest = scene.rng.choice(commands)
+    return not stream.move(name, *options_of(stream, name, " ".join(rest)), "--replace").is_refused
+
+
+def type_delete(scene: Scene, stream: Stream, first: int, *, is_bare: bool = False) -> None:
+    """Delete rows by their version, in the transaction that closes epoch 1; ``is_bare``: in none."""
+    logs = sorted((stream.sink / "_delta_log").glob("*.json"))
+    actions = [json.loads(line) for log in logs for line in log.read_text().splitlines()]
+    app_id = next(action["txn"]["appId"] for action in actions if "txn" in action)
+    settings = {"txnAppId": app_id, "txnVersion": 2 << 32} if not is_bare else {}
+    before = [f"SET spark.databricks.delta.write.{name}={value}" for name, value in settings.items()]
+    after = [f"RESET spark.databricks.delta.write.{name}" for name in settings]
+    sql(scene, *before, f"DELETE FROM delta.`{stream.sink}` WHERE _source_version >= {first}", *after)
 
 
 def versions_again(source: Source, stream: Stream, first: int) -> Counter[int]:
@@ -44,15 +67,27 @@ def versions_again(source: Source, stream: Stream, first: int) -> Counter[int]:
 
 @kind
 def rewind_with_its_statement_in_time(scene: Scene) -> None:
-    """Rewound, the statement run at once, the stream continues: every row once."""
+    """Rewound, the rows removed as the message says, the stream continues: every row once."""
     source, stream = begin(scene, arguments=("--provenance",))
     stream.run()
     for _ in range(scene.rng.randint(1, 2)):
         to = scene.rng.randint(0, source.version)
         asked = stream.move("rewind", "--to-version", str(to))
-        run_statement(scene, asked)
+        remove_rows(scene, stream, asked)
         source.append()
         settle(stream)
+    verdict(scene, source, stream)
+
+
+@kind
+def rewind_with_an_unknown_statement(scene: Scene) -> None:
+    """A person deletes any rows in the transaction of the fence: what the next run says leads to every row once."""
+    source, stream = begin(scene, arguments=("--provenance",))
+    stream.run()
+    stream.move("rewind", "--to-version", str(scene.rng.randint(0, source.version)))
+    type_delete(scene, stream, scene.rng.randint(0, source.version))
+    source.append()
+    settle(stream, allowed=EPOCHS)
     verdict(scene, source, stream)
 
 
@@ -69,7 +104,11 @@ def rewind_with_a_late_statement(scene: Scene) -> None:
     again = versions_again(source, stream, to)
     first = settle(stream)
     before = scene.refusals
-    done = run_statement(scene, asked, prefer=scene.rng.choice(("DELETE", "")), bare=scene.rng.random() < 0.4)
+    done = True
+    if scene.rng.random() < 0.6:
+        type_delete(scene, stream, to, is_bare=scene.rng.random() < 0.4)
+    else:
+        done = restore_sink(scene, stream, asked)
     source.append()
     later = stream.run()
     said = (later.said + stream.status().said + first.said) if done else ""
@@ -254,12 +293,12 @@ def skipped_change(scene: Scene) -> None:
 
 @kind
 def reset_after_the_sink_was_emptied(scene: Scene) -> None:
-    """The printed statement empties the sink, the stream starts over: every row once."""
+    """A reset empties the sink as the message says, the stream starts over: every row once."""
     source, stream = begin(scene)
     stream.run()
     asked = stream.move("reset")
-    if not run_statement(scene, asked):
-        raise VerdictError("stuck", f"reset shows no statement for a sink with rows: {asked}")
+    if not remove_rows(scene, stream, asked):
+        raise VerdictError("stuck", f"reset names no way to remove the rows of the sink: {asked}")
     source.append()
     settle(stream)
     verdict(scene, source, stream)
@@ -360,7 +399,7 @@ def any_moves_in_any_order(scene: Scene) -> None:  # noqa: PLR0912 - one branch 
             if not asked.is_refused:
                 reread.update(dict.fromkeys(source.emitted(to), 1))
                 if step == "rewind in time" and not zombies:
-                    run_statement(scene, asked)
+                    restore_sink(scene, stream, asked)
         elif step == "skip":
             version = source.version + scene.rng.randint(-1, 1)
             if version >= 0 and not stream.move("skip", "--version", str(version)).is_refused:

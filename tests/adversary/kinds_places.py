@@ -16,7 +16,7 @@ import deltalake
 import pyarrow as pa
 
 from tests.adversary.checker import Bounds, count, judge_chain, judge_keys
-from tests.adversary.kinds_people import EPOCHS, run_statement
+from tests.adversary.kinds_people import EPOCHS, remove_rows
 from tests.adversary.kinds_runs import begin, kill_a_run, moment, source_of, stall_a_run, stream_of, verdict
 from tests.adversary.play import kind
 from tests.adversary.scene import NotRunError, Scene, Stream, VerdictError, grown
@@ -403,7 +403,7 @@ def table_recreated_under_a_planned_batch(scene: Scene) -> None:
 
 @kind
 def table_recreated_at_rest(scene: Scene) -> None:
-    """The source is dropped and recreated; after `reset` and its statement, the stream has the new rows once."""
+    """The source is dropped and recreated; after `reset`, with the sink emptied, the stream has the new rows once."""
     source, stream = begin(scene)
     stream.run()
     source.recreate()
@@ -415,7 +415,7 @@ def table_recreated_at_rest(scene: Scene) -> None:
     asked = stream.move("reset")
     if asked.is_refused:
         raise VerdictError("stuck", f"reset is refused: {asked}")
-    run_statement(scene, asked)
+    remove_rows(scene, stream, asked)
     settle(stream)
     judge_keys(scene, Bounds(source.emitted()), stream.sink)
 

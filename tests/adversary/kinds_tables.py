@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import deltalake
 
 from tests.adversary.checker import Bounds, count, judge_keys, read
-from tests.adversary.kinds_people import EPOCHS, run_statement
+from tests.adversary.kinds_people import EPOCHS, remove_rows
 from tests.adversary.kinds_runs import begin, kill_a_run, moment, source_of, stream_of, verdict
 from tests.adversary.play import kind
 from tests.adversary.scene import Scene, Stream, VerdictError
@@ -404,7 +404,7 @@ def server_killed_in_a_run(scene: Scene) -> None:
 
 @kind
 def finished_stream_rewound(scene: Scene) -> None:
-    """A stream with an end finishes; it is rewound with its statement, and finishes again with every row once."""
+    """A stream with an end finishes; it is rewound, its rows are removed, and it finishes again with every row once."""
     source = source_of(scene)
     end = source.version
     stream = stream_of(scene, source, f"ending_version={end}", arguments=("--provenance",))
@@ -412,7 +412,7 @@ def finished_stream_rewound(scene: Scene) -> None:
     source.append()
     asked = stream.move("rewind", "--to-version", str(scene.rng.randint(0, end)))
     if not asked.is_refused:
-        run_statement(scene, asked)
+        remove_rows(scene, stream, asked)
     killed(scene, stream)
     settle(stream, allowed=EPOCHS)
     judge_keys(scene, Bounds(source.emitted(0, end)), stream.sink)

@@ -299,22 +299,6 @@ class Stream:
         return [json.loads(line) for line in said.out.splitlines() if line.startswith("{")]
 
 
-def statements(outcome: Outcome) -> list[list[str]]:
-    """Return the statements on the sink that a command printed, each with the settings around it."""
-    found: list[list[str]] = []
-    before: list[str] = []
-    for line in outcome.out.splitlines():
-        text = line.split("  -- ")[0].strip().rstrip(";")
-        if text.startswith("SET "):
-            before.append(text)
-        elif text.startswith(("RESTORE TABLE", "DELETE FROM")):
-            found.append([*before, text])
-            before = []
-        elif text.startswith("RESET ") and found:
-            found[-1].append(text)
-    return found
-
-
 def files(folder: Path, pattern: str) -> set[str]:
     """Return the names of files below a folder that may not exist, or may be changing."""
     with suppress(OSError):

@@ -66,7 +66,7 @@ def follow(stream: Stream, outcome: Outcome, allowed: tuple[str, ...], done: lis
     for name in allowed:
         if name not in offered:
             continue
-        options = _options(stream, name, offered[name])
+        options = options_of(stream, name, offered[name])
         said = stream.move(name, *options)
         done.append(f"{name} {' '.join(options)} -> {said.code}")
         return done[-1]
@@ -79,7 +79,7 @@ def committed_before(asked: Outcome, source: Source) -> Counter[int]:
     return source.emitted(0, int(found[1]) - 1) if found else Counter()
 
 
-def _options(stream: Stream, name: str, rest: str) -> list[str]:
+def options_of(stream: Stream, name: str, rest: str) -> list[str]:
     """Return the options of the command as in the message, with placeholders filled in."""
     try:
         words = shlex.split(rest.replace("`", ""))

@@ -61,8 +61,7 @@ def lake(tmp_path: Path, connect_server: RunningServer) -> Lake:
 def test_a_rewound_stream_whose_advice_is_followed_has_every_row_once(lake):
     lake.run()
     said = lake.move("rewind", "--to-version", "1", "--sink-rows", "keep")
-    (advice,) = [line for line in said.splitlines() if line.strip().startswith("RESTORE TABLE")]
-    assert advice.strip().startswith(f"RESTORE TABLE delta.`{(lake.folder / 'bronze').as_uri()}` TO VERSION AS OF 0")
+    assert "The last version of the sink without them is 0." in said
     deltalake.DeltaTable(lake.folder / "bronze").restore(0)
     lake.append(40)
 

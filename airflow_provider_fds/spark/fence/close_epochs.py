@@ -9,7 +9,6 @@ Python 3.9 syntax.
 
 from __future__ import annotations
 
-import re
 import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Optional, Tuple
@@ -39,12 +38,6 @@ if TYPE_CHECKING:
 
 #: A zombie may commit between a check and a write, once per batch it still has; more conflicts have another cause.
 _MOST_ATTEMPTS = 5
-
-#: The conditions of a DELETE in Delta's notation: by the source's version, and no condition at all.
-_BY_VERSION = re.compile(
-    r'\["\(?`?_source_version`?(?:#\d+L?)? >= (?:cast\()?(\d+)L?(?: as bigint\))?\)?"\]', re.IGNORECASE
-)
-_NO_CONDITION = ("", "[]", '["true"]')
 
 #: Later than every version: a check of the log that reads no commit.
 _NONE = sys.maxsize
@@ -222,13 +215,18 @@ class _Fence:
         return max((transaction for transaction in seen if transaction is not None), default=None)
 
     def _removed(self, history: History, kept: Kept, fence: SinkCommit) -> Tuple[RemovedRows, ...]:
-        """Return the removals by fences up to this one, except those that a RESTORE undid."""
+        """Return the removals by fences up to this one, except those that a RESTORE undid.
+
+        A fence that FDS did not write is one, whatever it did.
+        """
         found: List[RemovedRows] = []
         for commit in reversed(history.commits):
             epoch = txn_epoch(commit.transaction_of(self._fence.txn_app_id) or 0)
             is_fence = commit.transaction_of(self._fence.txn_app_id) == fence_version(epoch)
-            if is_fence and commit.removes_rows and commit.version in (*kept.versions, fence.version):
-                found.append(_removal_of(commit, epoch))
+            is_removal = commit.removes_rows or commit.metadata is None
+            if is_fence and is_removal and commit.version in (*kept.versions, fence.version):
+                asked = dict((commit.metadata or {}).get("removes") or {})
+                found.append(RemovedRows(epoch, commit.version, asked.get("what"), asked.get("from_version")))
         return tuple(found)
 
     def _removed_to(self, fence: SinkCommit) -> Optional[int]:
@@ -281,24 +279,8 @@ class _Fence:
         return self._advice.rewind() if self._fence.removes is not None else self._advice.replan()
 
 
-def _removal_of(commit: SinkCommit, epoch: int) -> RemovedRows:
-    """Return what a fence removed, according to its commit or to the condition of a statement that a person ran."""
-    if commit.metadata is not None:
-        asked = dict(commit.metadata.get("removes") or {})
-        return RemovedRows(epoch, commit.version, asked.get("what"), asked.get("from_version"))
-    condition = commit.parameters.get("predicate", "") if commit.operation == "DELETE" else None
-    told = None if condition is None else _BY_VERSION.fullmatch(condition)
-    return RemovedRows(
-        epoch,
-        commit.version,
-        from_version=None if told is None else int(told.group(1)),
-        rows=commit.metric("numDeletedRows"),
-        is_all=condition in _NO_CONDITION,
-    )
-
-
 def _gone_before(removed: Iterable[RemovedRows], fence_at: int) -> List[int]:
-    """Return the versions up to which every uncommitted batch is gone; a person's statement does not record this.
+    """Return the versions up to which every uncommitted batch is gone; another statement does not record this.
 
     A rewind moves backwards, so such a batch begins after the rows from which a fence removes.
     """

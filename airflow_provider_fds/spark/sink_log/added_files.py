@@ -65,8 +65,8 @@ class AddedFiles:
     def _refused(self, version: int, missing: Dict[str, int], added: int, what: str, again: str) -> RefusalError:
         first = min(missing)
         undo = (
-            f"restore version {version - 1} of the sink, the last without this commit (RESTORE TABLE … TO VERSION AS "
-            f"OF {version - 1}, which also undoes every later commit), and load the rows again by {again}"
+            f"restore version {version - 1} of the sink, the last without this commit, which also undoes every later "
+            f"commit, and load the rows again by {again}"
             if version > 0
             else f"remove {self._path}, whose first commit this is, and run the stream again"
         )

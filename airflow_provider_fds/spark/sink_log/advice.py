@@ -59,7 +59,7 @@ class Advice:
             return "giving the stream another name and clearing the runs of all data intervals"
         if self._merges:
             return f"running `fds reset {self._stream} --sink-rows keep --why …`"
-        return f"running `fds reset {self._stream} --sink-rows keep|delete|empty --why …`"
+        return f"running `fds reset {self._stream} --sink-rows keep|empty --why …`"
 
     def remove_and_load(self, version: int) -> str:
         """Return the command that removes rows FDS cannot identify and loads them again, from ``version`` on."""
@@ -108,9 +108,11 @@ class Advice:
         """
         has_it = (c for c in history.commits if newest is not None and c.transaction_of(batch.txn_app_id) == newest)
         if (last := next(has_it, None)) is not None and last.metadata is None:
+            empty = f"running `fds reset {self._stream} --sink-rows empty --why …`"
+            again = self.reset() if self._is_interval else empty
             return (
-                f"version {last.version} is a manual statement for a rewind that was never requested. Request it "
-                f"by {self.rewind()}"
+                f"version {last.version} is a statement of another writer under a transaction of the stream, and it is "
+                f"unknown which rows it removed. Load everything again by {again}"
             )
         if batch.prev_txn_version is not None and (newest or 0) < batch.prev_txn_version:
             again = self.after(newest, batch.epoch)

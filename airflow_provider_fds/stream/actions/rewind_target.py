@@ -57,7 +57,7 @@ def check_version(name: str, log: DeltaLog | None, position: Offset | None, vers
     if log is not None and version < (earliest := log.earliest()):
         raise ConfigurationError(
             f"stream {name!r}: version {version} of {log.table_uri} was removed; the oldest commit in the log is "
-            f"{earliest}. Rewind to that version, or run `fds reset {name} --sink-rows keep|delete|empty --why …` to "
+            f"{earliest}. Rewind to that version, or run `fds reset {name} --sink-rows keep|empty --why …` to "
             "begin with a snapshot",
             reason=Reason.ACTION_REFUSED,
         )

@@ -87,7 +87,8 @@ def removal_of(
     problem = problem or removal_problem(ledger, what, start) or _sink_problem(sink_log, what)
     if problem is not None:
         raise ConfigurationError(
-            f"stream {name!r}: {option} is not available: {problem}. Omit it to see how else the rows can be removed."
+            f"stream {name!r}: {option} is not available: {problem}. Use --sink-rows keep, or `fds reset {name} "
+            "--sink-rows empty --why …`, which loads everything again."
         )
     from_version = start.version if what == "rows" and start is not None else None
     return Removal(what=what, from_version=from_version, is_forced=asked.is_forced)
@@ -103,10 +104,11 @@ def _require_word(ledger: Ledger, reason: str, start: Offset | None) -> None:
             "removed, or closed with scd=2, before the new epoch begins) or --sink-rows keep."
         )
     if not ledger.state.reads_by_interval and reads_again(ledger, start):
+        delete = "--sink-rows delete (the next run deletes exactly these rows; the sink needs provenance), "
         raise ConfigurationError(
             f"stream {name!r}: the {reason} reads rows again that are in the sink. Say what becomes of them: "
-            "--sink-rows delete (the next run deletes exactly these rows; the sink needs provenance), --sink-rows "
-            "empty (it removes all rows), or --sink-rows keep (they stay, and are there twice unless you remove them)."
+            f"{delete if reason == 'rewind' else ''}--sink-rows empty (the next run removes all rows), or --sink-rows "
+            "keep (they stay, and are there twice unless you remove them)."
         )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from airflow_provider_fds.batch.location import sql_name
 from airflow_provider_fds.delta.reader.timestamps import CommitTimestamps
 from airflow_provider_fds.errors import LedgerError, LostPositionError
 from airflow_provider_fds.ledger.plan_entries import Planned
@@ -147,28 +146,21 @@ def unseen_error(state: StreamState, again: Sequence[LandedBatch]) -> LedgerErro
             reason=Reason.SINK_ROWS_UNDECIDED,
         )
     keep = f"To keep them, continue after them: `fds replan {name} --replace --why …`."
+    empty = f"`fds reset {name} --replace --sink-rows empty --why …`"
     if merges:
         merge = f"`fds reset {name} --replace --sink-rows keep --why …`"
         if reason == "rewind":
             merge = f"`fds rewind {name} --replace --to-version N --sink-rows keep --why …`"
-        return LedgerError(
-            f"{lead}{keep} To merge them again: {merge}; to empty the sink first and load everything, "
-            f"`fds reset {name} --replace --sink-rows empty --why …`.",
-            table=state.table,
-            reason=Reason.SINK_ROWS_UNDECIDED,
-        )
-    table = "…" if sink is None else sql_name(sink.target)
-    version = again[0].sink_version
-    remove = f"RESTORE TABLE {table} TO VERSION AS OF {version - 1}" if version else f"DELETE FROM {table}"
-    ask = f"`fds reset {name} --replace --sink-rows keep|delete|empty --why …`"
-    if reason == "rewind":
-        ask = f"`fds rewind {name} --replace --to-version N --sink-rows keep|delete|empty --why …`"
-    return LedgerError(
-        f"{lead}To load them again, remove them first ({remove}, if nothing else writes to it, or a DELETE) and "
-        f"repeat the request: {ask}. {keep}",
-        table=state.table,
-        reason=Reason.SINK_ROWS_UNDECIDED,
-    )
+        ways = f"To merge them again: {merge}; to empty the sink first and load everything, {empty}."
+    else:
+        if reason == "rewind":
+            empty = (
+                f"`fds rewind {name} --replace --to-version N --sink-rows delete --why …` (with provenance), or {empty}"
+            )
+        version = again[0].sink_version
+        known = f" The last version of the sink without them is {version - 1}." if version > 0 else ""
+        ways = f"To have them removed and load them again: {empty}.{known}"
+    return LedgerError(f"{lead}{keep} {ways}", table=state.table, reason=Reason.SINK_ROWS_UNDECIDED)
 
 
 def _runs(batches: Sequence[LandedBatch]) -> list[list[LandedBatch]]:
@@ -209,7 +201,7 @@ def _kept(state: StreamState, start: Offset, to: Mapping[str, Any]) -> EpochStar
             raise LedgerError(
                 f"stream {state.name!r}: {start.to_json()} is in the snapshot of version {start.version}, but the "
                 f"last epoch began with another snapshot. Start with a new snapshot: `fds reset {state.name} "
-                "--replace --sink-rows keep|delete|empty --why …`",
+                "--replace --sink-rows keep|empty --why …`",
                 table=state.table,
             )
     is_within = start.next_index > 0 and not start.is_initial_snapshot
@@ -253,11 +245,15 @@ def _end_of_landed(connected: ConnectedStream, closed: ClosedEpoch, landed: Sequ
             )
         blocked = closed.blocked
         if blocked is not None and (blocked.epoch, blocked.batch_id) == (batch.epoch, batch.batch_id):
+            name, version = connected.stream.name, batch.sink_version
+            restore = (
+                f"restore version {version - 1} of the sink, the last without it, and repeat the request with `fds "
+                f"replan {name} --replace --why …`, or "
+            )
             raise LandedBatchError(
-                f"{where}version {batch.sink_version}, but its verification failed: {blocked.reason}. Planned "
-                "again, its rows would be in the sink twice. Remove it from the sink first (RESTORE TABLE … TO "
-                f"VERSION AS OF {batch.sink_version - 1}), then repeat the request with `fds replan "
-                f"{connected.stream.name} --replace --why …`; the next run loads it again",
+                f"{where}version {version}, but its verification failed: {blocked.reason}. Planned again, its rows "
+                f"would be in the sink twice. To load it again, {restore if version > 0 else ''}load everything: `fds "
+                f"reset {name} --replace --sink-rows empty --why …`",
                 batch=batch,
                 table=connected.table.uri,
             )

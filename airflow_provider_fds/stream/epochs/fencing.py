@@ -27,7 +27,7 @@ from airflow_provider_fds.stream.attempt.result import Collected, RunWork
 from airflow_provider_fds.stream.epochs import opening
 from airflow_provider_fds.stream.epochs.epoch_start import commit_time
 from airflow_provider_fds.stream.epochs.late_writes import refuse_late_writes
-from airflow_provider_fds.stream.epochs.sink_before import lacks_committed
+from airflow_provider_fds.stream.epochs.sink_before import foreign_fence_error, lacks_committed
 from airflow_provider_fds.stream.sink_record.evidence import SinkLog
 from airflow_provider_fds.stream.sink_record.function_tables import find_write
 
@@ -201,15 +201,10 @@ def fence_of(report: FenceReport, state: StreamState) -> Fence:
         app_ids = tuple(txn_app_id(state.uuid, write=name) for name in report.writes)
     fence = FenceSpec(stream=state.name, uuid=state.uuid, epoch=state.epoch)
     removal = None if state.request is None else state.request.removal
-    if removal is not None and not report.has_removed:
-        raise LedgerError(
-            f"stream {state.name!r}: epoch {state.epoch} asks for the removal of rows from the sink, but another "
-            f"statement under its transaction closed the earlier epochs in version {report.sink_version}. It is "
-            "unknown what that statement removed, so the epoch does not begin. Check the sink, then repeat the "
-            "request with --replace.",
-            table=state.table,
-            reason=Reason.SINK_ROWS_UNDECIDED,
-        )
+    removed = () if report.evidence is None else report.evidence.removed
+    is_foreign = any(one.epoch == state.epoch and one.what is None for one in removed)
+    if is_foreign or (removal is not None and not report.has_removed):
+        raise foreign_fence_error(state, state.epoch, report.sink_version or 0)
     return Fence(
         status="done",
         versions=dict.fromkeys(app_ids, fence.txn_version),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from airflow_provider_fds.batch.location import sql_name
 from airflow_provider_fds.batch.spec import fence_version, txn_app_id, txn_version
 from airflow_provider_fds.errors import AccessDeniedError, ConfigurationError, LedgerError, RequestRefusedError
 from airflow_provider_fds.ledger.request_entries import Shown
@@ -154,20 +153,16 @@ def _late_error(state: StreamState, sink: SinkBinding, late: Sequence[tuple[str,
     for name, write in late:
         if write.version is not None:
             firsts[name] = min(write.version, firsts.get(name, write.version))
-    restores = "; ".join(
-        f"RESTORE TABLE {sql_name(sink.tables[name])} TO VERSION AS OF {version - 1}"
-        for name, version in firsts.items()
-        if version
-    )
-    by_restore = f"{restores}, if nothing else was written since then, or " if restores else ""
+    known = " and ".join(f"{version - 1} of {name!r}" for name, version in firsts.items() if version)
+    last = f"; the last version without them is {known}" if known else ""
     reason = "rewind" if state.request is None else state.request.reason
     command = reason if reason in ("rewind", "reset", "rebind") else "replan"
-    more = " --to-version N" if command == "rewind" else ""
+    more = {"rewind": " --to-version N --sink-rows keep", "reset": " --sink-rows keep"}.get(command, "")
     answer = "" if command in ("rewind", "reset") else ", with --landed according to your tables"
     keep = f"; to keep a batch that is in all its tables, use `fds replan {state.name} --replace --why …`"
     return LedgerError(
         f"stream {state.name!r}: a driver of the previous epoch wrote {wrote}, which the request for epoch "
-        f"{state.epoch} did not report. Remove these rows ({by_restore}a DELETE), then repeat the request: `fds "
+        f"{state.epoch} did not report. Remove these rows{last}. Then repeat the request: `fds "
         f"{command} {state.name} --replace{more} --why …`{answer}{'' if command == 'replan' else keep}",
         table=state.table,
         reason=Reason.SINK_ROWS_UNDECIDED,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-import msgspec
 from msgspec import UNSET
 
 from airflow_provider_fds.batch.spec import txn_app_id
@@ -37,7 +36,6 @@ from airflow_provider_fds.stream.epochs.epoch_start import (
     unseen_error,
 )
 from airflow_provider_fds.stream.epochs.fork import forked, refuse_other_stream, refuse_sink_of_origin
-from airflow_provider_fds.stream.epochs.rows_read_again import removal_problem
 from airflow_provider_fds.stream.epochs.sink_before import (
     hidden_batch,
     hidden_error,
@@ -46,7 +44,6 @@ from airflow_provider_fds.stream.epochs.sink_before import (
     refuse_lost_batches,
     removals_to_repeat,
     requests_between,
-    wider_removals,
 )
 from airflow_provider_fds.stream.epochs.skipped_versions import refuse_skipped
 from airflow_provider_fds.stream.position.changed_start import end_options, keep_start, range_options, start_options
@@ -217,8 +214,7 @@ def open_epoch(
         return state
     offset = asked.start.offset if isinstance(asked.start, SnapshotStart) else asked.start
     if report is not None:
-        wider = _check_sink_before(connected, state, report, asked.start)
-        fence = msgspec.structs.replace(fence, warnings=(*fence.warnings, *wider))
+        _check_sink_before(connected, state, report, asked.start)
     if unseen := unseen_batches(state, landed, asked.start):
         _record_shown(connected, state, unseen)
         raise unseen_error(state, unseen)
@@ -256,38 +252,25 @@ def _check_start(connected: ConnectedStream, start: Offset) -> None:
 
 def _check_sink_before(
     connected: ConnectedStream, state: StreamState, report: FenceReport, start: Offset | SnapshotStart
-) -> tuple[str, ...]:
+) -> None:
     """Refuse a start that omits rows which the sink has lost, or that may read some rows twice.
-
-    Returns:
-        Warnings about removals that took more rows than announced.
 
     Raises:
         LedgerError: The start is refused.
     """
-    wider: tuple[str, ...] = ()
     refuse_lost_batches(connected.ledger, state, report.evidence, start)
     if removals_to_repeat(state, report.evidence):
         requests = requests_between(connected.ledger.entries(), state)
-        wider = wider_removals(connected.ledger, state, report.evidence, requests)
-        place = None if isinstance(start, SnapshotStart) else start
-        removed = left_out(
-            state,
-            report.evidence,
-            start,
-            requests,
-            leaves_rows=lambda: removal_problem(connected.ledger, "all", place) is not None,
-        )
+        removed = left_out(state, report.evidence, start, requests)
         if removed is not None:
             raise left_out_error(state, removed, requests.get(removed.epoch))
     request = state.request
     hidden = hidden_batch(state.closed, report)
     if hidden is None or request is None or request.removal is not None:
-        return wider
+        return
     if request.to is None or as_seen(hidden) not in request.seen:
         _record_shown(connected, state, (hidden,))
         raise hidden_error(state, hidden)
-    return wider
 
 
 def _record_shown(connected: ConnectedStream, state: StreamState, batches: Sequence[LandedBatch]) -> None:

@@ -1,17 +1,10 @@
-"""The rows that an operator action loads again, and how to remove them from the sink first.
-
-Rows are removed, by the fence or by a statement that a person runs, only if exactly the rows that are read again can be
-removed: removing more would lose rows. Such a statement carries the transaction of the fence, so Delta skips it once
-the epoch has begun.
-"""
+"""The rows that an operator action loads again, and whether the fence can remove exactly them from the sink first."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Literal
 
-from airflow_provider_fds.batch.location import sql_name
-from airflow_provider_fds.batch.spec import fence_version
 from airflow_provider_fds.ledger.commit_entries import Committed
 from airflow_provider_fds.ledger.epoch_entries import Created, Opened
 from airflow_provider_fds.ledger.plan_entries import Planned
@@ -26,14 +19,6 @@ if TYPE_CHECKING:
     from airflow_provider_fds.ledger.log import Ledger
     from airflow_provider_fds.ledger.state import StreamState
     from airflow_provider_fds.ledger.values import PlannedBatch, Removal
-
-_PAUSE: Final = "Until then, pause its DAG or hold the stream (`fds hold`, later `fds resume`)."
-_LATE_DELETE: Final = (
-    " Once the epoch has begun, a DELETE under the transaction above changes nothing and prints no count."
-)
-_LATE_RESTORE: Final = " A later RESTORE also removes rows that were read again; the next run stops and reports it."
-_APP_ID: Final = "spark.databricks.delta.write.txnAppId"
-_VERSION: Final = "spark.databricks.delta.write.txnVersion"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +81,12 @@ def removal_problem(ledger: Ledger, what: Literal["rows", "all"], start: Offset 
         return None if is_whole else "the sink has rows that are not read again"
     if _forgotten(entries, state) is not None:
         return "the history lacks batches from before the ledger was lost, whose rows may be among them"
-    again = [load for load in loads if load.reaches(start)]
-    if not _is_told_by_version(again, start):
+    return _version_problem(loads, start)
+
+
+def _version_problem(loads: Sequence[Load], start: Offset | None) -> str | None:
+    """Return why the version of a row does not tell whether it is read again, or ``None`` if it does."""
+    if not _is_told_by_version([load for load in loads if load.reaches(start)], start):
         return (
             "_source_version does not identify the rows that are read again: they begin within a version, or were "
             "loaded with an initial snapshot"
@@ -115,28 +104,10 @@ def reads_again(ledger: Ledger, start: Offset | None) -> bool:
     return is_forgotten or any(load.reaches(start) for load in _loads(entries, _sink_table_id(ledger.state)))
 
 
-def announced_rows(ledger: Ledger, start: Offset | None, planned: Sequence[PlannedBatch]) -> int | None:
-    """Return the maximum number of rows in the sink that are read again, or ``None`` if a batch does not say.
-
-    Args:
-        ledger: The stream's ledger.
-        start: Where the stream continues (exclusive); ``None``: from its very beginning.
-        planned: Batches that may have landed, though they were never committed.
-    """
-    entries = tuple(ledger.entries())
-    if _forgotten(entries, ledger.state) is not None:
-        return None
-    loads = _loads(entries, _sink_table_id(ledger.state))
-    again = [load.rows for load in loads if load.reaches(start)]
-    counts = [*again, *(batch.num_rows for batch in planned)]
-    known = [count for count in counts if count is not None]
-    return None if len(known) < len(counts) else sum(known)
-
-
 def repeated_notes(
     ledger: Ledger, start: Offset | None, *, is_reset: bool = False, removal: Removal | None = None
 ) -> tuple[str, ...]:
-    """Return notes on which rows in the sink would be duplicated, and on how to remove them first.
+    """Return notes on which rows in the sink are read again, and on what becomes of them.
 
     Args:
         ledger: The stream's ledger.
@@ -174,22 +145,17 @@ def repeated_notes(
             "history that is read again is there twice."
         )
         return (f"{lead} and merged again by their keys.", stays)
-    table = sql_name(sink.target)
-    statements = _forgotten_statements(table, start) if is_forgotten else _statements(table, loads, again, start)
-    statements = [line for statement in statements for line in _closing(state, statement)]
-    if statements:
-        return (
-            f"{lead}. Before the next run, remove their rows from the sink, or they are there twice. Use one of:",
-            *statements,
-            _PAUSE + _late(statements),
-        )
-    if is_forgotten:
-        return (
-            f"{lead}. Remove its rows with your own statement before the next run; otherwise the sink has them twice.",
+    last = None if is_forgotten else _last_without(loads, again, start)
+    known = "" if last is None else f" The last version of the sink without them is {last}."
+    ways = f"`fds reset {state.name} --replace --sink-rows empty --why …`"
+    if start is not None and forgotten is None and _version_problem(loads, start) is None:
+        ways = (
+            f"`fds rewind {state.name} --replace --to-version {start.version} --sink-rows delete --why …` (with "
+            f"provenance), or {ways}"
         )
     return (
-        f"{lead}, and no single statement removes exactly their rows from the sink.",
-        _way_out(state, again, in_part),
+        f"{lead}. Their rows stay in the sink, and are there twice unless you remove them.{known}",
+        f"To have the next run remove them, use instead: {ways}.",
     )
 
 
@@ -210,26 +176,6 @@ def _removal_notes(state: StreamState, removal: Removal) -> tuple[str, ...]:
         )
     )
     return (f"The next run {what}, in the transaction that closes the old epoch. {others}",)
-
-
-def _late(statements: Sequence[str]) -> str:
-    """Return a note on statements that are run after the epoch has begun."""
-    is_restored = any(statement.startswith("RESTORE") for statement in statements)
-    is_deleted = any(statement.startswith("DELETE") for statement in statements)
-    return (_LATE_DELETE if is_deleted else "") + (_LATE_RESTORE if is_restored else "")
-
-
-def _closing(state: StreamState, statement: str) -> list[str]:
-    """Return the statements with which a DELETE itself closes the old epoch, so that it cannot run too late."""
-    if not statement.startswith("DELETE") or state.sink is None or not state.sink.app_ids:
-        return [statement]
-    return [
-        f"SET {_APP_ID}={state.sink.app_ids[0]};",
-        f"SET {_VERSION}={fence_version(state.epoch + 1)};",
-        statement,
-        f"RESET {_APP_ID};",
-        f"RESET {_VERSION};",
-    ]
 
 
 def _is_told_by_version(again: Sequence[Load], start: Offset | None) -> bool:
@@ -257,49 +203,12 @@ def _forgotten(entries: Sequence[Entry], state: StreamState) -> Offset | None:
     return None if found is None else Offset.from_json(found)
 
 
-def _forgotten_statements(table: str, start: Offset | None) -> list[str]:
-    if start is None:
-        return [f"DELETE FROM {table};  -- if nothing else writes to it"]
-    if start.is_initial_snapshot or start.next_index:
-        return []
-    condition = f"no other stream writes to it, and no initial snapshot of version {start.version} or later was loaded"
-    return [f"DELETE FROM {table} WHERE _source_version >= {start.version};  -- if it has provenance, {condition}"]
-
-
-def _statements(table: str, loads: Sequence[Load], again: Sequence[Load], start: Offset | None) -> list[str]:
-    alone = "if nothing else writes to it"
-    found = []
+def _last_without(loads: Sequence[Load], again: Sequence[Load], start: Offset | None) -> int | None:
+    """Return the last version of the sink without the rows that are read again, if it lacks no other rows."""
     versions = [load.sink_version for load in again]
-    # RESTORE is offered only if the version of each of these batches is known
-    first = None if None in versions else min((version for version in versions if version is not None), default=None)
-    if first is not None and all(load.is_wholly_after(start) for load in loads if load.is_in_sink_since(first)):
-        # the sink as it was before the first of them: no rows that must stay were written since
-        found.append(
-            f"RESTORE TABLE {table} TO VERSION AS OF {first - 1};  -- {alone}"
-            if first
-            else f"DELETE FROM {table};  -- {alone}"
-        )
-    if start is not None and _is_told_by_version(again, start):
-        found.append(
-            f"DELETE FROM {table} WHERE _source_version >= {start.version};  -- if it has provenance, and no other "
-            "stream writes to it"
-        )
-    return found
-
-
-def _way_out(state: StreamState, again: Sequence[Load], in_part: Sequence[Load]) -> str:
-    if any(load.start.is_initial_snapshot for load in in_part):
-        return (
-            f"They are part of the initial snapshot: `fds reset {state.name} --sink-rows empty --why …` loads it again."
-        )
-    newest = max(load.epoch for load in again)
-    batch = next((load for load in again if load.epoch == newest), None)
-    if batch is None or batch not in in_part:
-        return "Remove them with your own statement, or rewind to an earlier version."
-    return (
-        "If you rewind to the start of a batch, the sink can be restored to the version before it: `fds rewind "
-        f"{state.name} --to-batch {batch.batch_id} --sink-rows keep|delete|empty --why …`."
-    )
+    first = min((version for version in versions if version is not None), default=0)
+    is_exact = all(load.is_wholly_after(start) for load in loads if load.is_in_sink_since(first))
+    return first - 1 if first and None not in versions and is_exact else None
 
 
 def _lead(again: Sequence[Load], in_part: Sequence[Load]) -> str:
@@ -373,4 +282,4 @@ def _place(offset: Offset) -> tuple[int, bool, int]:
     return (offset.version, offset.is_initial_snapshot, offset.next_index)
 
 
-__all__ = ["Load", "announced_rows", "reads_again", "removal_problem", "repeated_notes"]
+__all__ = ["Load", "reads_again", "removal_problem", "repeated_notes"]

@@ -18,10 +18,9 @@ from airflow_provider_fds.ledger.values import sink_rows_option
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.planning.start import SnapshotStart
-from airflow_provider_fds.stream.epochs.rows_read_again import announced_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from airflow_provider_fds.batch.report import FenceEvidence, FenceReport
     from airflow_provider_fds.ledger.entries import Entry
@@ -64,8 +63,10 @@ def refuse_older_sink(state: StreamState, closed: ClosedEpoch, fence: Fence, evi
                 "replaced it"
             )
     name = state.name
-    rows = sink_rows_option(state.sink)
-    again = f"`fds rewind {name}{rows} --replace --to-batch N --why …`, or `fds reset {name}{rows} --replace --why …`"
+    rewind, reset = sink_rows_option(state.sink), sink_rows_option(state.sink, "reset")
+    again = (
+        f"`fds rewind {name}{rewind} --replace --to-batch N --why …`, or `fds reset {name}{reset} --replace --why …`"
+    )
     if now is not None:
         raise LedgerError(
             f"stream {state.name!r}: its last commit in the sink is version {known}, but {now}, so committed rows "
@@ -202,8 +203,6 @@ def left_out(
     evidence: FenceEvidence | None,
     start: Offset | SnapshotStart,
     requests: Mapping[int, Requested],
-    *,
-    leaves_rows: Callable[[], bool] = lambda: False,
 ) -> RemovedRows | None:
     """Return a removal by an unopened epoch of rows that are not read again from ``start``, or ``None``.
 
@@ -212,7 +211,6 @@ def left_out(
         evidence: What the sink's log shows.
         start: Where the epoch begins.
         requests: The result of :func:`requests_between`.
-        leaves_rows: Returns whether the sink had rows that are not read again from ``start``.
     """
     told = {} if evidence is None else {one.epoch: one for one in evidence.removed}
     for epoch in removals_to_repeat(state, evidence):
@@ -223,45 +221,20 @@ def left_out(
                 continue
             asked = request.removal
             removed = RemovedRows(epoch, UNKNOWN_VERSION, *((asked.what, asked.from_version) if asked else ()))
-        if not _is_read_again(state, removed, start, request) or (removed.is_all and leaves_rows()):
+        if not _is_read_again(state, removed, start, request):
             return removed
     return None
 
 
-def wider_removals(
-    ledger: Ledger, state: StreamState, evidence: FenceEvidence | None, requests: Mapping[int, Requested]
-) -> tuple[str, ...]:
-    """Return warnings about statements that people ran and that removed more rows than announced.
-
-    The removed rows may include rows of other writers, or rows that had landed uncommitted; FDS cannot tell which.
-    """
-    found = []
-    if evidence is None or state.closed is None:
-        return ()
-    for removed in evidence.removed:
-        request = requests.get(removed.epoch)
-        if removed.what is not None or removed.rows is None or request is None or removed.from_version is not None:
-            continue
-        is_reset = request.to == {"start": "options"}
-        place = None if is_reset else _limit(state, removed, request)
-        announced = None if place is None and not is_reset else announced_rows(ledger, place, state.closed.planned)
-        if announced is not None and removed.rows > announced:
-            found.append(
-                f"version {removed.sink_version} of the sink, a manual statement under the transaction of epoch "
-                f"{removed.epoch}, removed {removed.rows:,} rows, but the {request.reason} announced at most "
-                f"{announced:,}. If rows are missing that are not read again, `fds rewind {state.name} "
-                "--to-version N --sink-rows keep|delete|empty --why …` loads them again"
-            )
-    return tuple(found)
-
-
 def left_out_error(state: StreamState, removed: RemovedRows, request: Requested | None) -> LedgerError:
     """Return the error that names the removal of :func:`left_out` and the next step."""
-    limit = None if removed.is_all else _limit(state, removed, request)
+    if _is_foreign(removed):
+        return foreign_fence_error(state, removed.epoch, removed.sink_version)
+    limit = _limit(state, removed, request)
     name, sink = state.name, state.sink or state.fence_sink
     where = "" if removed.sink_version == UNKNOWN_VERSION else f" in version {removed.sink_version}"
     rows = sink_rows_option(sink)
-    again = f"`fds reset {name}{rows} --replace --why …`"
+    again = f"`fds reset {name}{sink_rows_option(sink, 'reset')} --replace --why …`"
     if limit is not None and not limit.is_initial_snapshot:
         again = f"`fds rewind {name}{rows} --replace --to-version {limit.version} --why …`"
     return LedgerError(
@@ -273,6 +246,22 @@ def left_out_error(state: StreamState, removed: RemovedRows, request: Requested 
     )
 
 
+def foreign_fence_error(state: StreamState, epoch: int, version: int) -> LedgerError:
+    """Return the error for an epoch whose fence is another statement, and the possible next steps."""
+    return LedgerError(
+        f"stream {state.name!r}: another statement closed the epochs before epoch {epoch} under the transaction of "
+        f"their fence, in version {version} of the sink. It is unknown which rows it removed, so the epoch does not "
+        f"begin. Restore version {version - 1} of the sink, the last before it, and repeat the request with --replace; "
+        f"or load everything again: `fds reset {state.name} --replace --sink-rows empty --why …`",
+        table=state.table,
+        reason=Reason.SINK_ROWS_UNDECIDED,
+    )
+
+
+def _is_foreign(removed: RemovedRows) -> bool:
+    return removed.what is None and removed.sink_version != UNKNOWN_VERSION
+
+
 def describe_seen(batch: SeenBatch) -> str:
     """Return a batch that the sink was seen to have, such as ``batch 4 of epoch 2 (version 9)``."""
     where = f" (version {batch.sink_version})" if batch.sink_version != UNKNOWN_VERSION else ""
@@ -282,6 +271,8 @@ def describe_seen(batch: SeenBatch) -> str:
 def _limit(state: StreamState, removed: RemovedRows, request: Requested | None) -> Offset | None:
     """Return the latest position where an epoch may begin, or ``None`` if only a reset reads everything again."""
     table_id = state.table_id or ""
+    if _is_foreign(removed):
+        return None
     if removed.from_version is not None:
         return Offset(table_id, removed.from_version)
     is_read_from = request is not None and request.reason in ("rewind", "reset")
@@ -315,6 +306,7 @@ def _is_read_again(
 __all__ = [
     "UNKNOWN_VERSION",
     "describe_seen",
+    "foreign_fence_error",
     "hidden_batch",
     "hidden_error",
     "lacks_committed",
@@ -324,5 +316,4 @@ __all__ = [
     "refuse_older_sink",
     "removals_to_repeat",
     "requests_between",
-    "wider_removals",
 ]

@@ -32,7 +32,7 @@ def refuse_skipped(state: StreamState, version: int | None) -> None:
     snapshot = "a snapshot of the table" if version is None else f"the snapshot of version {version}"
     raise LedgerError(
         f"stream {state.name!r}: {snapshot} may have rows of skipped versions ({which}), which it cannot leave out. To "
-        f"load them: `fds reset {state.name} --load-skipped --sink-rows keep|delete|empty --why …` (--replace if it "
+        f"load them: `fds reset {state.name} --load-skipped --sink-rows keep|empty --why …` (--replace if it "
         "is requested already); "
         f"to load the history without them: `fds rewind {state.name} --to-version 0 --sink-rows keep|delete|empty "
         "--why …`",

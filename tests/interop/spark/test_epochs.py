@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 
 from airflow_provider_fds.batch.sink_commit import parse_commit
-from airflow_provider_fds.batch.spec import JobSpec, fence_version
+from airflow_provider_fds.batch.spec import JobSpec, fence_version, txn_app_id
 from airflow_provider_fds.delta.reader.log import DeltaLog
 from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import BatchFailedError, BatchRejectedError, ConfigurationError, LedgerError
@@ -156,12 +156,15 @@ class Desk:
         run(spark, desk.zombie())
         return desk
 
-    def typed(self, text: str) -> None:
-        """Run the statements of a preview as a person types them."""
-        lines = [line.strip().partition(";")[0] for line in text.splitlines()]
-        for line in lines:
-            if line.startswith(("SET ", "DELETE ", "RESET ")):
-                self.spark.sql(line).collect()
+    def typed(self, statement: str, epoch: int = 2) -> None:
+        """Run a statement under the transaction that closes the epochs before another one, as FDS once printed them."""
+        app_id, version = (f"spark.databricks.delta.write.txn{name}" for name in ("AppId", "Version"))
+        settings = {app_id: txn_app_id(self.ledger().state.uuid), version: fence_version(epoch)}
+        for name, value in settings.items():
+            self.spark.sql(f"SET {name}={value}").collect()
+        self.spark.sql(statement.format(self.table)).collect()
+        for name in settings:
+            self.spark.sql(f"RESET {name}").collect()
 
 
 @pytest.fixture
@@ -325,13 +328,12 @@ def test_a_zombie_that_makes_the_sink_and_nothing_of_it_is_read_again_is_passed_
 # -- the fence removes the rows
 
 
-def test_a_rewind_with_delete_has_each_row_once_and_no_statement_to_be_run(full_desk):
+def test_a_rewind_with_delete_has_each_row_once(full_desk):
     said = full_desk.move("rewind", to_version=1, sink_rows="delete")
     full_desk.load()
 
     assert full_desk.ids() == EACH_ONCE
     assert "The next run deletes the rows with _source_version >= 1" in said
-    assert "DELETE FROM" not in said
     fence = full_desk.entries("opened")[-1].action.fence
     assert (fence.removal.what, fence.removal.from_version, fence.removed_rows) == ("rows", 1, 20)
     assert "DELETE" in operations(full_desk)[3]
@@ -509,54 +511,59 @@ def test_a_recreated_source_has_other_versions_than_the_rows_in_the_sink(full_de
     assert full_desk.ids() == list(range(100, 105))
 
 
-# -- statements that a person types
+# -- statements under the transaction of a fence that FDS did not write
+
+FOREIGN = r"another statement closed the epochs before epoch 2 .* version 3 of the sink"
 
 
-def test_the_statement_that_is_printed_closes_the_epoch_and_cannot_come_late(full_desk):
-    said = full_desk.move("rewind", to_version=1)
-    full_desk.typed(said)
-    before = len(operations(full_desk))
+@pytest.mark.parametrize(
+    ("statement", "sink_rows", "way"),
+    [
+        ("DELETE FROM {} WHERE _source_version >= 2", "delete", "restore"),
+        ("DELETE FROM {} WHERE _source_version >= 1", "keep", "restore"),
+        ("DELETE FROM {} WHERE id >= 15", "keep", "reset"),
+        ("DELETE FROM {}", "keep", "reset"),
+        ("INSERT INTO {} SELECT 0L, 'x', 0L, now()", "keep", "restore"),
+    ],
+)
+def test_no_epoch_begins_after_a_statement_whose_effect_is_unknown(full_desk, statement, sink_rows, way):
+    full_desk.move("rewind", to_version=2, sink_rows=sink_rows)
+    full_desk.typed(statement)
+    left = full_desk.ids()
+    with pytest.raises(LedgerError, match=FOREIGN):
+        full_desk.load()
+    # rows from before the position may be missing
+    full_desk.move("rewind", to_version=2, sink_rows="keep", replaces=True)
+    with pytest.raises(LedgerError, match=FOREIGN):
+        full_desk.load()
+    assert full_desk.ids() == left
+
+    if way == "reset":
+        full_desk.move("reset", sink_rows="empty", replaces=True)
+    else:
+        full_desk.restore(2)
+        full_desk.move("rewind", to_version=2, sink_rows="delete", replaces=True)
     full_desk.load()
-
     assert full_desk.ids() == EACH_ONCE
-    assert "DELETE" in operations(full_desk)[before - 1]
-    assert transaction(full_desk, before - 1) == fence_version(2)
-    # it is the fence: no other one was written
-    assert operations(full_desk)[before:] == ["WRITE", "WRITE"]
 
 
-def test_the_statement_that_is_printed_changes_nothing_once_the_run_has_begun(full_desk):
-    said = full_desk.move("rewind", to_version=1)
+def test_a_statement_under_the_transaction_of_a_fence_changes_nothing_once_the_run_has_begun(full_desk):
+    full_desk.move("rewind", to_version=1)
     full_desk.load()
     twice = full_desk.ids()
-    full_desk.typed(said)
+    full_desk.typed("DELETE FROM {} WHERE _source_version >= 1")
 
     assert full_desk.ids() == twice
     assert Counter(twice) == {number: 2 if number >= 10 else 1 for number in range(30)}
 
 
-def test_a_typed_statement_in_a_sink_with_many_commits_is_found(desk, monkeypatch):
+def test_a_statement_under_the_transaction_of_a_fence_is_found_among_many_commits(full_desk, monkeypatch):
     monkeypatch.setattr("airflow_provider_fds.spark.sink_log.history._MOST_FILES", 0)
-    desk.load()
-    desk.typed(desk.move("rewind", to_version=1))
-    desk.load()
+    full_desk.move("rewind", to_version=1)
+    full_desk.typed("DELETE FROM {} WHERE _source_version >= 1")
 
-    assert desk.ids() == EACH_ONCE
-    assert operations(desk).count("DELETE") == 1
-
-
-def test_a_manual_statement_does_not_count_as_a_requested_removal(full_desk):
-    said = full_desk.builder().rewind(to_version=1, sink_rows="keep").describe()
-    full_desk.move("rewind", to_version=1, sink_rows="delete")
-    full_desk.typed(said.replace("_source_version >= 1", "_source_version >= 2"))
-
-    with pytest.raises(
-        LedgerError, match="another statement under its transaction closed the earlier epochs in version 3"
-    ):
+    with pytest.raises(LedgerError, match=FOREIGN):
         full_desk.load()
-    full_desk.move("rewind", to_version=1, sink_rows="delete", replaces=True)
-    full_desk.load()
-    assert full_desk.ids() == EACH_ONCE
 
 
 def test_a_foreign_delete_after_a_fence_is_named_by_the_next_run(full_desk):
@@ -665,17 +672,14 @@ def test_a_run_with_another_sink_does_not_empty_the_one_of_the_stream(spark, tmp
 # -- a request in the place of another one, and sinks that others have changed
 
 
-@pytest.mark.parametrize("removed_by", ["the fence", "a typed statement", "a reset"])
+@pytest.mark.parametrize("removed_by", ["the fence", "a reset"])
 def test_rows_that_an_unopened_epoch_removed_are_not_left_out(full_desk, removed_by):
     if removed_by == "a reset":
         full_desk.move("reset", sink_rows="empty")
     else:
-        said = full_desk.move("rewind", to_version=1, sink_rows="delete" if removed_by == "the fence" else "keep")
-    if removed_by == "a typed statement":
-        full_desk.typed(said.replace(open_storage(full_desk.path).uri, full_desk.path))
-    else:
-        # the run dies before it opens the epoch
-        fence_and_die(full_desk)
+        full_desk.move("rewind", to_version=1, sink_rows="delete")
+    # the run dies before it opens the epoch
+    fence_and_die(full_desk)
     assert len(full_desk.ids()) < 30
     if removed_by == "the fence":
         full_desk.move("rewind", to_version=2, sink_rows="delete", replaces=True)
@@ -702,17 +706,15 @@ def test_a_requested_removal_that_was_never_made_does_not_bind_the_next_request(
     assert full_desk.ids() == list(range(40))
 
 
-def test_a_statement_that_was_typed_without_its_rewind_lets_no_replan_leave_the_rows_out(full_desk):
-    said = full_desk.builder().rewind(to_version=1, sink_rows="keep").describe()
-    full_desk.typed(said.replace(open_storage(full_desk.path).uri, full_desk.path))
-    full_desk.move("replan")
+def test_no_replan_continues_after_a_statement_whose_effect_is_unknown(full_desk):
+    full_desk.typed("DELETE FROM {} WHERE _source_version >= 1")
+    for replaces in (False, True):
+        full_desk.move("replan", replaces=replaces)
+        with pytest.raises(LedgerError, match=FOREIGN):
+            full_desk.load()
 
-    # its condition says what it removed
-    with pytest.raises(
-        LedgerError, match=r"fence of epoch 2 removed rows .*`fds rewind orders .*--replace --to-version 1"
-    ):
-        full_desk.load()
-    full_desk.move("rewind", to_version=1, replaces=True)
+    full_desk.restore(2)
+    full_desk.move("replan", replaces=True)
     full_desk.load()
     assert full_desk.ids() == EACH_ONCE
 
@@ -766,7 +768,7 @@ def test_a_replan_does_not_continue_after_batches_that_the_sink_lacks(desk, spar
 
 
 def test_a_rewind_does_not_leave_out_batches_that_a_restore_took(full_desk):
-    # a person runs what the first rewind shows, and asks for another one
+    # a person restores the version that the first rewind names, and asks for another one
     full_desk.move("rewind", to_version=1)
     full_desk.restore(0)
     full_desk.move("rewind", to_version=2, replaces=True)

@@ -255,62 +255,18 @@ def test_a_report_that_leaves_out_what_the_sink_has_begins_no_epoch(desk, change
     assert desk.ledger().state.phase == "open"
 
 
-# -- a statement that a person typed, with a wider condition than the one that was printed
+# -- a statement under the transaction of a fence that no person has requested
 
 
-def typed_instead(desk: Desk, said: str, condition: str) -> None:
-    """Type the statements of a preview, with another condition of the DELETE."""
-    assert "_source_version >= 2" in said
-    desk.typed(said.replace(" WHERE _source_version >= 2", condition).replace("file://", ""))
-
-
-@pytest.mark.parametrize(
-    ("condition", "again"),
-    [
-        (" WHERE _source_version >= 1", r"`fds rewind orders .*--replace --to-version 1 "),
-        ("", r"`fds reset orders .*--replace "),
-    ],
-)
-def test_a_typed_statement_that_removed_rows_which_are_not_read_again_begins_no_epoch(desk, condition, again):
-    typed_instead(desk, desk.move("rewind", to_version=2), condition)
-    assert len(desk.ids()) == (10 if condition else 0)
-
-    with pytest.raises(LedgerError, match=rf"fence of epoch 2 removed rows from the sink in version 3.*{again}"):
-        desk.load()
-    if condition:
-        desk.move("rewind", to_version=1, replaces=True)
-    else:
-        desk.move("reset", replaces=True)
-    desk.load()
-    assert desk.ids() == EACH_ONCE
-
-
-def test_a_typed_statement_that_removed_more_rows_than_were_announced_is_named(desk):
-    typed_instead(desk, desk.move("rewind", to_version=2), " WHERE id >= 15")
-    session = desk.load()
-
-    (warning,) = warnings(desk)
-    assert "removed 15 rows, but the rewind announced at most 10" in warning
-    assert session.result().warnings == [warning]
-    assert desk.ids() == [number for number in EACH_ONCE if not 15 <= number < 20]
-
-
-@pytest.mark.parametrize("version", [0, 2])
-def test_a_statement_that_is_typed_as_it_was_printed_is_not_a_warning(desk, version):
-    said = desk.move("rewind", to_version=version)
-    desk.typed(said.replace("file://", ""))
-    desk.load()
-
-    assert (warnings(desk), desk.ids()) == ([], EACH_ONCE)
-
-
-def test_the_next_batch_names_a_manual_statement_whose_rewind_was_never_requested(desk):
-    said = desk.builder().rewind(to_version=1, sink_rows="keep").describe()
-    desk.typed(said.replace("file://", ""))
+def test_the_next_batch_names_a_statement_under_a_transaction_of_the_stream(desk):
+    desk.typed("DELETE FROM {} WHERE _source_version >= 1")
     desk.append(30)
-    with pytest.raises(BatchRejectedError, match=r"SINK_OUT_OF_ORDER.*version 3 is a manual statement") as refused:
+    with pytest.raises(BatchRejectedError, match=r"SINK_OUT_OF_ORDER.*version 3 is a statement of another") as refused:
         desk.load()
     follow(desk, str(refused.value), 1)
+    with pytest.raises(LedgerError, match=r"another statement closed the epochs before epoch 2") as unknown:
+        desk.load()
+    follow(desk, str(unknown.value))
     desk.load()
 
     assert desk.ids() == list(range(40))

@@ -115,7 +115,7 @@ def test_lost_files_are_loaded_again_once_the_sink_is_restored_to_before_them(de
     sink = unmount(desk.path)
     message = missing(desk)
     sink.mount()
-    assert "RESTORE TABLE … TO VERSION AS OF 0" in message
+    assert "restore version 0 of the sink, the last without this commit" in message
     spark.sql(f"RESTORE TABLE {desk.table} TO VERSION AS OF 0")
     follow(desk, message)
     desk.load()
@@ -156,7 +156,7 @@ def test_an_interval_without_its_files_is_replaced_again_once_the_sink_is_restor
     sink = unmount(days.sink.uri)
     message = days.refused(1)
     sink.mount()
-    assert "RESTORE TABLE … TO VERSION AS OF 0" in message
+    assert "restore version 0 of the sink, the last without this commit" in message
     assert "clearing the runs of their data intervals" in message
     spark.sql(f"RESTORE TABLE delta.`{days.sink.uri}` TO VERSION AS OF 0")
     days.load(1, 2)

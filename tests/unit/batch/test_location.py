@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_fds.batch.location import check_table_uri, hadoop_path, spark_uri, sql_name
+from airflow_provider_fds.batch.location import check_table_uri, hadoop_path, spark_uri
 from airflow_provider_fds.credentials import redacted_uri
 from airflow_provider_fds.errors import ConfigurationError
 
@@ -25,12 +25,6 @@ def test_s3_gets_the_scheme_spark_has_a_file_system_for(uri, expected):
 
 def test_a_path_for_load_is_decoded_because_hadoop_decodes_nothing():
     assert hadoop_path("s3://b/a%20b%2520c") == "s3a://b/a b%20c"
-
-
-def test_a_table_is_named_in_sql_as_spark_finds_it():
-    assert sql_name("file:///lake/a%20b/t%60%C3%A9%2520") == "delta.`file:///lake/a b/t``é%20`"
-    assert sql_name("s3://lake/t") == "delta.`s3a://lake/t`"
-    assert sql_name("/lake/50%20") == "delta.`/lake/50%20`"
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ COMMAND = re.compile(r"`(fds [a-z-]+ [^`]+)`")
 PLACEHOLDERS = {
     "N-M": "1-2",
     "keep|delete|empty": "keep",
+    "keep|empty": "keep",
     "N": "1",
     "TIME": "2026-01-01",
     "START/END": "a/b",

@@ -62,7 +62,9 @@ def test_a_missing_file_is_named_with_what_to_do(table: Path) -> None:
     message = str(error.value)
     assert f"batch 7 is in the sink file:{table} as version 1, but 1 of its 2 data files are not there" in message
     assert file.name in message
-    assert "TO VERSION AS OF 0, which also undoes every later commit), and load the rows again by running a" in message
+    assert "restore version 0 of the sink, the last without this commit, which also undoes every later commit, and" in (
+        message
+    )
 
 
 def test_a_file_of_another_size_is_not_the_file(table: Path) -> None:

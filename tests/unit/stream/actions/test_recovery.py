@@ -183,8 +183,9 @@ def test_a_rewind_after_a_lost_history_does_not_say_that_nothing_is_read_again(
 
     said = rewind_to(bench, 1, capsys)
     assert "The history lacks batches from before the ledger was lost" in said
-    assert "WHERE _source_version >= 1;  -- if it has provenance" in said
-    assert "RESTORE" not in said
+    assert "`fds reset orders --replace --sink-rows empty --why …`" in said
+    assert "--sink-rows delete" not in said
+    assert "last version of the sink" not in said
 
 
 def test_a_recovery_that_is_called_again_asks_for_nothing_more(bench, source, sink, capsys, tmp_path):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import deltalake
 import pytest
 
-from airflow_provider_fds.batch.report import FenceReport, LandedBatch, fence_report_name
+from airflow_provider_fds.batch.report import FenceEvidence, FenceReport, LandedBatch, RemovedRows, fence_report_name
 from airflow_provider_fds.batch.spec import JobSpec
 from airflow_provider_fds.delta.names import commit_key
 from airflow_provider_fds.delta.storage.open import open_storage
@@ -219,7 +219,7 @@ def test_a_batch_that_lands_during_a_rewind_request_is_not_read_again_unnoticed(
 
     with pytest.raises(
         LedgerError,
-        match=r"batch 1 of epoch 1 \(version 2\).*rows again and load them twice.*AS OF 1,",
+        match=r"batch 1 of epoch 1 \(version 2\).*rows again and load them twice.*without them is 1",
     ) as refused:
         session.collect(work)
     assert f"`fds {name} orders --replace" in str(refused.value)
@@ -353,11 +353,28 @@ def test_an_epoch_does_not_begin_where_its_rows_were_not_removed(bench, two_appe
     job = leave_fence(bench, session, session.job(work, sink), has_removed=False)
 
     assert job.fence.removes == "all"
-    with pytest.raises(
-        LedgerError, match="another statement under its transaction closed the earlier epochs in version 2"
-    ):
+    with pytest.raises(LedgerError, match=r"another statement closed the epochs before epoch 2 .* in version 2"):
         session.collect(work)
     assert ledger_of(bench).state.phase == "requested"
+
+
+@pytest.mark.parametrize("name", ["rewind", "reset", "replan"])
+def test_an_epoch_whose_fence_is_another_statement_does_not_begin_before_everything_is_read_again(
+    bench, two_appends, sink, name
+):
+    load_all(bench, sink, "run-1")
+    unknown = FenceEvidence(newest=2 << 32, removed=(RemovedRows(2, 2),))
+    for run, again in (("run-2", False), ("run-3", True)):
+        move(bench, name, replaces=again, **({"to_version": 1} if name == "rewind" else {}))
+        session = bench.session(run)
+        work = session.begin(sink)
+        leave_fence(bench, session, session.job(work, sink), evidence=unknown)
+        if again and name == "reset":
+            session.collect(work)
+        else:
+            with pytest.raises(LedgerError, match=r"another statement .* version 2 .* Restore version 1 of the sink"):
+                session.collect(work)
+    assert ledger_of(bench).state.phase == ("open" if name == "reset" else "requested")
 
 
 def test_an_older_run_that_does_not_know_removals_cannot_open_the_epoch(bench, two_appends, sink):
@@ -432,7 +449,7 @@ def test_a_blocked_batch_must_leave_the_sink_before_it_is_planned_again(bench, t
     landed = LandedBatch(epoch=1, batch_id=0, end=batch.end, digest=batch.digest, sink_version=1)
     leave_fence(bench, second, second.job(fence, sink), landed=(landed,))
 
-    with pytest.raises(LedgerError, match="RESTORE TABLE … TO VERSION AS OF 0"):
+    with pytest.raises(LedgerError, match="restore version 0 of the sink, the last without it"):
         second.collect(fence)
     leave_restore(bench, sink, 0)
     leave_fence(bench, second, second.job(fence, sink))

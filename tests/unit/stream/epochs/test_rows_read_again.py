@@ -1,4 +1,4 @@
-"""Which statements a move offers to take rows out of the sink: only such as take out what is read again."""
+"""What a move says of rows that stay in the sink: the version without them, and the commands that remove them."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from tests.unit.stream.epochs.test_epoch_start import load_all, move
 if TYPE_CHECKING:
     from airflow_provider_fds.sinks import DeltaTableSink
     from tests.unit.stream.conftest import Bench
+
+LAST = "The last version of the sink without them"
 
 
 def load(bench: Bench, sink: DeltaTableSink, run: str, **options: Any) -> None:
@@ -40,46 +42,28 @@ def two_batches(bench: Bench, log_builder: Any, sink: DeltaTableSink) -> Bench:
     return bench
 
 
-def test_a_rewind_into_a_batch_offers_no_restore_that_would_remove_rows_that_are_not_read_again(two_batches):
+def test_a_rewind_into_a_batch_names_no_version_without_rows_that_are_not_read_again(two_batches):
     said = builder(two_batches).rewind(to_version=4, sink_rows="keep").describe()
 
     assert "1 committed batch (up to 20 rows) is read again, only the last part of one of them" in said
-    assert "RESTORE" not in said
-    assert "WHERE _source_version >= 4" in said
+    assert LAST not in said
+    assert "`fds rewind orders --replace --to-version 4 --sink-rows delete --why …` (with provenance)" in said
+    assert "`fds reset orders --replace --sink-rows empty --why …`" in said
 
 
-def test_a_rewind_to_where_a_batch_began_offers_both(two_batches):
+def test_a_rewind_to_where_a_batch_began_names_the_last_version_without_it(two_batches):
     for said in (
         builder(two_batches).rewind(to_version=3, sink_rows="keep").describe(),
         builder(two_batches).rewind(to_batch=1, sink_rows="keep").describe(),
     ):
-        assert "1 committed batch (20 rows) is read again. Before" in said
-        assert "RESTORE TABLE" in said
-        assert "TO VERSION AS OF 1;" in said
-        assert "WHERE _source_version >= 3;" in said
+        assert "1 committed batch (20 rows) is read again. Their rows stay in the sink" in said
+        assert f"{LAST} is 1." in said
+        assert "--to-version 3 --sink-rows delete" in said
+        assert "DELETE FROM" not in said
+        assert "RESTORE" not in said
 
 
-def test_a_delete_carries_the_transaction_that_closes_the_old_epoch(two_batches):
-    lines = [
-        line.strip() for line in builder(two_batches).rewind(to_version=3, sink_rows="keep").describe().splitlines()
-    ]
-    (where,) = [number for number, line in enumerate(lines) if line.startswith("DELETE")]
-    uuid = builder(two_batches).ledger.state.uuid
-
-    app_id, version = "spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion"
-    assert lines[where - 2 : where] == [f"SET {app_id}=fds:{uuid};", f"SET {version}={2 << 32};"]
-    assert lines[where + 1 : where + 3] == [f"RESET {app_id};", f"RESET {version};"]
-
-
-def test_statements_come_with_the_warning_that_no_run_may_start_before_them(two_batches):
-    said = builder(two_batches).rewind(to_version=3, sink_rows="keep").describe()
-    last = said.splitlines()[-1]
-    assert last.startswith("  Until then, pause its DAG or hold the stream (`fds hold`, later `fds resume`)")
-    assert "Once the epoch has begun, a DELETE under the transaction above changes nothing and prints no count" in last
-    assert "A later RESTORE also removes rows that were read again" in last
-
-
-def test_a_rewind_to_the_batch_that_made_the_sink_offers_to_empty_it(bench, log_builder, sink):
+def test_no_version_of_the_sink_is_without_the_batch_that_made_it(bench, log_builder, sink):
     log_builder.create()
     log_builder.append(1)
     bench.sink_version = -1  # the first commit of the sink is its version 0
@@ -87,19 +71,19 @@ def test_a_rewind_to_the_batch_that_made_the_sink_offers_to_empty_it(bench, log_
 
     said = builder(bench).rewind(to_batch=0, sink_rows="keep").describe()
 
-    assert f"DELETE FROM delta.`{sink.uri}`;  -- if nothing else writes to it" in said.replace("file://", "")
-    assert "RESTORE" not in said
+    assert LAST not in said
+    assert "`fds reset orders --replace --sink-rows empty --why …`" in said
 
 
-def test_a_restore_is_not_offered_if_it_would_remove_older_rows_that_were_loaded_later(two_batches, sink):
+def test_no_version_is_named_that_lacks_older_rows_which_were_loaded_later(two_batches, sink):
     move(two_batches, "rewind", to_version=2)
     load(two_batches, sink, "run-2", max_versions_per_batch=1)
 
     # versions 3 and 4 are in sink version 2 (epoch 1), version 2 in a later one
     said = builder(two_batches).rewind(to_version=3, sink_rows="keep").describe()
 
-    assert "RESTORE" not in said
-    assert "WHERE _source_version >= 3" in said
+    assert LAST not in said
+    assert "--to-version 3 --sink-rows delete" in said
 
 
 def test_rows_of_a_snapshot_are_not_identified_by_their_version(bench, log_builder, sink):
@@ -110,9 +94,9 @@ def test_rows_of_a_snapshot_are_not_identified_by_their_version(bench, log_build
 
     said = builder(bench).rewind(to_version=2, sink_rows="keep").describe()
 
-    assert "RESTORE" not in said
-    assert "DELETE FROM" not in said
-    assert "`fds reset orders --sink-rows empty --why …` loads it again" in said
+    assert LAST not in said
+    assert "--sink-rows delete" not in said
+    assert "`fds reset orders --replace --sink-rows empty --why …`" in said
 
 
 def test_a_batch_that_began_within_a_version_is_not_identified_by_its_version(bench, log_builder, sink):
@@ -122,8 +106,8 @@ def test_a_batch_that_began_within_a_version_is_not_identified_by_its_version(be
 
     said = builder(bench).rewind(to_batch=1, sink_rows="keep").describe()
 
-    assert "TO VERSION AS OF 1;" in said
-    assert "DELETE FROM" not in said
+    assert f"{LAST} is 1." in said
+    assert "--sink-rows delete" not in said
 
 
 @pytest.fixture
@@ -160,13 +144,13 @@ def test_a_batch_that_a_replan_counted_as_loaded_is_among_the_rows_that_are_read
     said = ActionBuilder(counted_batch, "a test").rewind(to_version=1, sink_rows="keep").describe()
 
     assert "2 committed batches (40 rows) are read again" in said
-    # a RESTORE to before the commit of version 2 would keep the rows of version 1
-    assert "RESTORE" not in said
-    assert "WHERE _source_version >= 1;" in said
+    # the version before the commit of version 2 has the rows of version 1
+    assert LAST not in said
+    assert "--to-version 1 --sink-rows delete" in said
 
 
-def test_a_restore_removes_a_batch_after_the_one_that_a_replan_counted_as_loaded(counted_batch):
+def test_the_last_version_is_without_a_batch_after_the_one_that_a_replan_counted_as_loaded(counted_batch):
     said = ActionBuilder(counted_batch, "a test").rewind(to_version=2, sink_rows="keep").describe()
 
     assert "1 committed batch (20 rows) is read again" in said
-    assert "TO VERSION AS OF 2;" in said
+    assert f"{LAST} is 2." in said
