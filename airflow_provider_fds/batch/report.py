@@ -111,6 +111,15 @@ class LandedBatch:
 
 
 @dataclass(frozen=True)
+class LandedWrite:
+    """A write of a function, of an uncommitted batch, in version ``table_version`` of its table."""
+
+    write: str
+    transaction: int
+    table_version: int
+
+
+@dataclass(frozen=True)
 class RemovedRows:
     """The removal of rows by a fence, whose epoch may never have begun.
 
@@ -166,6 +175,8 @@ class FenceReport:
         retryable: Whether another attempt may succeed.
         writes: For a function: names of the writes whose tables contain the fence; the tables of the others are
             missing.
+        landed_writes: For a function: its writes of older epochs in the tables since its last commit, in order,
+            without those that a RESTORE removed.
         has_removed: Whether the fence removed what it had to remove; true if that was nothing.
         removed_rows: Rows that it removed or closed, or ``None`` if the commit does not record them.
         evidence: What the sink's log records from before the fence; ``None`` for the tables of a function.
@@ -187,6 +198,7 @@ class FenceReport:
     error_message: Optional[str] = None
     retryable: bool = True
     writes: Tuple[str, ...] = ()
+    landed_writes: Tuple[LandedWrite, ...] = ()
     has_removed: bool = True
     removed_rows: Optional[int] = None
     evidence: Optional[FenceEvidence] = None
@@ -195,7 +207,8 @@ class FenceReport:
 
     def to_json(self) -> bytes:
         """Return the report as JSON."""
-        return to_json(self, leave_out=tuple(name for name in ("warnings", "reason") if not getattr(self, name)))
+        optional = ("warnings", "reason", "landed_writes")
+        return to_json(self, leave_out=tuple(name for name in optional if not getattr(self, name)))
 
 
 #: What to do about a file that is not a report, if every later attempt meets it again.
@@ -250,6 +263,7 @@ __all__ = [
     "FenceEvidence",
     "FenceReport",
     "LandedBatch",
+    "LandedWrite",
     "RemovedRows",
     "decode",
     "fence_report_name",

@@ -143,6 +143,7 @@ class FenceSpec:
             now.
         keeps_position: Whether the epoch continues in this sink where the previous one stopped. Rows that others
             removed before the fence are then not read again.
+        committed: For a function: the transaction up to which its writes are committed; later ones are reported.
     """
 
     stream: str
@@ -154,6 +155,7 @@ class FenceSpec:
     is_forced: bool = False
     closed_at_ms: Optional[int] = None
     keeps_position: bool = False
+    committed: Optional[int] = None
 
     @property
     def txn_app_id(self) -> str:

@@ -114,9 +114,9 @@ class RequestedFacts(Facts, frozen=True, kw_only=True):
             options, ``{"offset": …}`` (exclusive), ``{"start": "options"}`` for the stream's own start options;
             ``None``: at ``position``, or after the batches that are in the sink but were not committed here.
         is_automatic: Whether an operator asked, not a person.
-        table_versions: For each named table of a function, its newest version when it was first asked for since an
-            epoch was opened, -1 if it was missing; the versions of earlier requests are kept when it is written.
-        seen: Uncommitted batches in the sink that the person was shown before: their rows may be read again.
+        table_versions: Without effect; earlier versions of FDS recorded those of a function's tables.
+        seen: Uncommitted batches in the sink that the person was shown before: their rows may be read again. For a
+            function, those that the first request itself has told of, too.
         removal: What the fence removes from the sink, ``None``: nothing.
         closes: The stream's epoch as the sender saw it. If a person gave none, the stream's epoch.
         replaces: Whether this request replaces one that is not opened yet.

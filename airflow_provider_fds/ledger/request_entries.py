@@ -64,19 +64,15 @@ class Requested(RequestedFacts, BaseAction, frozen=True, kw_only=True, tag="requ
             epoch=max(state.epoch + 1, self.epoch),
             position=state.position if state.closed is None else state.closed.position,
             closes=state.epoch,
-            table_versions=self._versions_of_first(state),
         )
 
-    def _versions_of_first(self, state: StreamState) -> dict[str, int]:
-        """Return the table versions of the first request since an epoch was opened."""
-        found = dict(self.table_versions)
-        for name, version in ({} if state.request is None else state.request.table_versions).items():
-            found[name] = min(version, found.get(name, version))
-        return found
-
     def _check_seen(self, state: StreamState) -> None:
-        """Refuse a request that refers to batches that no run has shown."""
-        unknown = [batch for batch in self.seen if batch not in state.shown]
+        """Refuse a request that refers to batches that no run has shown.
+
+        The first request itself tells the person of a function's writes, since FDS can read its tables.
+        """
+        known = state.shown if state.request is None else (*state.shown, *state.request.seen)
+        unknown = [batch for batch in self.seen if batch not in known and not (batch.write and state.request is None)]
         if unknown:
             raise refusals.moved(
                 state, f"the {self.reason} refers to batches in the sink that no run has reported: {unknown}"

@@ -14,8 +14,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Optional, Tuple
 
 from airflow_provider_fds.batch.commit_metadata import fence_metadata, removal_metadata
-from airflow_provider_fds.batch.report import FenceEvidence, FenceReport, LandedBatch, RemovedRows
+from airflow_provider_fds.batch.report import FenceEvidence, FenceReport, LandedBatch, LandedWrite, RemovedRows
 from airflow_provider_fds.batch.spec import FenceSpec, JobSpec, fence_version, txn_epoch
+from airflow_provider_fds.batch.table_writes import table_writes
 from airflow_provider_fds.fault_points import reach
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.sinks import DeltaTableSink
@@ -294,16 +295,23 @@ def _removed_rows(fence: SinkCommit) -> Optional[int]:
 
 
 def close_writes(spark: Any, spec: JobSpec, fence: FenceSpec, sink: ForeachBatchSink) -> FenceReport:
-    """Write the missing fence of each named write; return the report of the first that fails."""
+    """Write the missing fence of each named write, and report which uncommitted writes landed before it.
+
+    Returns the report of the first that fails.
+    """
     done: List[str] = []
+    landed: List[LandedWrite] = []
     for name, uri in sink.tables.items():
         report = _close_write(spark, spec, replace(fence, write=name), uri)
         if report.outcome == "failed":
             return report
         if report.outcome == "fenced":
             done.append(name)
+            landed += report.landed_writes
     outcome = "fenced" if done else "sink_missing"
-    return FenceReport(fence.uuid, fence.epoch, spec.attempt_id, outcome, writes=tuple(done))
+    return FenceReport(
+        fence.uuid, fence.epoch, spec.attempt_id, outcome, writes=tuple(done), landed_writes=tuple(landed)
+    )
 
 
 def _close_write(spark: Any, spec: JobSpec, fence: FenceSpec, uri: str) -> FenceReport:
@@ -312,8 +320,14 @@ def _close_write(spark: Any, spec: JobSpec, fence: FenceSpec, uri: str) -> Fence
     try:
         log = SinkLog(spark, hadoop_path(uri, spark))
         history = log.history(_NONE)
-        if history is not None and log.transaction(fence.txn_app_id) == fence.txn_version:
-            return FenceReport(fence.uuid, fence.epoch, spec.attempt_id, "fenced")
+        if history is None or log.transaction(fence.txn_app_id) != fence.txn_version:
+            # what landed is read below, from each write's last commit on; here only new commits are read
+            known = None if history is None else history.newest_version
+            report = close_epochs(spark, replace(spec, sink_version=known, sink_table_id=None), fence, table)
+            if report.outcome != "fenced":
+                return report
+        landed = _landed_writes(log, fence)
+        return FenceReport(fence.uuid, fence.epoch, spec.attempt_id, "fenced", landed_writes=landed)
     except Exception as error:  # noqa: BLE001 - any error: the report is the only way to convey it
         failure = explain(error)
         return FenceReport(
@@ -326,9 +340,18 @@ def _close_write(spark: Any, spec: JobSpec, fence: FenceSpec, uri: str) -> Fence
             error_message=shortened(f"write {fence.write!r} in {uri}: {failure.message}"),
             retryable=failure.retryable,
         )
-    # the process that opens the epoch reads what landed from the tables' logs; here only new commits are read
-    known = None if history is None else history.newest_version
-    return close_epochs(spark, replace(spec, sink_version=known, sink_table_id=None), fence, table)
+
+
+def _landed_writes(log: SinkLog, fence: FenceSpec) -> Tuple[LandedWrite, ...]:
+    """Return the uncommitted batches of a write whose rows are in the table, or may be."""
+    committed = fence.committed or 0
+    history = log.since_transaction(fence.txn_app_id, committed + 1)
+    commits = () if history is None else history.commits[::-1]
+    return tuple(
+        LandedWrite(fence.write or "", one.transaction, one.version)
+        for one in table_writes(commits, fence.txn_app_id, None)
+        if one.transaction > committed and not one.is_fence and one.place != "gone" and one.version is not None
+    )
 
 
 __all__: List[str] = ["close_epochs", "close_writes"]

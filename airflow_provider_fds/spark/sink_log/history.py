@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 #: More commits than this are read by Spark.
 _MOST_FILES = 50
 
+#: Number of commits first read to find a transaction; it grows fourfold with each step.
+_WINDOW = 50
+
 #: A larger commit file is read again where it is needed again.
 _MOST_KEPT_BYTES = 1 << 20
 
@@ -105,6 +108,23 @@ class SinkLog:
             # log cleanup removed the oldest commits in the meantime
             commits = self._commits(down_to)
         return History(self._versions[-1], commits)
+
+    def since_transaction(self, app_id: str, below: int) -> Optional[History]:
+        """Return the commits from the last one of an application whose transaction is below a limit, or all there are.
+
+        Returns ``None`` if there is no Delta table.
+        """
+        commits = _WINDOW
+        while (history := self.history(NEWEST)) is not None:
+            down_to = max(0, history.newest_version - commits)
+            history = History(history.newest_version, self._commits(down_to))
+            for position, commit in enumerate(history.commits):
+                if commit.transactions.get(app_id, below) < below:
+                    return History(history.newest_version, history.commits[: position + 1])
+            if down_to == 0 or history.oldest_version > down_to:
+                return history
+            commits *= 4
+        return None
 
     def loaded(self, history: History) -> Loaded:
         """Return what the streams have loaded, according to a history that was just read, and to earlier commits."""

@@ -28,6 +28,7 @@ _MODULES: Final = (
     "batch/sink_account.py",
     "batch/sink_commit.py",
     "batch/spec.py",
+    "batch/table_writes.py",
     "batch/user_job.py",
     "batch/version_ranges.py",
     "credentials.py",

@@ -81,8 +81,8 @@ class ForeachBatchWriter(Writer):
                 continue
             if report.is_done:
                 self._tables.check_kept(batch)
-                tables = self._tables.versions(batch)
-                return Landed(None, by_this_attempt=False, rows=report.rows_written, tables=tables)
+                rows, tables = report.rows_written, self._tables.versions
+                return Landed(None, by_this_attempt=False, rows=rows, tables=tables)
             if report.error_class in _NOT_CALLED:
                 # it did not call the function, or Delta skipped what the function wrote
                 begun.discard(report.attempt_id)
@@ -103,8 +103,8 @@ class ForeachBatchWriter(Writer):
         self._check_session()
         self._tables.check_landed(batch, of_batch.asked)
         is_count = isinstance(result, int) and not isinstance(result, bool)
-        tables = self._tables.versions(batch)
-        return Landed(None, by_this_attempt=True, rows=result if is_count else None, tables=tables)
+        rows = result if is_count else None
+        return Landed(None, by_this_attempt=True, rows=rows, tables=self._tables.versions)
 
     def _check_session(self) -> None:
         left = [key for key in TRANSACTION_SETTINGS if self._spark.conf.get(key, None) is not None]

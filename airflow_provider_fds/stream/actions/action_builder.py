@@ -324,18 +324,17 @@ class ActionBuilder:
         loads_skipped: bool = False,
     ) -> PreparedAction:
         on_their_way = len(self._state.planned if self._state.closed is None else self._state.closed.planned)
-        versions: dict[str, int] = {}
         after_epoch = 0
+        # for a replan or a rebind, the position determines what is read again
+        seen = self._state.shown if reason in ("rewind", "reset") else ()
         is_function = self._handed_out.is_function
         if is_function:
             notes = (*notes, *self._handed_out.notes(reason, to))
             writes = self._handed_out.writes
-            versions, after_epoch = writes.table_versions(), writes.newest_epoch
+            seen, after_epoch = writes.seen, writes.newest_epoch
         elif on_their_way and reason in ("rewind", "reset"):
             given_up = f"Discards {format_batches(on_their_way)}. If one of them is in the sink by then, the next run "
             notes = (*notes, f"{given_up}reports it and reads nothing again until this is resolved.")
-        # for a replan or a rebind, the position determines what is read again
-        seen = self._state.shown if reason in ("rewind", "reset") or is_function else ()
         if seen and not is_function:
             which = ", ".join(describe_seen(b) for b in seen)
             notes = (*notes, f"Not committed, but reported by an earlier run: the sink has {which}. {_READ_AGAIN}")
@@ -347,7 +346,6 @@ class ActionBuilder:
             closes=self._state.epoch,
             to=to,
             replaces=self.replaces,
-            table_versions=versions,
             seen=seen,
             removal=removal,
             loads_skipped=loads_skipped or UNSET,

@@ -6,24 +6,19 @@ some have landed, the batch must be finished: a new epoch would load those write
 
 from __future__ import annotations
 
-import logging
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from airflow_provider_fds.batch.spec import txn_app_id, txn_version
+from airflow_provider_fds.batch.spec import txn_version
+from airflow_provider_fds.batch.table_writes import TableWrite
 from airflow_provider_fds.errors import ConfigurationError, FdsError, LedgerError
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.attempt.batch_versions import describe_versions
 from airflow_provider_fds.stream.attempt.reports import reports_about
-from airflow_provider_fds.stream.epochs.late_writes import as_seen, is_read_again, late_writes, refuse_gone, refuse_lost
+from airflow_provider_fds.stream.epochs.late_writes import as_seen, is_read_again, refuse_gone, refuse_lost
 from airflow_provider_fds.stream.epochs.sink_before import UNKNOWN_VERSION
-from airflow_provider_fds.stream.sink_record.function_tables import (
-    TableWrite,
-    floor_of,
-    read_table_writes,
-    tables_in_order,
-)
+from airflow_provider_fds.stream.sink_record.function_tables import read_tables, tables_in_order
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -31,10 +26,8 @@ if TYPE_CHECKING:
     from airflow_provider_fds.delta.storage.storage import Storage
     from airflow_provider_fds.ledger.log import Ledger
     from airflow_provider_fds.ledger.state import StreamState
-    from airflow_provider_fds.ledger.values import PlannedBatch, SinkBinding
+    from airflow_provider_fds.ledger.values import PlannedBatch, SeenBatch, SinkBinding
     from airflow_provider_fds.stream.sink_record.function_tables import TableWrites
-
-logger = logging.getLogger(__name__)
 
 
 class FunctionWrites:
@@ -68,21 +61,13 @@ class FunctionWrites:
     @cached_property
     def table_writes(self) -> dict[str, TableWrites]:
         """What each named and readable table has after the last commit, by the write's name."""
-        found: dict[str, TableWrites] = {}
-        for name in () if self._open is None else self._tables:
-            uri = self._tables[name]
-            try:
-                assert self._open is not None  # noqa: S101  # the loop is empty without it
-                found[name] = read_table_writes(
-                    self._open(uri), txn_app_id(self._uuid, write=name), floor_of(self._state)
-                )
-            except FdsError as error:
-                logger.warning("Stream %s: the table %s cannot be read from here: %s", self._name, uri, error)
-        return found
+        return {} if self._open is None else read_tables(self._state, self._open, (FdsError,))
 
-    def table_versions(self) -> dict[str, int]:
-        """Return the version of each table that was read, -1 for a table that does not exist."""
-        return {name: found.version for name, found in self.table_writes.items()}
+    @property
+    def seen(self) -> tuple[SeenBatch, ...]:
+        """The uncommitted writes that :meth:`repeated_notes` tells the person of, as a request records them."""
+        told, _ = self._uncommitted
+        return tuple(self._as_seen(name, write) for name, writes in told.items() for write in writes)
 
     @property
     def newest_epoch(self) -> int:
@@ -148,7 +133,7 @@ class FunctionWrites:
 
     def repeated_notes(self) -> tuple[str, ...]:
         """Return notes on uncommitted rows that a rewind or a reset would load again."""
-        told, later = self._uncommitted()
+        told, later = self._uncommitted
         notes = []
         if told:
             notes.append(
@@ -193,27 +178,31 @@ class FunctionWrites:
     def _unread(self) -> tuple[str, ...]:
         return tuple(name for name in self._tables if name not in self.table_writes)
 
+    @cached_property
     def _uncommitted(self) -> tuple[dict[str, list[TableWrite]], dict[str, list[TableWrite]]]:
-        """Return the uncommitted writes in the tables, by name: those a person was told of, and later ones.
+        """Return the uncommitted writes in the tables, by name: those the person is told of, and later ones.
 
-        A write that came after an earlier request, and that no run has shown, is named again by the next run.
+        A request tells of all that it finds. While it waits, another one may only repeat that: the next run names a
+        write that came later.
         """
-        since = {} if self._state.request is None else self._state.request.table_versions
+        request, shown = self._state.request, self._state.shown
         told: dict[str, list[TableWrite]] = {}
         later: dict[str, list[TableWrite]] = {}
         for name, found in self.table_writes.items():
             for write in found.writes:
                 if write.is_fence or write.place == "gone":
                     continue
-                is_old = write.version is None or write.version <= since.get(name, found.version)
-                is_shown = as_seen(name, write, self._epoch, self._planned) in self._state.shown
-                (told if is_old or is_shown else later).setdefault(name, []).append(write)
-        for seen in self._state.shown:
+                is_told = request is None or self._as_seen(name, write) in (*request.seen, *shown)
+                (told if is_told else later).setdefault(name, []).append(write)
+        for seen in shown:
             if seen.write in self._unread:
                 version = None if seen.sink_version == UNKNOWN_VERSION else seen.sink_version
                 write = TableWrite(txn_version(seen.epoch, seen.batch_id), version)
                 told.setdefault(seen.write, []).append(write)
         return told, later
+
+    def _as_seen(self, name: str, write: TableWrite) -> SeenBatch:
+        return as_seen(name, write, self._epoch, self._planned)
 
     def _unknown(self) -> list[tuple[str, TableWrite]]:
         """Return the writes, still in their tables, of batches and epochs that the ledger does not know."""
@@ -292,16 +281,13 @@ class FunctionWrites:
     def _is_given_up(self, name: str, batch: PlannedBatch) -> bool:
         """Return whether a waiting request loads a write again, so that its rows may have been removed for that.
 
-        No person was told of a write that came after the request, so its rows are there.
+        No person was told of a write that is not in the request, so its rows are there.
         """
         request, closed = self._state.request, self._state.closed
         if request is None or closed is None or not is_read_again(batch.end, request.to, closed.position):
             return False
-        return (name, txn_version(self._epoch, batch.batch_id)) not in self._late
-
-    @cached_property
-    def _late(self) -> frozenset[tuple[str, int]]:
-        return frozenset((name, write.transaction) for name, write in late_writes(self._state, self.table_writes))
+        write = self._write(name, batch)
+        return write is None or self._as_seen(name, write) in request.seen
 
     def _by_its_table(self, name: str, batch: PlannedBatch, *, has_returned: bool) -> bool | None:
         write = self._write(name, batch)

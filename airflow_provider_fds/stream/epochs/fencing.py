@@ -9,14 +9,9 @@ from typing import TYPE_CHECKING, Final
 from airflow_provider_fds.batch.location import spark_uri
 from airflow_provider_fds.batch.report import FenceReport, fence_report_name
 from airflow_provider_fds.batch.spec import FenceSpec, JobSpec, fence_version, txn_app_id
-from airflow_provider_fds.delta.reader.log import DeltaLog
 from airflow_provider_fds.errors import (
-    AccessDeniedError,
     BatchFailedError,
-    ConfigurationError,
     LedgerError,
-    RequestRefusedError,
-    TableNotFoundError,
 )
 from airflow_provider_fds.ledger.values import Fence
 from airflow_provider_fds.reasons import Reason
@@ -29,12 +24,9 @@ from airflow_provider_fds.stream.epochs.epoch_start import commit_time
 from airflow_provider_fds.stream.epochs.late_writes import refuse_late_writes
 from airflow_provider_fds.stream.epochs.sink_before import foreign_fence_error, lacks_committed
 from airflow_provider_fds.stream.sink_record.evidence import SinkLog
-from airflow_provider_fds.stream.sink_record.function_tables import find_write
+from airflow_provider_fds.stream.sink_record.function_tables import floor_of, read_tables
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from airflow_provider_fds.delta.storage.storage import Storage
     from airflow_provider_fds.ledger.state import StreamState
     from airflow_provider_fds.ledger.values import SinkBinding
     from airflow_provider_fds.sinks import Sink
@@ -115,7 +107,7 @@ def collect_fence(connected: ConnectedStream, work: RunWork) -> Collected:
         return Collected(failure=report)
     state = connected.load()
     if state.phase == "requested" and state.epoch == work.epoch:
-        refuse_late_writes(connected, state)
+        refuse_late_writes(connected, state, report)
         opening.open_epoch(connected, state, fence=fence_of(report, state), report=report)
         for warning in connected.state.sink_warnings:
             logger.warning("stream %s: %s", state.name, warning)
@@ -124,7 +116,13 @@ def collect_fence(connected: ConnectedStream, work: RunWork) -> Collected:
 
 def _fence_spec(connected: ConnectedStream, state: StreamState, *, stays: bool) -> FenceSpec:
     is_kept = state.request is not None and state.request.reason in _KEEPING
-    fence = FenceSpec(stream=state.name, uuid=state.uuid, epoch=state.epoch, keeps_position=is_kept and stays)
+    fence = FenceSpec(
+        stream=state.name,
+        uuid=state.uuid,
+        epoch=state.epoch,
+        keeps_position=is_kept and stays,
+        committed=floor_of(state) if state.fence_sink is not None and state.fence_sink.is_function else None,
+    )
     removal = None if state.request is None else state.request.removal
     if removal is None:
         return fence
@@ -167,9 +165,7 @@ def fence_report(connected: ConnectedStream, epoch: int, attempt_id: str) -> Fen
             raise refused(connected, key, "it belongs to another stream, epoch or attempt")
         sink = connected.state.fence_sink
         if sink is not None and sink.is_function:
-            problem = (
-                _function_problem(connected, connected.state, report.writes) if report.outcome != "failed" else None
-            )
+            problem = _function_problem(connected, connected.state, report) if report.outcome != "failed" else None
             if problem is not None:
                 raise refused(connected, key, problem)
         elif report.outcome == "fenced" and sink is not None:
@@ -217,46 +213,27 @@ def fence_of(report: FenceReport, state: StreamState) -> Fence:
     )
 
 
-def _function_problem(connected: ConnectedStream, state: StreamState, fenced: Sequence[str]) -> str | None:
-    """Return how the tables' logs contradict the report of a fence, or ``None`` if they do not.
-
-    Args:
-        connected: The stream.
-        state: Its state; an epoch is requested.
-        fenced: Names of the writes whose tables hold the fence, according to the report.
-    """
+def _function_problem(connected: ConnectedStream, state: StreamState, report: FenceReport) -> str | None:
+    """Return how the tables' logs contradict the report of a fence, or ``None`` if they do not."""
     tables = {} if state.fence_sink is None else state.fence_sink.tables
-    if unknown := [name for name in fenced if name not in tables]:
+    fenced, landed = report.writes, [one.write for one in report.landed_writes]
+    if unknown := [name for name in dict.fromkeys((*fenced, *landed)) if name not in tables]:
         return f"it names {', '.join(map(repr, unknown))}, whose tables are unknown"
-    for name, uri in tables.items():
-        storage = connected.open_sink(uri)
-        try:
-            found = find_write(storage, txn_app_id(state.uuid, write=name)).transaction
-            is_there = found is not None or _is_there(storage)
-        except (AccessDeniedError, ConfigurationError, RequestRefusedError):
-            # this worker may not read the table
-            continue
+    for name, table in read_tables(state, connected.open_sink).items():
+        found = None if table.newest is None else table.newest.transaction
         if name in fenced and found != fence_version(state.epoch):
-            return f"the newest transaction of write {name!r} in {uri} is {found}, not this fence"
-        if name not in fenced and is_there:
-            return f"{uri} exists now, but is not fenced"
+            return f"the newest transaction of write {name!r} in {tables[name]} is {found}, not this fence"
+        if name not in fenced and table.version >= 0:
+            return f"{tables[name]} exists now, but is not fenced"
         if name not in fenced:
             logger.warning(
                 "Stream %s: write %r has no table at %s yet, so nothing prevents a driver of an older epoch from "
                 "creating it. Make sure that no Spark application of the stream is still running",
                 state.name,
                 name,
-                uri,
+                tables[name],
             )
     return None
-
-
-def _is_there(storage: Storage) -> bool:
-    try:
-        DeltaLog(storage).latest()
-    except TableNotFoundError:
-        return False
-    return True
 
 
 __all__ = ["collect_fence", "fence_of", "fence_report", "fence_work", "put_fence_job"]

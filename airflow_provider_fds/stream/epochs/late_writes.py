@@ -2,59 +2,50 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING
 
-from airflow_provider_fds.batch.spec import fence_version, txn_app_id, txn_version
-from airflow_provider_fds.errors import AccessDeniedError, ConfigurationError, LedgerError, RequestRefusedError
+from airflow_provider_fds.batch.spec import fence_version, txn_version
+from airflow_provider_fds.errors import LedgerError
 from airflow_provider_fds.ledger.request_entries import Shown
 from airflow_provider_fds.ledger.values import SeenBatch
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.epochs.sink_before import UNKNOWN_VERSION
-from airflow_provider_fds.stream.sink_record.function_tables import floor_of, read_table_writes, tables_in_order
+from airflow_provider_fds.stream.sink_record.function_tables import gone_tables, read_tables, written_before
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from airflow_provider_fds.batch.report import FenceReport
+    from airflow_provider_fds.batch.table_writes import TableWrite
     from airflow_provider_fds.ledger.state import StreamState
     from airflow_provider_fds.ledger.values import PlannedBatch, SinkBinding
     from airflow_provider_fds.stream.connected_stream import ConnectedStream
-    from airflow_provider_fds.stream.sink_record.function_tables import TableWrite, TableWrites
-
-logger = logging.getLogger(__name__)
+    from airflow_provider_fds.stream.sink_record.function_tables import TableWrites
 
 
-def refuse_late_writes(connected: ConnectedStream, state: StreamState) -> None:
+def refuse_late_writes(connected: ConnectedStream, state: StreamState, report: FenceReport) -> None:
     """Refuse to begin an epoch that would load rows again without the knowledge of the person who requested it.
 
-    A request records the table versions of its time. The fence is in the tables now, so no later write can follow. The
-    writes are recorded (entry ``shown``), so that a later request may have their rows loaded again.
+    A request records the writes that the person was told of. The fence is in the tables now, so no other can follow.
+    Those that were not told are recorded (entry ``shown``), so that a later request may have their rows loaded again.
+    The driver's report counts for tables that cannot be read from here.
 
     Raises:
         LedgerError: Names the writes, their versions and the possible next steps; or a table lacks committed rows, and
             the epoch would continue after them.
     """
     sink, request = state.fence_sink, state.request
-    if sink is None or request is None:
+    if sink is None or not sink.is_function or request is None:
         return
-    table_writes = {}
-    for name, uri in tables_in_order(sink).items():
-        try:
-            table_writes[name] = read_table_writes(
-                connected.open_sink(uri), txn_app_id(state.uuid, write=name), floor_of(state)
-            )
-        except (AccessDeniedError, ConfigurationError, RequestRefusedError):
-            if name in request.table_versions:
-                raise
-            logger.warning(
-                "Stream %s: neither FDS nor the driver could read the table of write %r, %s", state.name, name, uri
-            )
+    table_writes = read_tables(state, connected.open_sink)
     if request.reason == "replan":
         refuse_gone(state, table_writes, sink.tables)
     if request.reason in ("replan", "rebind"):
         # the tables may have been restored since the request
         refuse_lost(state, table_writes, sink.tables)
+    for name, found in written_before(report).items():
+        table_writes.setdefault(name, found)
     late = late_writes(state, table_writes)
     if not late:
         return
@@ -92,18 +83,16 @@ def refuse_gone(state: StreamState, table_writes: Mapping[str, TableWrites], tab
     Raises:
         LedgerError: Names the table and the possible next steps.
     """
-    known = state.tables if state.closed is None else state.closed.tables
     replaced = " --replace" if state.phase == "requested" else ""
-    for name, found in table_writes.items():
-        if name in known and (found.version < known[name] or not found.has_any):
-            raise LedgerError(
-                f"stream {state.name!r}: the table {tables[name]} of write {name!r} was removed, restored from a "
-                "copy, or created again after the stream had written to it. Restore it, or remove the rows from "
-                f"the other tables and load everything again: `fds reset {state.name}{replaced} --sink-rows keep "
-                "--why …`",
-                table=state.table,
-                reason=Reason.SINK_ROWS_UNDECIDED,
-            )
+    for name in gone_tables(state, table_writes):
+        raise LedgerError(
+            f"stream {state.name!r}: the table {tables[name]} of write {name!r} was removed, restored from a copy, or "
+            "created again after the stream had written to it, or its folder is not mounted here. Mount or restore "
+            "it. Only if it is gone for good, remove the rows from the other tables and load everything again: `fds "
+            f"reset {state.name}{replaced} --sink-rows keep --why …`",
+            table=state.table,
+            reason=Reason.SINK_ROWS_UNDECIDED,
+        )
 
 
 def late_writes(state: StreamState, table_writes: Mapping[str, TableWrites]) -> list[tuple[str, TableWrite]]:
@@ -119,16 +108,14 @@ def late_writes(state: StreamState, table_writes: Mapping[str, TableWrites]) -> 
     closed, late = state.closed, []
     ends = {txn_version(closed.epoch, batch.batch_id): batch.end for batch in closed.planned}
     for name, found in table_writes.items():
-        since = request.table_versions.get(name)
-        if since is not None and found.version < since:
+        told = [batch for batch in request.seen if batch.write == name]
+        if found.version < max((batch.sink_version for batch in told), default=-1):
             # the table was deleted and recreated
-            since = None
+            told = []
         for write in found.writes:
             if write.is_fence or write.place == "gone" or write.transaction >= fence_version(state.epoch):
                 continue
-            if since is not None and (write.version is None or write.version <= since):
-                continue
-            if as_seen(name, write, closed.epoch, closed.planned) in request.seen:
+            if as_seen(name, write, closed.epoch, closed.planned) in told:
                 continue
             if is_read_again(ends.get(write.transaction), request.to, closed.position):
                 late.append((name, write))

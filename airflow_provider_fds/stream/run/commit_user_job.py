@@ -12,7 +12,7 @@ from airflow_provider_fds.ledger.measures import Measures
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.stream.attempt.reports import reports_about
 from airflow_provider_fds.stream.position.source_unchanged import check_range_unchanged
-from airflow_provider_fds.stream.sink_record.function_tables import find_write
+from airflow_provider_fds.stream.sink_record.function_tables import read_table_writes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -134,15 +134,16 @@ def _owner_of(connected: ConnectedStream, state: StreamState) -> Owner:
 
 def _verify_transaction(connected: ConnectedStream, sink: DeltaSink, app_id: str, wanted: int) -> None:
     storage = connected.open_sink(sink.uri)
-    found = find_write(storage, app_id)
-    if found.transaction != wanted:
+    found = read_table_writes(storage, app_id).newest
+    if found is None or found.transaction != wanted:
+        transaction = None if found is None else found.transaction
         raise VerificationError(
-            f"the sink {storage.uri} has {found.transaction} as the newest transaction of application {app_id}, "
+            f"the sink {storage.uri} has {transaction} as the newest transaction of application {app_id}, "
             f"expected exactly {wanted}: the job did not write the batch, or wrote it without .option('txnAppId', "
             "…) and .option('txnVersion', …) from the plan. The offset does not move",
             table=storage.uri,
         )
-    if found.is_undone:
+    if found.place != "there":
         # a transaction survives a RESTORE, its rows do not
         raise VerificationError(
             f"the sink {storage.uri} has the batch in its history, but was restored or replaced after version "

@@ -2,72 +2,35 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from airflow_provider_fds.batch.sink_account import kept
-from airflow_provider_fds.batch.spec import fence_version, txn_batch_id, txn_epoch
+from airflow_provider_fds.batch.spec import fence_version, txn_app_id
+from airflow_provider_fds.batch.table_writes import TableWrite, table_writes
 from airflow_provider_fds.delta.reader.log import DeltaLog
 from airflow_provider_fds.delta.reader.replay import transactions
-from airflow_provider_fds.errors import TableNotFoundError
+from airflow_provider_fds.errors import (
+    AccessDeniedError,
+    ConfigurationError,
+    RequestRefusedError,
+    TableNotFoundError,
+)
 from airflow_provider_fds.stream.sink_record.sink_commits import newest_commits
 
 if TYPE_CHECKING:
-    from airflow_provider_fds.batch.sink_account import Kept
+    from collections.abc import Callable, Mapping
+
+    from airflow_provider_fds.batch.report import FenceReport
     from airflow_provider_fds.delta.storage.storage import Storage
+    from airflow_provider_fds.errors import FdsError
     from airflow_provider_fds.ledger.state import StreamState
     from airflow_provider_fds.ledger.values import SinkBinding
 
+logger = logging.getLogger(__name__)
+
 #: Higher than every transaction.
 _NEWEST: Final = 1 << 63
-
-
-@dataclass(frozen=True, slots=True)
-class WriteFound:
-    """The newest transaction of one write in its table.
-
-    Attributes:
-        transaction: ``None`` if the table has no transaction of this write or does not exist.
-        version: Version of the table that holds it, or ``None`` if log cleanup removed that commit.
-        is_undone: Whether the table was restored or replaced since, so that its rows may be gone.
-    """
-
-    transaction: int | None
-    version: int | None = None
-    is_undone: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class TableWrite:
-    """One transaction of a write in its table.
-
-    Attributes:
-        version: Version of the table that holds it, or ``None`` if log cleanup removed that commit.
-        place: Whether its rows are in the table: ``there``, ``gone`` or ``unsure``.
-        undone_at: The version that removed them, or may have; ``None`` if they are there.
-        digest: Digest of the batch's manifest, or ``None`` if the commit does not record it.
-    """
-
-    transaction: int
-    version: int | None
-    place: str = "there"
-    undone_at: int | None = None
-    digest: str | None = None
-
-    @property
-    def epoch(self) -> int:
-        """Its epoch."""
-        return txn_epoch(self.transaction)
-
-    @property
-    def batch_id(self) -> int:
-        """Its batch; -1 for a fence."""
-        return txn_batch_id(self.transaction)
-
-    @property
-    def is_fence(self) -> bool:
-        """Whether it is the fence of its epoch."""
-        return self.batch_id < 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,43 +39,25 @@ class TableWrites:
 
     Attributes:
         version: Newest version of the table at that time, -1 if there was no table.
-        writes: Transactions of the write, in order.
+        writes: Transactions of the write after the floor, in order.
         committed: The last committed batch that wrote the table, or ``None`` if its commit was not found or belongs
             to a closed epoch.
-        has_any: Whether the table has any transaction of the write.
+        newest: Its newest transaction, ``None`` if it has none.
     """
 
     version: int
     writes: tuple[TableWrite, ...] = ()
     committed: TableWrite | None = None
-    has_any: bool = False
+    newest: TableWrite | None = None
 
 
-def find_write(storage: Storage, app_id: str) -> WriteFound:
-    """Return the newest transaction of a write, read from the table's own log, however far back it is."""
-    log = DeltaLog(storage)
-    try:
-        newest, earliest = log.latest(), log.earliest()
-    except TableNotFoundError:
-        return WriteFound(None)
-    commits = newest_commits(log, earliest, newest, lambda commit: app_id in commit.transactions)
-    place = kept(commits, app_id).place
-    if commits and app_id in commits[0].transactions:
-        version = commits[0].version
-        return WriteFound(commits[0].transactions[app_id], version, place(version) != "there")
-    hidden = transactions(log, newest, [app_id]).get(app_id)
-    return WriteFound(hidden, None, hidden is not None and place(earliest - 1) != "there")
-
-
-def read_table_writes(storage: Storage, app_id: str, floor: int) -> TableWrites:
+def read_table_writes(storage: Storage, app_id: str, floor: int = _NEWEST - 1) -> TableWrites:
     """Return the transactions of a write later than ``floor`` (exclusive), all read from one version of the table.
-
-    If a transaction occurs twice, the older commit counts: the later one is a reminder without rows.
 
     Args:
         storage: The table's folder.
         app_id: Transaction application id of the write.
-        floor: Transaction of the last committed batch, or of the fence after it.
+        floor: Transaction of the last committed batch, or of the fence after it. Only the newest one by default.
     """
     log = DeltaLog(storage)
     try:
@@ -120,27 +65,54 @@ def read_table_writes(storage: Storage, app_id: str, floor: int) -> TableWrites:
     except TableNotFoundError:
         return TableWrites(-1)
     commits = newest_commits(log, earliest, newest, lambda commit: commit.transactions.get(app_id, _NEWEST) <= floor)
-    account = kept(commits, app_id)
-    found: dict[int, TableWrite] = {}
-    for commit in reversed(commits):
-        transaction = commit.transactions.get(app_id)
-        if transaction is not None:
-            digest = None if commit.write is None else str(commit.write["digest"])
-            found[transaction] = _write(account, transaction, commit.version, digest)
-    if not found:
-        # log cleanup removed the commits, but the table's state has the newest transaction
-        known = transactions(log, newest, [app_id]).get(app_id)
-        if known is not None:
-            hidden = _write(account, known, earliest - 1, None)
-            found[known] = replace(hidden, version=None)
+    is_hidden = not any(app_id in commit.transactions for commit in commits)
+    known = transactions(log, newest, [app_id]).get(app_id) if is_hidden else None
+    found = table_writes(commits, app_id, known)
     # a function need not write every table with every batch
-    at_floor = found.get(max((transaction for transaction in found if transaction <= floor), default=floor))
+    at_floor = next((write for write in reversed(found) if write.transaction <= floor), None)
     return TableWrites(
         newest,
-        tuple(found[transaction] for transaction in sorted(found) if transaction > floor),
+        tuple(write for write in found if write.transaction > floor),
         None if at_floor is None or at_floor.is_fence else at_floor,
-        bool(found),
+        found[-1] if found else None,
     )
+
+
+def read_tables(
+    state: StreamState,
+    open_table: Callable[[str], Storage],
+    unreadable: tuple[type[FdsError], ...] = (AccessDeniedError, ConfigurationError, RequestRefusedError),
+) -> dict[str, TableWrites]:
+    """Return what the named tables of the stream's function have after the last commit, by the write's name.
+
+    Args:
+        state: The stream's state.
+        open_table: Opens the folder of a table.
+        unreadable: Errors for which a table is left out; by default those of a worker that may not read it.
+    """
+    sink, found = state.sink or state.fence_sink, {}
+    for name, uri in ({} if sink is None else tables_in_order(sink)).items():
+        try:
+            found[name] = read_table_writes(open_table(uri), txn_app_id(state.uuid, write=name), floor_of(state))
+        except unreadable as error:
+            logger.warning("Stream %s: the table %s cannot be read from here: %s", state.name, uri, error)
+    return found
+
+
+def gone_tables(state: StreamState, found: Mapping[str, TableWrites]) -> list[str]:
+    """Return the writes whose table lacks what the stream has written to it; ``found`` as in :func:`read_tables`."""
+    known = state.tables if state.closed is None else state.closed.tables
+    return [name for name, of in found.items() if name in known and (of.version < known[name] or of.newest is None)]
+
+
+def written_before(report: FenceReport) -> dict[str, TableWrites]:
+    """Return what the driver has found in the tables before the fence, by the write's name; no table's version."""
+    found: dict[str, TableWrites] = {}
+    for landed in report.landed_writes:
+        before = found.get(landed.write, TableWrites(_NEWEST))
+        write = TableWrite(landed.transaction, landed.table_version)
+        found[landed.write] = replace(before, writes=(*before.writes, write))
+    return found
 
 
 def floor_of(state: StreamState) -> int:
@@ -155,16 +127,12 @@ def tables_in_order(sink: SinkBinding) -> dict[str, str]:
     return {name: sink.tables[name] for name in names if name in sink.tables}
 
 
-def _write(account: Kept, transaction: int, version: int, digest: str | None) -> TableWrite:
-    return TableWrite(transaction, version, account.place(version), account.undone_at(version), digest)
-
-
 __all__ = [
-    "TableWrite",
     "TableWrites",
-    "WriteFound",
-    "find_write",
     "floor_of",
+    "gone_tables",
     "read_table_writes",
+    "read_tables",
     "tables_in_order",
+    "written_before",
 ]

@@ -340,6 +340,16 @@ def test_a_run_does_not_take_a_batch_for_loaded_that_was_restored_away(streamed)
     assert stream.builder().ledger.state.last_batch_id == 0
 
 
+def test_batches_that_a_driver_has_loaded_and_nobody_collected_are_committed_by_the_next_run(streamed):
+    stream = streamed()
+    left_uncollected(stream, 2)
+    session, collected = stream.run(most=5)
+    assert collected.failure is None
+    assert session.connected.state.last_batch_id == 1
+    stream.run(most=5)
+    assert counted(stream) == once(range(30))
+
+
 def test_a_replan_does_not_continue_after_committed_batches_that_a_table_lacks(streamed):
     stream = streamed(runs=2)
     restore(stream, "kept", 0)

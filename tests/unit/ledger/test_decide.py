@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from airflow_provider_fds.batch.spec import fence_version, txn_version
 from airflow_provider_fds.errors import LedgerError, SinkError, StreamBusyError
@@ -12,8 +13,8 @@ from airflow_provider_fds.ledger.operator_entries import Acknowledged, Held, Qua
 from airflow_provider_fds.ledger.plan_entries import Claimed
 from airflow_provider_fds.ledger.protocol import decide, evolve
 from airflow_provider_fds.ledger.refusals import EpochClosedError, StreamMovedError
-from airflow_provider_fds.ledger.request_entries import Requested
-from airflow_provider_fds.ledger.values import Fence, SinkBinding, SnapshotRef
+from airflow_provider_fds.ledger.request_entries import Requested, Shown
+from airflow_provider_fds.ledger.values import Fence, SeenBatch, SinkBinding, SnapshotRef
 
 REWIND = Requested(reason="rewind", why="wrong rows")
 
@@ -262,6 +263,19 @@ def test_a_function_may_declare_more_writes_and_no_fewer(make):
 def test_a_second_request_says_how_to_make_it_in_place_of_the_first(make):
     with pytest.raises(LedgerError, match="shows the request, and `--replace` replaces it with this one"):
         decide(make.opened(REWIND), REWIND)
+
+
+def test_only_the_first_request_tells_of_a_functions_writes(make):
+    first, later = (SeenBatch(epoch=1, batch_id=n, digest="", sink_version=n, write="kept") for n in (0, 1))
+    state = make.opened(replace(REWIND, seen=(first,)))
+    assert decide(state, replace(REWIND, replaces=True, seen=(first,))).seen == (first,)
+    with pytest.raises(StreamMovedError, match="that no run has reported"):
+        decide(state, replace(REWIND, replaces=True, seen=(first, later)))
+    shown = evolve(state, make.entry(9, Shown(epoch=2, batches=(later,))))
+    assert decide(shown, replace(REWIND, replaces=True, seen=(first, later))).seen == (first, later)
+    with pytest.raises(StreamMovedError, match="that no run has reported"):
+        # a table that FDS writes shows its batches to a run
+        decide(make.opened(), replace(REWIND, seen=(replace(first, write=""),)))
 
 
 def test_a_rebind_fences_the_sink_it_leaves(make):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_fds.batch.report import FenceReport, fence_report_name
+from airflow_provider_fds.batch.report import FenceReport, LandedWrite, fence_report_name
 from airflow_provider_fds.batch.spec import fence_version, txn_app_id, txn_version
+from airflow_provider_fds.batch.table_writes import TableWrite
 from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import ConfigurationError, LedgerError
 from airflow_provider_fds.ledger.log import Ledger
@@ -13,13 +14,7 @@ from airflow_provider_fds.sinks import ForeachBatchSink
 from airflow_provider_fds.stream.actions.action_builder import ActionBuilder
 from airflow_provider_fds.stream.actions.operator_actions import landed_of
 from airflow_provider_fds.stream.actions.prepared_action import perform
-from airflow_provider_fds.stream.sink_record.function_tables import (
-    TableWrite,
-    TableWrites,
-    WriteFound,
-    find_write,
-    read_table_writes,
-)
+from airflow_provider_fds.stream.sink_record.function_tables import TableWrites, read_table_writes
 from tests.conftest import LogBuilder
 
 
@@ -62,7 +57,7 @@ class Tables:
         builder = self.builder(**more)
         return perform(builder.ledger, builder.replan(landed=landed), self.session.context.actor)
 
-    def fence(self, *names):
+    def fence(self, *names, landed=()):
         """A run that fences the tables, as the driver reports it; returns the state after it."""
         session = self.bench.session("run-2", stream=self.bench.stream(max_versions_per_batch=1))
         work = session.begin(self.sink)
@@ -70,7 +65,7 @@ class Tables:
         session.job(work, self.sink)
         for name in names:
             self.write(name, fence_version(work.epoch))
-        report = FenceReport(self.uuid, work.epoch, work.attempt_id, "fenced", writes=names)
+        report = FenceReport(self.uuid, work.epoch, work.attempt_id, "fenced", writes=names, landed_writes=landed)
         name = f"orders/attempts/{fence_report_name(work.epoch, work.attempt_id)}"
         session.connected.staging.put(name, report.to_json())
         collected = session.collect(work)
@@ -103,10 +98,10 @@ def test_a_write_is_found_however_many_commits_came_after_it(tables):
     for _ in range(250):
         tables.tables["kept"].append(1)
     storage = open_storage(str(tables.tables["kept"].root))
-    assert find_write(storage, tables.app_id("kept")) == WriteFound(txn_version(1, 0), version, is_undone=False)
-    assert find_write(storage, tables.app_id("gone")) == WriteFound(None)
+    assert read_table_writes(storage, tables.app_id("kept")).newest == TableWrite(txn_version(1, 0), version)
+    assert read_table_writes(storage, tables.app_id("gone")).newest is None
     tables.tables["kept"].commit(operation="RESTORE")
-    assert find_write(storage, tables.app_id("kept")).is_undone
+    assert read_table_writes(storage, tables.app_id("kept")).newest.place == "unsure"
 
 
 def test_batches_that_the_function_has_returned_from_are_not_loaded_again(tables):
@@ -190,18 +185,12 @@ def test_a_restore_removes_only_the_commits_after_its_version(tables):
     restored = tables.tables["kept"].commit(operation="RESTORE", parameters={"version": str(first)})
 
     found = read_table_writes(storage, tables.app_id("kept"), fence_version(1))
-    assert found == TableWrites(
-        restored,
-        (
-            TableWrite(txn_version(1, 0), first),
-            TableWrite(txn_version(1, 1), second, "gone", restored),
-        ),
-        has_any=True,
-    )
+    gone = TableWrite(txn_version(1, 1), second, "gone", restored)
+    assert found == TableWrites(restored, (TableWrite(txn_version(1, 0), first), gone), newest=gone)
     assert read_table_writes(storage, tables.app_id("kept"), txn_version(1, 0)) == TableWrites(
-        restored, found.writes[1:], found.writes[0], has_any=True
+        restored, found.writes[1:], found.writes[0], gone
     )
-    assert find_write(storage, tables.app_id("kept")) == WriteFound(txn_version(1, 1), second, is_undone=True)
+    assert read_table_writes(storage, tables.app_id("kept")).newest == gone
 
     # a RESTORE to after it, of what a job did meanwhile, keeps it
     tables.tables["kept"].commit(operation="RESTORE", parameters={"version": str(second)})
@@ -246,15 +235,14 @@ def test_a_batch_that_the_ledger_does_not_know_keeps_a_replan_from_going_on(tabl
     assert tables.builder().replan().commands[0].to is None
 
 
-def test_a_request_keeps_the_table_versions_of_the_first_one_since_an_epoch_was_opened(tables):
+def test_a_request_tells_of_no_more_writes_than_the_first_one_since_an_epoch_was_opened(tables):
     tables.replan()
-    first = tables.builder().ledger.state.request.table_versions
     version = tables.write("kept", txn_version(1, 0))
     for reaches in (False, True):
         builder = tables.builder(replaces=True, **({} if reaches else {"open_table": None}))
         move = builder.rewind(to_version=0, sink_rows="keep")
         perform(builder.ledger, move, tables.session.context.actor)
-        assert builder.ledger.state.request.table_versions == first
+        assert builder.ledger.state.request.seen == ()
     assert f"after an earlier request: 'kept' has batch 0 (version {version})" in move.describe()
     with pytest.raises(LedgerError, match="wrote 'kept' of batch 0"):
         tables.fence("kept", "gone")
@@ -266,6 +254,19 @@ def test_a_request_keeps_the_table_versions_of_the_first_one_since_an_epoch_was_
     assert tables.fence("kept", "gone")[0].phase == "open"
 
 
+def test_what_a_request_told_of_a_table_is_not_said_of_one_that_was_made_again(tables):
+    for batch in range(3):
+        tables.write("kept", txn_version(1, batch))
+    builder = tables.builder()
+    perform(builder.ledger, builder.rewind(to_version=0, sink_rows="keep"), tables.session.context.actor)
+    for version in (2, 3):
+        # a driver that is still running has made it again, with a commit of the same version
+        tables.tables["kept"].path_of(version).unlink()
+    tables.tables["kept"].version = 1
+    with pytest.raises(LedgerError, match=r"wrote 'kept' of batch 0 .version 1 of"):
+        tables.fence("kept", "gone")
+
+
 def test_the_run_checks_what_could_not_be_checked_when_the_epoch_was_requested(tables):
     tables.write("kept", txn_version(1, 0))
     builder = tables.builder(open_table=None)
@@ -274,6 +275,30 @@ def test_the_run_checks_what_could_not_be_checked_when_the_epoch_was_requested(t
     perform(builder.ledger, move, tables.session.context.actor)
     with pytest.raises(LedgerError, match="wrote 'kept' of batch 0"):
         tables.fence("kept", "gone")
+
+
+def test_a_write_that_only_the_driver_sees_keeps_the_epoch_from_beginning(tables, tmp_path):
+    version = tables.write("kept", txn_version(1, 0))
+    commit = tables.tables["kept"].path_of(0)
+    commit.rename(tmp_path / "outside")
+    commit.symlink_to(tmp_path / "outside")
+    builder = tables.builder()
+    perform(builder.ledger, builder.rewind(to_version=0, sink_rows="keep"), tables.session.context.actor)
+    landed = (LandedWrite("kept", txn_version(1, 0), version),)
+    with pytest.raises(LedgerError, match=f"wrote 'kept' of batch 0 .version {version} of"):
+        tables.fence("kept", "gone", landed=landed)
+    # a run has named it
+    builder = tables.builder(replaces=True)
+    move = builder.rewind(to_version=0, sink_rows="keep")
+    assert f"in the function's tables: 'kept' has batch 0 (version {version}). Their rows" in move.describe()
+    perform(builder.ledger, move, tables.session.context.actor)
+    assert tables.fence("kept", "gone", landed=landed)[0].phase == "open"
+
+
+def test_a_report_of_a_write_that_the_function_does_not_make_is_refused(tables):
+    tables.replan()
+    _, collected = tables.fence("kept", "gone", landed=(LandedWrite("other", txn_version(1, 0), 1),))
+    assert "names 'other', whose tables are unknown" in str(collected.failure)
 
 
 @pytest.mark.parametrize("is_reported", [False, True])
