@@ -16,7 +16,7 @@ from airflow_provider_fds.stream.attempt.reports import new_attempt_id
 from airflow_provider_fds.stream.attempt.result import RunWork
 from airflow_provider_fds.stream.planning.plan_batches import schema_changes_of, skipped_of
 from airflow_provider_fds.stream.position.missing_files import find_missing
-from airflow_provider_fds.stream.sink_record.sink_now import is_sink_there
+from airflow_provider_fds.stream.sink_record.sink_now import find_sink
 
 if TYPE_CHECKING:
     from airflow_provider_fds.batch.report import AttemptReport
@@ -188,12 +188,17 @@ class Scope(ABC):
             missing = find_missing(self.connected, transaction.parts, report.error_message or "")
         state = self.connected.state
         failure = batch_failure(self.stream.name, self.stream.table, transaction.last, report, state.snapshot, missing)
-        if failure.reason_code != Reason.SINK_MISSING or state.sink is None or not is_sink_there(self.connected, state):
+        if failure.reason_code != Reason.SINK_MISSING or state.sink is None:
             return failure
+        where = find_sink(self.connected, state)
+        if where == "gone":
+            return failure
+        seen = "Airflow does" if where == "there" else "Airflow could not look for it"
+        tables = " and ".join(state.sink.tables.values()) or state.sink.target
         return BatchFailedError(
-            f"stream {self.stream.name!r}: Spark does not find the sink {state.sink.target}, but Airflow does, so it "
-            "is not lost: mount its folder on the Spark driver and on every Spark worker, or let Spark read that "
-            "storage. A retry works on the same rows",
+            f"stream {self.stream.name!r}: Spark does not find the sink {tables}, but {seen}, so it is not known to be "
+            "lost: mount its folder on the Spark driver and on every Spark worker, or let Spark read that storage. A "
+            "retry works on the same rows",
             error_class=failure.error_class,
             table=self.stream.table,
             reason=Reason.SINK_NOT_VISIBLE,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from airflow_provider_fds.batch.sink_account import kept
 from airflow_provider_fds.batch.sink_commit import SinkCommit, takes_rows
@@ -11,6 +11,7 @@ from airflow_provider_fds.batch.spec import txn_app_id
 from airflow_provider_fds.delta.reader.log import DeltaLog
 from airflow_provider_fds.errors import BatchRejectedError, FdsError, LogRewoundError, TableNotFoundError
 from airflow_provider_fds.reasons import Reason
+from airflow_provider_fds.stream.sink_record.function_tables import gone_tables, read_tables
 from airflow_provider_fds.stream.sink_record.sink_commits import sink_commit
 
 if TYPE_CHECKING:
@@ -67,15 +68,24 @@ def sink_now(connected: ConnectedStream, state: StreamState) -> SinkNow:
     return SinkNow(warning=None if taken is None else _warning(state, taken))
 
 
-def is_sink_there(connected: ConnectedStream, state: StreamState) -> bool:
-    """Whether a table is at the place of the sink, as seen from here."""
-    if state.sink is None or state.sink.is_user_defined:
-        return False
+def find_sink(connected: ConnectedStream, state: StreamState) -> Literal["there", "gone", "unknown"]:
+    """Return whether the stream's sink is there, as seen from here; ``unknown`` if it may not be read.
+
+    A function's sink is there if each table that the stream has written still has its writes.
+    """
+    sink = state.sink
+    if sink is None or sink.is_user_job:
+        return "unknown"
     try:
-        DeltaLog(connected.open_sink(state.sink.target)).latest()
+        if sink.is_function:
+            # a table without the stream's writes is another one
+            return "gone" if gone_tables(state, read_tables(state, connected.open_sink, ())) else "there"
+        DeltaLog(connected.open_sink(sink.target)).latest()
+    except TableNotFoundError:
+        return "gone"
     except FdsError:
-        return False
-    return True
+        return "unknown"
+    return "there"
 
 
 def _problem(state: StreamState, what: str, again: str, reason: Reason = Reason.SINK_REPLACED) -> FdsError:
@@ -104,4 +114,4 @@ def _warning(state: StreamState, taken: SinkCommit) -> str:
     )
 
 
-__all__ = ["SinkNow", "is_sink_there", "sink_now"]
+__all__ = ["SinkNow", "find_sink", "sink_now"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import deltalake
@@ -12,12 +13,12 @@ import pytest
 from airflow_provider_fds import errors
 from airflow_provider_fds.errors import SourceFilesGoneError
 from airflow_provider_fds.reasons import Reason
+from airflow_provider_fds.sinks import DeltaTableSink, ForeachBatchSink
 from tests.unit.stream.epochs.test_epoch_start import leave_fence, load_all, move
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from airflow_provider_fds.sinks import DeltaTableSink
     from airflow_provider_fds.stream import RunWork, StreamSession
     from tests.unit.stream.conftest import Bench
 
@@ -138,6 +139,42 @@ def test_a_sink_that_only_spark_does_not_find_is_not_called_missing(
     assert (failure.reason_code, failure.retryable) == (Reason.SINK_NOT_VISIBLE, True)
     assert "fds reset" not in str(failure)
     assert "mount its folder" in str(failure)
+
+
+@pytest.mark.parametrize("where", ["there", "gone", "another", "unknown"])
+@pytest.mark.parametrize("is_function", [False, True])
+def test_a_sink_is_only_called_missing_if_it_is_gone_as_seen_from_here(
+    bench: Bench, two_appends: Any, tmp_path: Path, *, where: str, is_function: bool
+) -> None:
+    table = tmp_path / "written"
+    sink = ForeachBatchSink("jobs:load", writes={"kept": str(table)}) if is_function else DeltaTableSink(str(table))
+    session = bench.session(stream=bench.stream(max_versions_per_batch=1))
+    work = session.begin(sink, max_batches=1)
+    deltalake.write_deltalake(table, pa.table({"id": [1]}))
+    if is_function:
+        uuid = session.connected.state.uuid
+        done = deltalake.CommitProperties(app_transactions=[deltalake.Transaction(f"fds:{uuid}#kept", 1 << 32 | 1)])
+        deltalake.write_deltalake(table, pa.table({"id": [1]}), mode="append", commit_properties=done)
+        bench.report(session, work, session.job(work, sink), sink_version=None, sink_table_id=None, tables={"kept": 1})
+        assert session.collect(work).failure is None
+        work = session.begin(sink, max_batches=1)
+    if where in ("gone", "another"):
+        shutil.rmtree(table)
+    if where == "another":
+        for _ in range(3):
+            deltalake.write_deltalake(table, pa.table({"id": [1]}), mode="append")
+    if where == "unknown":
+        commit = table / "_delta_log" / f"{0:020}.json"
+        commit.rename(tmp_path / "outside")
+        commit.symlink_to(tmp_path / "outside")
+    report = {"outcome": "failed", "retryable": False, "reason": "SINK_MISSING", "error_message": "`fds reset`"}
+    bench.report(session, work, session.job(work, sink), **report)
+    failure = session.collect(work).failure
+    assert failure is not None
+    is_gone = where == "gone" or (where == "another" and is_function)
+    assert failure.reason_code == (Reason.SINK_MISSING if is_gone else Reason.SINK_NOT_VISIBLE)
+    assert ("fds reset" in str(failure)) is is_gone
+    assert ("Airflow could not look for it" in str(failure)) is (where == "unknown")
 
 
 @pytest.mark.parametrize(
