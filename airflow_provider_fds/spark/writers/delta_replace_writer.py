@@ -5,10 +5,10 @@ Standard library and pyspark, Python 3.9 syntax.
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Dict, List, Optional
+from typing import TYPE_CHECKING, Any, Dict, List
 
+from airflow_provider_fds.batch.sink_account import pieces
 from airflow_provider_fds.batch.spec import stream_uuid
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.spark.runtime.failures import RefusalError, has_condition, shortened
@@ -103,20 +103,18 @@ class DeltaReplaceWriter(DeltaTableWriter):
         if not self._replace.replaces_by_version:
             # versions of two source tables are the same numbers
             return
-        source = _source_id(batch.end)
-        known = {batch.uuid}
-        for commit in history.commits:
-            told = commit.metadata or {}
-            if "end" not in told:
-                continue
-            if _source_id(told["end"]) != source:
-                raise self._shared(
-                    batch, f"version {commit.version} has rows of another table, by stream {told['stream']!r}"
-                )
-            known.add(told["uuid"])
+        loaded = self._log.loaded(history).streams
+        sources = {piece.table_id for piece in pieces(batch.start, batch.end, -1)}
+        for stream in loaded.values():
+            for piece in stream.pieces:
+                if piece.table_id not in sources:
+                    has_rows = f"version {piece.sink_version} has rows of another table, by stream {stream.name!r}"
+                    raise self._shared(batch, has_rows)
         if self._known_version is not None:
             # the first look of the stream has seen what was there before
             return
+        # a stream whose rows were removed is known from its commits
+        known = {batch.uuid, *loaded, *((commit.metadata or {}).get("uuid") for commit in history.commits)}
         unknown = {stream_uuid(app_id) or app_id for app_id in self._log.transactions()} - known
         if unknown:
             raise self._shared(
@@ -143,11 +141,3 @@ class DeltaReplaceWriter(DeltaTableWriter):
                 f"{batch.txn_app_id}, but this one would be {batch.txn_version}. The interval was loaded again in "
                 "the meantime; nothing was written",
             )
-
-
-def _source_id(offset: str) -> Optional[str]:
-    """Return ``metaData.id`` of an offset's table, or ``None`` if the text is not an offset."""
-    try:
-        return str(json.loads(offset)["reservoirId"])
-    except (KeyError, TypeError, ValueError, RecursionError):
-        return None
