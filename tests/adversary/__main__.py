@@ -20,7 +20,17 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tests.adversary import kinds_airflow, kinds_people, kinds_places, kinds_runs, kinds_tables  # noqa: F401
+from tests.adversary import (  # noqa: F401
+    kinds_airflow,
+    kinds_columns,
+    kinds_filters,
+    kinds_mounts,
+    kinds_people,
+    kinds_places,
+    kinds_ranges,
+    kinds_runs,
+    kinds_tables,
+)
 from tests.adversary.play import KINDS, Played, Stage, table_of
 from tests.adversary.scene import FDS
 from tests.adversary.servers import install_faketime

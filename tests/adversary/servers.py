@@ -91,6 +91,8 @@ class Server:
     shift: str = ""
     #: Whether frequently run code is compiled well, which takes minutes.
     is_lasting: bool = False
+    #: What starts it, such as a program that gives it mounts of its own.
+    prefix: tuple[str, ...] = ()
     port: int = 0
     process: subprocess.Popen[bytes] | None = None
 
@@ -142,6 +144,7 @@ class Server:
             **conf,
         }
         words = [
+            *self.prefix,
             str(home / "bin" / "spark-submit"),
             "--master",
             "local[2]",

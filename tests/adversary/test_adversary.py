@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from tests.adversary import kinds_airflow, kinds_people, kinds_places, kinds_runs, kinds_tables  # noqa: F401
+from tests.adversary import (  # noqa: F401
+    kinds_airflow,
+    kinds_columns,
+    kinds_filters,
+    kinds_mounts,
+    kinds_people,
+    kinds_places,
+    kinds_ranges,
+    kinds_runs,
+    kinds_tables,
+)
 from tests.adversary.play import KINDS, Played, Stage
 
 if TYPE_CHECKING:
