@@ -50,6 +50,8 @@ _FRACTIONS: Final = (
     "0", "0.1", "-0.1", "12345678901234567.89", "12345678901234567.88", "12345678901234568.00", "-99999999999999999.99",
     "0.30", "1830000000000000.29",
 )  # fmt: skip
+#: delta-rs writes damaged partition values of them, or folders with too long names.
+_NOT_IN_DELTA_RS: Final = ("'-0.1' AS DECIMAL", "'-99999999999999999.99'", "'1e308'", "'5e-324'")
 _FLOATS: Final = ("0.0", "-0.0", "0.1", "NaN", "Infinity", "-Infinity", "1e308", "5e-324", "16777217", "-1.5")
 
 
@@ -138,6 +140,8 @@ class Hostile:
     def draw(self, name: str, *, has_python: bool) -> Value:
         rng = self.scene.rng
         pool = [one for one in self.types[name].values if not has_python or one.python is not ABSENT]
+        if has_python and name == "p":
+            pool = [one for one in pool if not any(text in one.sql for text in _NOT_IN_DELTA_RS)]
         value = NULL if rng.random() < 0.15 else rng.choice(pool)
         self.used[name].append(value)
         return value
