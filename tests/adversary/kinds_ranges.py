@@ -71,7 +71,8 @@ def judge_shared(scene: Scene, source: Source, streams: tuple[Stream, ...], ther
 
 def _load_once(scene: Scene, streams: tuple[Stream, ...], told: Outcome) -> None:
     """Retire one stream and let the other remove both copies and load them once, as the message says."""
-    way = re.search(r"fds rewind (\w+) --to-version (\d+) --sink-rows delete", re.sub(r"\s+", " ", told.said))
+    words = r"fds rewind (\w+) --to-version (\d+) --sink-rows delete --force-sink"
+    way = re.search(words, re.sub(r"\s+", " ", told.said))
     if way is None:
         raise VerdictError("stuck", f"rows are there twice, and the message names no rewind: {told}")
     keeper = next(one for one in streams if one.name == way[1])
@@ -79,7 +80,7 @@ def _load_once(scene: Scene, streams: tuple[Stream, ...], told: Outcome) -> None
         if other is not keeper:
             other.move("retire")
     limits_of(keeper, None)
-    asked = keeper.move("rewind", "--to-version", way[2], "--sink-rows", "delete")
+    asked = keeper.move("rewind", "--to-version", way[2], "--sink-rows", "delete", "--force-sink")
     end = end_of(keeper)
     if asked.is_refused or end.is_refused:
         raise VerdictError("stuck", f"rows are there twice, and the named way leads nowhere: {asked}, {end}")
