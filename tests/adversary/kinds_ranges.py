@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
 
 def named_stream(scene: Scene, source: Source, name: str) -> Stream:
-    """Return a stream of the table into the scenario's one sink."""
-    return Stream(scene, source.path, name=name, checkpoint=scene.root / f"{name}.json")
+    """Return a stream of the table into the scenario's one sink, perhaps of another installation."""
+    staging = scene.root / scene.rng.choice(("staging", "staging", f"staging-{name}"))
+    return Stream(scene, source.path, name=name, checkpoint=scene.root / f"{name}.json", staging=staging)
 
 
 def limits_of(stream: Stream, start: int | None, end: int | None = None, limit: str = "") -> None:
@@ -136,7 +137,7 @@ def both_planned_before_either_wrote(scene: Scene) -> None:
     one, two = named_stream(scene, source, "one"), named_stream(scene, source, "two")
     starts = {}
     for stream in (one, two):
-        stream.arguments = ("--provenance",)
+        stream.arguments = ("--provenance", "--merge-schema")
         # without a start, a stream begins with all rows of the table
         starts[stream.name] = scene.rng.choice((None, 0, 0, scene.rng.randint(0, source.version)))
         limits_of(stream, starts[stream.name], None, scene.rng.choice(LIMITS))
