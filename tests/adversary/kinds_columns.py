@@ -158,6 +158,26 @@ def by_row(scene: Scene, path: Path, where: str) -> tuple[Counter[str], dict[str
     return times, values
 
 
+def wrong_values(
+    wanted: dict[str, dict[str, str]], values: dict[str, dict[str, str]], names: set[str], *, has_elsewhere: bool
+) -> list[tuple[str, str, str | None, str | None]]:
+    """Return (row, column, the source's value, the sink's value) wherever they differ, for rows that both have.
+
+    Args:
+        wanted: The source's values that are not NULL, by row and column.
+        values: The sink's.
+        names: The source's columns.
+        has_elsewhere: See :func:`judge_columns`.
+    """
+    return [
+        (row, name, wanted[row].get(name), values[row].get(name))
+        for row in wanted.keys() & values.keys()
+        for name in sorted(names)
+        if wanted[row].get(name) != values[row].get(name)
+        and not (has_elsewhere and name not in values[row] and wanted[row][name] in values[row].values())
+    ]
+
+
 def judge_columns(scene: Scene, source: Mapped, sink: Path, *, has_elsewhere: bool, where: str = "") -> None:
     """The sink has the source's rows, each value under the name that its column has in the source now.
 
@@ -172,22 +192,7 @@ def judge_columns(scene: Scene, source: Mapped, sink: Path, *, has_elsewhere: bo
     want, wanted = by_row(scene, source.path, "")
     found, values = by_row(scene, sink, where)
     lost, doubled = want - found, found - want
-    wrong = [
-        (row, name, value, values[row].get(name))
-        for row in want
-        if row in values
-        for name, value in wanted[row].items()
-        if values[row].get(name) != value
-        and not (has_elsewhere and name not in values[row] and value in values[row].values())
-    ]
-    # a value that the source does not have under this name any longer
-    wrong += [
-        (row, name, None, values[row][name])
-        for row in want
-        if row in values
-        for name in leaves_of(source.path)
-        if name in values[row] and name not in wanted[row]
-    ]
+    wrong = wrong_values(wanted, values, set(leaves_of(source.path)), has_elsewhere=has_elsewhere)
     scene.note(
         f"verdict: {sum(found.values())} rows, {len(lost)} lost, {len(doubled)} too many, {len(wrong)} wrong values"
     )

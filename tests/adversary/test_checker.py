@@ -10,8 +10,10 @@ import pyarrow as pa
 import pytest
 
 from tests.adversary.checker import Bounds, judge_chain, judge_keys
+from tests.adversary.kinds_columns import wrong_values
+from tests.adversary.kinds_ranges import judge_shared
 from tests.adversary.play import Played, table_of
-from tests.adversary.scene import Outcome, Scene, VerdictError
+from tests.adversary.scene import Outcome, Scene, Stream, VerdictError
 from tests.adversary.source import Source
 from tests.adversary.ways import named
 
@@ -95,6 +97,32 @@ def test_what_a_reader_has_to_see_is_read_from_the_commits(scene):
     source.append(1)
     assert [source.emissions[version].kind for version in range(5)] == ["append", "append", "change", "none", "append"]
     assert source.emitted() == Counter([0, 1, 2, 3, 4, 5])
+
+
+@pytest.mark.parametrize(("ids", "verdict"), [([0, 1, 2], None), ([0, 1], "lost"), ([0, 1, 2, 2], "doubled")])
+def test_a_row_of_two_streams_is_there_once(scene, ids, verdict):
+    source = Source(scene, scene.root / "orders")
+    source.create(3)
+    write(scene, ids)
+    stream = Stream(scene, source.path, sink=scene.root / "sink")
+    if verdict is None:
+        judge_shared(scene, source, (stream,), source.emitted())
+        return
+    with pytest.raises(VerdictError) as failed:
+        judge_shared(scene, source, (stream,), source.emitted())
+    assert failed.value.verdict == verdict
+
+
+def test_a_value_in_another_column_is_wrong_unless_the_new_name_was_added_beside_it():
+    wanted = {"1": {"x": "old:1", "y": "other:1"}, "2": {"y": "other:2"}}
+    assert not wrong_values(wanted, wanted, {"x", "y"}, has_elsewhere=False)
+    swapped = {**wanted, "1": {"x": "other:1", "y": "old:1"}}
+    assert len(wrong_values(wanted, swapped, {"x", "y"}, has_elsewhere=True)) == 2
+    kept = {**wanted, "2": {"x": "old:2", "y": "other:2"}}
+    assert wrong_values(wanted, kept, {"x", "y"}, has_elsewhere=True) == [("2", "x", None, "old:2")]
+    beside = {**wanted, "1": {"y": "other:1", "before": "old:1"}}
+    assert not wrong_values(wanted, beside, {"x", "y"}, has_elsewhere=True)
+    assert wrong_values(wanted, beside, {"x", "y"}, has_elsewhere=False) == [("1", "x", "old:1", None)]
 
 
 def test_commands_are_read_from_messages():
