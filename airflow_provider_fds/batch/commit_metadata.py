@@ -27,6 +27,7 @@ def commit_metadata(
     settings: Dict[str, str],
     sink_kind: str = "delta_append",
     seen: Optional[Dict[str, Any]] = None,
+    same_values: Optional[Dict[str, Any]] = None,
 ) -> str:
     """Return the ``userMetadata`` of the batch's commit in the sink, JSON on one line.
 
@@ -37,6 +38,7 @@ def commit_metadata(
         sink_kind: Kind of the sink.
         seen: What the streams had loaded into the sink before, see :meth:`~.sink_account.Loaded.to_metadata`; ``None``:
             not known.
+        same_values: Columns, in lower case, with the string or whole number that they have in each row of the batch.
     """
     return json.dumps(
         {
@@ -54,6 +56,7 @@ def commit_metadata(
             **({} if batch.interval is None else {"interval": batch.interval}),
             **({} if sink_kind == "delta_append" else {"sink": sink_kind}),
             **({} if seen is None else {"seen": seen}),
+            **({"same_values": same_values} if same_values else {}),
         },
         sort_keys=True,
         separators=(",", ":"),

@@ -228,10 +228,26 @@ def _read(offset: str) -> Tuple[str, Position, bool]:
 
 @dataclass(frozen=True)
 class LoadedStream:
-    """What one stream has loaded into the sink: the pieces do not touch each other."""
+    """What one stream has loaded into the sink.
+
+    Attributes:
+        name: Name of the stream.
+        pieces: They do not touch each other.
+        same_values: Columns, in lower case, with the value that they have in each of its rows.
+    """
 
     name: str
     pieces: Tuple[Piece, ...] = ()
+    same_values: FrozenSet[Tuple[str, str | int]] = frozenset()
+
+    def with_batch(self, told: Dict[str, Any], sink_version: int) -> LoadedStream:
+        """Return it with one more batch, by the metadata of its commit."""
+        values = told.get("same_values")
+        same = frozenset(item for item in (values if isinstance(values, dict) else {}).items() if _is_value(item))
+        found = replace(self, same_values=self.same_values & same if self.pieces else same)
+        for piece in pieces(str(told.get("start")), told["end"], sink_version):
+            found = found.with_piece(piece)
+        return found
 
     def with_piece(self, piece: Piece) -> LoadedStream:
         """Return it with one more piece, joined with those that it touches."""
@@ -303,9 +319,7 @@ class Loaded:
             found = self._without(told["removes"])
         elif "batch_id" in told:
             stream = self.streams.get(told["uuid"], LoadedStream(told["stream"]))
-            for piece in pieces(str(told.get("start")), told["end"], commit.version):
-                stream = stream.with_piece(piece)
-            found = {**self.streams, told["uuid"]: stream}
+            found = {**self.streams, told["uuid"]: stream.with_batch(told, commit.version)}
         elif commit.operation in _EMPTYING or (
             commit.operation in ("DELETE", "TRUNCATE") and commit.parameters.get("predicate", "") in _NO_CONDITION
         ):
@@ -326,7 +340,11 @@ class Loaded:
         if any(len(one.pieces) > _MOST_PIECES for one in self.streams.values()):
             return None
         streams = {
-            uuid: [one.name, [[p.table_id, int(p.is_snapshot), *p.start, *p.end, p.sink_version] for p in one.pieces]]
+            uuid: [
+                one.name,
+                [[p.table_id, int(p.is_snapshot), *p.start, *p.end, p.sink_version] for p in one.pieces],
+                sorted(one.same_values),
+            ]
             for uuid, one in self.streams.items()
             if one.pieces
         }
@@ -338,15 +356,24 @@ class Loaded:
         told: Any = (commit.metadata or {}).get("seen")
         try:
             streams = {
-                uuid: LoadedStream(name, tuple(Piece(p[0], (p[2], p[3]), (p[4], p[5]), p[1] == 1, p[6]) for p in found))
-                for uuid, (name, found) in told["streams"].items()
+                uuid: LoadedStream(
+                    name,
+                    tuple(Piece(p[0], (p[2], p[3]), (p[4], p[5]), p[1] == 1, p[6]) for p in found),
+                    frozenset((column, value) for column, value in same),
+                )
+                for uuid, (name, found, same) in told["streams"].items()
             }
             is_valid = -1 <= told["to"] < commit.version and all(
-                isinstance(one.name, str) and all(_is_piece(piece) for piece in one.pieces) for one in streams.values()
+                isinstance(one.name, str) and all(map(_is_piece, one.pieces)) and all(map(_is_value, one.same_values))
+                for one in streams.values()
             )
             return cls(told["to"], streams) if is_valid else None
         except (AttributeError, IndexError, KeyError, TypeError, ValueError):
             return None
+
+
+def _is_value(item: Tuple[Any, Any]) -> bool:
+    return isinstance(item[0], str) and type(item[1]) in (str, int)
 
 
 def _is_piece(piece: Piece) -> bool:

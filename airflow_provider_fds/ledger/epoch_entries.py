@@ -111,6 +111,7 @@ class Created(BaseAction, frozen=True, kw_only=True, tag="created"):
             why="entries of the ledger could not be read" if found.given_up else "the ledger was lost",
             position=found.position,
             to=to,
+            names=found.names,
         )
         state = replace(
             state,
@@ -176,6 +177,8 @@ class Opened(BaseAction, frozen=True, kw_only=True, tag="opened"):
             checked against what was read before, instead of being accepted.
         range_options: The stream's options of start and end if they decided the start, or a start was given instead of
             them; ``None`` for an epoch that was requested with a start of its own, and in older entries.
+        columns: After a recovery: which column of the source has fed each column of the sink, ``""`` where no column
+            of the source at the start has its name.
     """
 
     subject: ClassVar[str] = "open epoch {0.epoch}"
@@ -190,6 +193,7 @@ class Opened(BaseAction, frozen=True, kw_only=True, tag="opened"):
     meaning_digest: str | None = None
     continues: bool = False
     range_options: dict[str, Any] | None = None
+    columns: dict[str, str] | UnsetType = UNSET
 
     def decide(self, state: StreamState) -> Self | None:
         """Allow it for the requested epoch, once the previous epochs are closed in the sink."""
@@ -253,6 +257,10 @@ class Opened(BaseAction, frozen=True, kw_only=True, tag="opened"):
             # the function creates a table that is missing now
             tables={app_id.partition("#")[2]: 0 for app_id in self.fence.versions if "#" in app_id and state.sink},
         )
+        if self.columns is not UNSET and state.sink_names is not None:
+            since = state.sink_names.version if self.columns else None
+            state = replace(state, columns=self.columns, columns_since=since)
+        state = replace(state, sink_names=None)
         removal = self.fence.removal
         if self.fence.status == "sink_missing" or (removal is not None and removal.what == "all"):
             # no row has values of these columns any longer

@@ -13,7 +13,7 @@ from airflow_provider_fds.ledger.conditions import check_epoch
 from airflow_provider_fds.ledger.facts import RequestedFacts
 
 # the annotations of a struct are read when it is defined
-from airflow_provider_fds.ledger.values import SeenBatch  # noqa: TC001
+from airflow_provider_fds.ledger.values import SeenBatch, SinkNames  # noqa: TC001
 
 if TYPE_CHECKING:
     from airflow_provider_fds.ledger.state import StreamState
@@ -27,11 +27,13 @@ class Requested(RequestedFacts, BaseAction, frozen=True, kw_only=True, tag="requ
 
     Attributes:
         deployment: The installation that owns the stream from here on, if the same decision transfers it.
+        names: The sink's columns, for a recovery: the ledger may lack batches that say what fed them.
     """
 
     subject: ClassVar[str] = "request a {0.reason}"
 
     deployment: str | UnsetType = UNSET
+    names: SinkNames | UnsetType = UNSET
 
     @property
     def needs_format(self) -> int:
@@ -93,6 +95,8 @@ class Requested(RequestedFacts, BaseAction, frozen=True, kw_only=True, tag="requ
     def apply(self, state: StreamState) -> StreamState:
         """Close the epoch; its planned batches are given up."""
         is_rebind = self.reason == "rebind"
+        if self.names is not UNSET:
+            state = replace(state, sink_names=self.names)
         return replace(
             state,
             phase="requested",

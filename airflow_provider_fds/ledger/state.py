@@ -31,6 +31,7 @@ from airflow_provider_fds.ledger.values import (
     PlannedBatch,
     SeenBatch,
     SinkBinding,
+    SinkNames,
     SnapshotRef,
 )
 
@@ -77,6 +78,7 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
         sink_version: Version of the sink that holds the last commit or fence of this stream.
         columns: Which column of the source has fed each column of the sink, as batches recorded it; empty if none did.
         columns_since: Version of the sink at which ``columns`` was last recorded: later renames there are not in it.
+        sink_names: After a recovery, until the epoch is opened: the sink's columns; ``columns`` may lack some of them.
         sink_warnings: What fences have found in the sink, to be reported with the next committed batch.
         tables: For a function: by named table, the version that it must have at least, because the stream has written
             it, or its fence.
@@ -124,6 +126,7 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
     sink_version: int | None = None
     columns: dict[str, str] = {}
     columns_since: int | None = None
+    sink_names: SinkNames | None = None
     sink_warnings: tuple[str, ...] = ()
     tables: dict[str, int] = {}
     next_batch_id: int = 0

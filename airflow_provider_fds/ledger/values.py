@@ -338,15 +338,30 @@ class GivenUp(msgspec.Struct, frozen=True, kw_only=True):
     why: str
 
 
+class SinkNames(msgspec.Struct, frozen=True, kw_only=True):
+    """The names that a sink's columns had with its newest batch, for a ledger that lacks what fed them.
+
+    Attributes:
+        end: End of the batch (inclusive).
+        version: Version of the sink; later renames there are not in it.
+        paths: The columns and fields, by their paths (``batch/column_meaning.py``).
+    """
+
+    end: str
+    version: int
+    paths: tuple[str, ...]
+
+
 class Recovered(msgspec.Struct, frozen=True, kw_only=True):
     """What a sink records of a stream whose ledger was lost or is unreadable.
 
-    The fields after ``sink`` are for an unreadable ledger: they hold what its other entries say.
+    The fields after ``names`` are for an unreadable ledger: they hold what its other entries say.
 
     Attributes:
         epoch: Newest epoch with a batch or a fence in the sink.
         position: End of the newest batch (inclusive).
         sink: The sink.
+        names: Its columns, if its schema could be read.
         after: The newest epoch that an entry may have requested; the new epoch comes after it, too.
         snapshot: The frozen snapshot that contains the position.
         meaning_digest: Digest of the options by which a position within a version was counted.
@@ -359,6 +374,7 @@ class Recovered(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int
     position: str
     sink: SinkBinding
+    names: SinkNames | UnsetType = UNSET
     after: int = 0
     snapshot: SnapshotRef | None = None
     meaning_digest: str | None = None

@@ -10,10 +10,11 @@ from airflow_provider_fds.credentials import redacted_uri, secret_part
 from airflow_provider_fds.schemes import S3_SCHEMES
 from airflow_provider_fds.sinks import options
 from airflow_provider_fds.sinks.base import Delivery, Sink, Target
-from airflow_provider_fds.sinks.constants import constant_columns, jsonable
+from airflow_provider_fds.sinks.constants import PROVENANCE, constant_columns, jsonable
+from airflow_provider_fds.sinks.expression import column_range, equal_columns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from airflow_provider_fds.sinks.constants import Constant
 
@@ -148,6 +149,12 @@ class DeltaSink(Sink):
         return self.storage_conn_id
 
     @property
+    def same_values(self) -> dict[str, str | int]:
+        """Columns, in lower case, with the string or whole number that they have in each row that the sink writes."""
+        values = self.constant_columns.items()
+        return {name.lower(): value for name, value in values if type(value) in (str, int)}  # type: ignore[misc]
+
+    @property
     def others(self) -> tuple[str, ...]:
         """UUIDs of streams in other staging folders that are known to write to the same table."""
         return self.other_streams
@@ -237,6 +244,9 @@ class DeltaReplaceSink(DeltaSink):
         - With ``dynamic_partition_overwrite``: the partitions that contain the interval's rows. An interval without
           rows then replaces nothing, and a partition that no longer has any row stays.
 
+        A run that may replace rows of another stream is refused. Streams that share a sink need a column that tells
+        them apart, see docs/data_intervals.md.
+
     Concurrency:
         Intervals that run in parallel write concurrently, without waiting for each other, if the predicate is on
         partition columns of the sink. Otherwise Delta lets one win, and the others repeat their write.
@@ -278,6 +288,34 @@ class DeltaReplaceSink(DeltaSink):
     def replaces_by_version(self) -> bool:
         """Whether the source versions alone say which rows are replaced, whichever stream wrote them."""
         return _BY_VERSION_ALONE.fullmatch(self.replace_where or "") is not None
+
+    @property
+    def same_values(self) -> dict[str, str | int]:
+        """The constants, and columns that each row must have by ``replace_where``."""
+        return {**equal_columns(self.replace_where or ""), **super().same_values}
+
+    @property
+    def replaced_rows(self) -> str:
+        """The rows that a run replaces, in words."""
+        if self.dynamic_partition_overwrite:
+            return "the partitions that contain its rows"
+        return f"the rows that match {self.replace_where}"
+
+    def replaced_values(self, partition_columns: Iterable[str]) -> dict[str, str | int]:
+        """Return columns, in lower case, with the value that they have in each row that a run replaces.
+
+        Args:
+            partition_columns: Those of the table.
+        """
+        if not self.dynamic_partition_overwrite:
+            return equal_columns(self.replace_where or "")
+        partitions = {name.lower() for name in partition_columns}
+        return {name: value for name, value in self.same_values.items() if name in partitions}
+
+    @property
+    def replaced_versions(self) -> tuple[int, int] | None:
+        """Versions of the source, both inclusive, that replaced rows can come from; ``None``: any."""
+        return column_range(self.replace_where or "", PROVENANCE["_commit_version"])
 
     def rendered(self, render: Callable[[str], str]) -> DeltaReplaceSink:
         """Return a copy with ``uri``, ``where`` and ``replace_where`` rendered by ``render``."""

@@ -1,8 +1,9 @@
-"""The check of a sink's predicates: only expressions of columns. Standard library only, Python 3.9 syntax.
+"""The check of a sink's predicates: only expressions of columns; and what is true of each row that one matches.
 
 A predicate is often a template, filled in from a run's configuration. In Spark an expression can call any static Java
 method (``reflect``) and read any table (a subquery) with the rights of the driver, so neither is accepted unless the
 sink has ``unsafe_sql=True``. Strings, names and keywords are recognised as in Spark's lexer; nothing else is parsed.
+Standard library only, Python 3.9 syntax.
 """
 
 from __future__ import annotations
@@ -37,6 +38,10 @@ _TOKEN = re.compile(
 )
 
 
+#: A string that is the same text under all settings of the session.
+_PLAIN = re.compile(r"'[^'\\$]*'")
+
+
 class _Token(NamedTuple):
     kind: str
     text: str
@@ -68,3 +73,55 @@ def expression_problem(text: str) -> str | None:
         if is_first and continues and after.text not in _AFTER_COLUMN:
             return "a subquery"
     return None
+
+
+def equal_columns(predicate: str) -> dict[str, str | int]:
+    """Return the columns, in lower case, that equal a string or a whole number in each row that a predicate matches.
+
+    Only ``column = literal`` counts, and only if nothing but ``AND`` joins it with the rest.
+    """
+    found: dict[str, str | int] = {}
+    for part in _conjuncts(predicate):
+        if len(part) != 3 or part[0].kind not in ("word", "name") or part[1].text != "=":  # noqa: PLR2004
+            continue
+        kind, text = part[2]
+        if kind == "word" and text.isdecimal():
+            found[part[0].text.lower()] = int(text)
+        elif kind == "text" and _PLAIN.fullmatch(text):
+            found[part[0].text.lower()] = text[1:-1]
+    return found
+
+
+def column_range(predicate: str, column: str) -> tuple[int, int] | None:
+    """Return the bounds, both inclusive, of a column in each row that a predicate matches: ``column BETWEEN 1 AND 2``.
+
+    ``None`` if the predicate does not say so.
+    """
+    for part in _conjuncts(predicate):
+        name, *between = [token.text.lower() for token in part]
+        if name == column and len(between) == 4 and (between[0], between[2]) == ("between", "and"):  # noqa: PLR2004
+            low, high = between[1], between[3]
+            if low.isdecimal() and high.isdecimal():
+                return int(low), int(high)
+    return None
+
+
+def _conjuncts(predicate: str) -> list[list[_Token]]:
+    """Return the tokens of each part of a predicate that must be true; nothing if that is not certain."""
+    parts: list[list[_Token]] = [[]]
+    depth, is_between = 0, False
+    for found in _TOKEN.finditer(predicate):
+        kind, text = str(found.lastgroup), found.group()
+        word = text.lower() if kind == "word" else ""
+        if kind in ("refused", "raw", "pipe") or text in ("'", '"', "`") or (depth == 0 and word in ("or", "case")):
+            return []
+        if kind == "space":
+            continue
+        depth += {"(": 1, ")": -1}.get(text, 0)
+        if depth == 0 and word == "and" and not is_between:
+            parts.append([])
+            continue
+        if depth == 0 and word in ("between", "and"):
+            is_between = word == "between"
+        parts[-1].append(_Token("name", text[1:-1].replace("``", "`")) if kind == "quoted" else _Token(kind, text))
+    return [part for part in parts if part]

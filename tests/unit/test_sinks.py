@@ -297,3 +297,48 @@ def test_a_table_of_a_write_is_a_place_as_that_of_a_sink_is(writes):
 def test_other_streams_of_a_sink_is_checked_when_the_dag_is_parsed(options, expected):
     with pytest.raises(ValueError, match=expected):
         DeltaTableSink("s3://lake/bronze", **options)
+
+
+@pytest.mark.parametrize(
+    ("predicate", "values"),
+    [
+        ("origin = 'crm'", {"origin": "crm"}),
+        ("`Origin`='a' AND (x = 1 OR y = 2) AND n = 7", {"origin": "a", "n": 7}),
+        ("n BETWEEN 1 AND 2 AND origin = 'a'", {"origin": "a"}),
+        ("origin = 'a' OR origin = 'b'", {}),
+        ("NOT origin = 'a' AND n = 1", {"n": 1}),
+        ("(origin = 'a') AND n <> 1 AND m >= 2 AND k = -1 AND j = 1.5", {}),
+        ("origin = other AND day = DATE '2024-01-01'", {}),
+        ("origin = 'a' 'b'", {}),
+        (r"origin = 'a\'' AND n = 1", {"n": 1}),
+        ("origin = '${x}' AND n = 1", {"n": 1}),
+        ("CASE WHEN true THEN origin = 'a' AND n = 1 END", {}),
+        ("n = 1 -- AND", {}),
+        ("origin = 'a AND n = 1", {}),
+        ("s.origin = 'a' AND n = 1 IS NULL", {}),
+    ],
+)
+def test_the_values_that_all_replaced_rows_have_are_found_only_where_they_are_certain(predicate, values):
+    sink = DeltaReplaceSink("/lake/s", replace_where=predicate, unsafe_sql=True)
+    assert sink.replaced_values(()) == sink.same_values == values
+
+
+def test_constants_are_values_of_all_rows_and_of_the_partitions_that_a_run_replaces():
+    constants = {"Origin": "crm", "n": 1, "is_new": True, "price": 1.5}
+    sink = DeltaReplaceSink("/lake/s", dynamic_partition_overwrite=True, constant_columns=constants)
+    assert sink.same_values == {"origin": "crm", "n": 1}
+    assert sink.replaced_values(["origin", "day"]) == {"origin": "crm"}
+
+
+@pytest.mark.parametrize(
+    ("predicate", "versions"),
+    [
+        ("_source_version BETWEEN {first_version} AND {last_version}", (3, 5)),
+        ("day = '2024-01-01' AND _source_version between 0 and {last_version}", (0, 5)),
+        ("_source_version NOT BETWEEN 0 AND 1", None),
+        ("_source_version BETWEEN 0 AND 1 OR n = 1", None),
+        ("_source_version >= 0", None),
+    ],
+)
+def test_the_versions_of_replaced_rows_are_found_only_where_they_are_certain(predicate, versions):
+    assert DeltaReplaceSink("/lake/s", replace_where=predicate).for_versions(3, 5).replaced_versions == versions

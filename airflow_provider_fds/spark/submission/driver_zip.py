@@ -24,6 +24,7 @@ _MODULES: Final = (
     "batch/column_meaning.py",
     "batch/commit_metadata.py",
     "batch/fleet_spec.py",
+    "batch/replaced_rows.py",
     "batch/report.py",
     "batch/sink_account.py",
     "batch/sink_commit.py",

@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Dict, List
 
-from airflow_provider_fds.batch.sink_account import pieces
+from airflow_provider_fds.batch.replaced_rows import ReplacedRows, describe_replaced
+from airflow_provider_fds.batch.sink_account import Loaded, LoadedStream, pieces
 from airflow_provider_fds.batch.spec import stream_uuid
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.spark.runtime.failures import RefusalError, has_condition, shortened
@@ -53,18 +54,68 @@ class DeltaReplaceWriter(DeltaTableWriter):
             raise
         except Exception as error:
             if has_condition(error, *_ROWS_OUTSIDE):
-                raise RefusalError(
-                    Reason.ROWS_OUTSIDE_INTERVAL,
-                    f"{self._describe(batch)}: rows of the interval do not satisfy replace_where "
-                    f"({self._replace.replace_where}), so a repeated run would not replace them; nothing was "
-                    "written. An interval has the rows that were committed during it: replace by its source "
-                    "versions (provenance=True without a predicate), or correct the predicate. "
-                    f"{shortened(str(error))}",
-                ) from error
+                raise self._outside(batch, shortened(str(error))) from error
             raise
 
+    def _write(self, rows: Any, batch: BatchSpec) -> None:
+        where = self._replace.replace_where
+        # Delta checks this only for a table that exists
+        if self._table_id is None and where is not None:
+            outside = rows.where(f"NOT coalesce(({where}), false)").limit(1).collect()
+            if outside:
+                raise self._outside(batch, "")
+        super()._write(rows, batch)
+
+    def _outside(self, batch: BatchSpec, error: str) -> RefusalError:
+        return RefusalError(
+            Reason.ROWS_OUTSIDE_INTERVAL,
+            f"{self._describe(batch)}: rows of the interval do not satisfy replace_where "
+            f"({self._replace.replace_where}), so a repeated run would not replace them; nothing was "
+            "written. An interval has the rows that were committed during it: replace by its source "
+            f"versions (provenance=True without a predicate), or correct the predicate. {error}",
+        )
+
+    def _refuse_rows_of_others(self, batch: BatchSpec) -> None:
+        """Refuse to replace rows that another stream may have written."""
+        super()._refuse_rows_of_others(batch)
+        known = (batch.uuid, *self._sink.other_streams)
+        others = [one for uuid, one in self._loaded.streams.items() if one.pieces and uuid not in known]
+        found = self._replaced_rows(batch).of_others(others) if others else None
+        if found is not None:
+            what = describe_replaced(self._replace.replaced_rows, self._path, found)
+            raise RefusalError(Reason.SINK_SHARED, f"{self._describe(batch)} {what}")
+
+    def _replaced_rows(self, batch: BatchSpec) -> ReplacedRows:
+        partitions = self._partitions() if self._replace.dynamic_partition_overwrite else []
+        values = self._replace.replaced_values(partitions)
+        return ReplacedRows(str(_source_id(batch.end)), values, self._replace.replaced_versions)
+
+    def _written_since_the_look(self, commit: SinkCommit) -> List[str]:
+        """Return warnings about batches of other streams that the replacement may not have seen before it began."""
+        seen, history = Loaded.of_commit(commit), self._log.history(self._known_version)
+        if seen is None or history is None or self._job.allow_overlap:
+            return []
+        batch = self._job.batches[0]
+        replaced, warnings = self._replaced_rows(batch), []
+        for other in history.commits:
+            told = other.metadata or {}
+            is_other = "end" in told and told["uuid"] not in (batch.uuid, *self._sink.other_streams)
+            if not is_other or not seen.to < other.version < commit.version:
+                continue
+            found = replaced.of_others([LoadedStream(told["stream"]).with_batch(told, other.version)])
+            if found is not None:
+                warnings.append(
+                    f"version {other.version} of the sink {self._path} was written by stream {found[0]!r} while "
+                    f"stream {batch.stream!r} replaced {self._replace.replaced_rows}: version {commit.version} may "
+                    f"have removed its rows ({found[1].describe()}). Compare the two versions; the next run of stream "
+                    f"{batch.stream!r} is refused"
+                )
+        return warnings
+
     def _landed(self, commit: SinkCommit) -> Landed:
+        since = self._written_since_the_look(commit)
         landed = super()._landed(commit)
+        landed = replace(landed, warnings=(*landed.warnings, *since))
         intervals = intervals_replaced(self._log, commit)
         if not intervals:
             return landed

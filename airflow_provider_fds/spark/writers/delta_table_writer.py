@@ -38,6 +38,7 @@ from airflow_provider_fds.spark.writers.sink_columns import (
     check_layout,
     checked_fit,
     refuse_moved,
+    same_values,
     with_casts,
     with_provenance,
 )
@@ -86,6 +87,7 @@ class DeltaTableWriter(Writer):
         self._schema_since: Optional[int] = None
         #: Of the batch that is being written.
         self._fit = ColumnFit()
+        self._same_values: Dict[str, Any] = {}
 
     #: Whether rows that were loaded earlier may be permanently lost after a RESTORE or a similar operation.
     _breaking_matters = True
@@ -122,11 +124,16 @@ class DeltaTableWriter(Writer):
         if commit is None:
             self._check_turn(history, batch)
             self._loaded = self._log.loaded(history)
-            if self._overlap_matters and not self._job.allow_overlap:
-                refuse_overlap(self._loaded, batch, self._path, self._sink.other_streams, self._advice)
+            if not self._job.allow_overlap:
+                self._refuse_rows_of_others(batch)
             return None
         self._check_files(history, commit, batch)
         return self._landed(commit)
+
+    def _refuse_rows_of_others(self, batch: BatchSpec) -> None:
+        """Refuse a batch with rows that another stream has loaded into the sink."""
+        if self._overlap_matters:
+            refuse_overlap(self._loaded, batch, self._path, self._sink.other_streams, self._advice)
 
     def append(self, frame: Any, batch: BatchSpec) -> Landed:
         """Write the batch and return its commit, made by this attempt or by a concurrent one that was faster.
@@ -154,6 +161,7 @@ class DeltaTableWriter(Writer):
             since = self._job.sink_version if batch.fed_since is None else batch.fed_since
             refuse_moved(self._spark, self._sink, self._path, self._log, rows, batch, since)
         rows = self._fitted(rows)
+        self._same_values = same_values(self._sink, rows)
         if self._table_id is not None and self._known_version is None:
             others = self._sink.other_streams
             ensure_registered(self._spark, self._log, self._path, stream=batch.stream, uuid=batch.uuid, others=others)
@@ -226,7 +234,7 @@ class DeltaTableWriter(Writer):
 
     def _metadata(self, batch: BatchSpec) -> str:
         seen = self._loaded.to_metadata()
-        return commit_metadata(batch, self._job.attempt_id, self._settings, self._sink.kind, seen)
+        return commit_metadata(batch, self._job.attempt_id, self._settings, self._sink.kind, seen, self._same_values)
 
     def _with_mode(self, writer: Any, created: bool) -> Any:
         """Set how the rows are combined with the existing ones."""

@@ -101,6 +101,19 @@ def refuse_moved(
         raise RefusalError(Reason.SINK_SCHEMA_MISMATCH, problem)
 
 
+def same_values(sink: DeltaSink, rows: Any) -> Dict[str, Any]:
+    """Return the columns that have the same string or whole number in all rows, by the sink's declaration.
+
+    Text in a column of another type may be written in several ways.
+    """
+    wanted = sink.same_values
+    if not wanted:
+        return {}
+    kinds = {str: ("string",), int: ("byte", "short", "integer", "long")}
+    types = {field["name"].lower(): field["type"] for field in rows.schema.jsonValue()["fields"]}
+    return {name: value for name, value in wanted.items() if types.get(name) in kinds[type(value)]}
+
+
 def with_casts(rows: Any, found: ColumnFit) -> Any:
     """Return the rows with the wider types that the sink has for their values."""
     if not found.casts:
@@ -139,4 +152,11 @@ def with_provenance(frame: Any, sink: DeltaSink, path: str) -> Any:
     return frame
 
 
-__all__: List[str] = ["check_layout", "checked_fit", "refuse_moved", "with_casts", "with_provenance"]
+__all__: List[str] = [
+    "check_layout",
+    "checked_fit",
+    "refuse_moved",
+    "same_values",
+    "with_casts",
+    "with_provenance",
+]

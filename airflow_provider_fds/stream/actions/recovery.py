@@ -9,14 +9,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import msgspec
+from msgspec import UNSET
+
+from airflow_provider_fds.batch.column_meaning import column_ids
 from airflow_provider_fds.batch.sink_account import kept
 from airflow_provider_fds.batch.spec import txn_app_id, txn_version
 from airflow_provider_fds.delta.reader.log import DeltaLog
 from airflow_provider_fds.delta.reader.replay import transactions
-from airflow_provider_fds.errors import ConfigurationError, TableNotFoundError
+from airflow_provider_fds.errors import ConfigurationError, FdsError, TableNotFoundError
 from airflow_provider_fds.ledger.epoch_entries import Created
 from airflow_provider_fds.ledger.request_entries import Requested
-from airflow_provider_fds.ledger.values import Recovered, SinkBinding
+from airflow_provider_fds.ledger.values import Recovered, SinkBinding, SinkNames
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.source.offset import Offset, describe_position
 from airflow_provider_fds.stream.actions.prepared_action import PreparedAction
@@ -43,6 +47,7 @@ class SinkAccount:
         digest: Digest of its manifest.
         version: Version of the sink that holds it, -1 if log cleanup removed that commit.
         kind: Kind of the sink that wrote it.
+        names: The sink's columns in that version, or in its newest; ``None`` if its schema cannot be read.
         broke_at: Version of a later RESTORE, REPLACE or CLONE, or of a fence that removed rows; ``None`` if there was
             none.
     """
@@ -57,6 +62,7 @@ class SinkAccount:
     version: int
     kind: str = "delta_append"
     broke_at: int | None = None
+    names: SinkNames | None = None
 
     def describe(self) -> str:
         """Return the account in words."""
@@ -120,7 +126,17 @@ def ask_sink(storage: Storage, stream: str, uuid: str | None = None) -> SinkAcco
         version=version,
         kind=found.get("sink", "delta_append"),
         broke_at=broke_at,
+        names=_names(log, found["end"], version),
     )
+
+
+def _names(log: DeltaLog, end: str, version: int) -> SinkNames | None:
+    try:
+        schema = log.state_at(version).metadata.schemaString
+    except FdsError:
+        return None
+    paths = column_ids(msgspec.json.decode(schema)) if schema else ()
+    return SinkNames(end=end, version=version, paths=tuple(paths))
 
 
 def _is_of(commit: SinkCommit, stream: str, uuid: str | None) -> bool:
@@ -139,7 +155,8 @@ def ask_checkpoint(storage: Storage, checkpoint: Checkpoint) -> SinkAccount | No
         return None
     log, app_id = DeltaLog(storage), txn_app_id(checkpoint.uuid)
     try:
-        found = transactions(log, log.latest(), [app_id]).get(app_id)
+        newest = log.latest()
+        found = transactions(log, newest, [app_id]).get(app_id)
     except TableNotFoundError:
         return None
     if found != txn_version(checkpoint.epoch, checkpoint.batch_id):
@@ -153,6 +170,7 @@ def ask_checkpoint(storage: Storage, checkpoint: Checkpoint) -> SinkAccount | No
         end=checkpoint.offset,
         digest="",
         version=-1,
+        names=_names(log, checkpoint.offset, newest),
     )
 
 
@@ -213,7 +231,7 @@ def recovery(ledger: Ledger, account: SinkAccount, *, table: str, deployment: st
             name=ledger.folder.name,
             table=table,
             deployment=deployment,
-            recovered=Recovered(epoch=account.epoch, position=account.end, sink=sink),
+            recovered=Recovered(epoch=account.epoch, position=account.end, sink=sink, names=account.names or UNSET),
         )
         return PreparedAction(ledger.folder.name, (command,), "no ledger", after, tuple(notes))
     known = (state.epoch if state.phase == "open" else state.epoch - 1, state.next_batch_id - 1)
@@ -237,6 +255,7 @@ def recovery(ledger: Ledger, account: SinkAccount, *, table: str, deployment: st
         to={"offset": account.end},
         closes=state.epoch,
         replaces=True,
+        names=account.names or UNSET,
     )
     before = f"epoch {state.epoch}, {describe_position(state.position)}"
     return PreparedAction(ledger.folder.name, (request,), before, after, tuple(notes))

@@ -13,6 +13,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from airflow_provider_fds.batch.spec import txn_app_id
@@ -207,6 +208,7 @@ def repair(
         epoch=account.epoch,
         position=account.end,
         sink=SinkBinding(kind=account.kind, target=account.uri, app_ids=(txn_app_id(account.uuid),)),
+        names=account.names or UNSET,
         # each unreadable entry may have requested an epoch
         after=newest_epoch + len(damage.unreadable),
         snapshot=snapshot,

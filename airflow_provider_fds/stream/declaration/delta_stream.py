@@ -48,8 +48,9 @@ class DeltaStream:
             task that committed), ``"asset"`` (the state store of the table's asset, from Airflow 3.3 on) or
             ``"file:<path>"``. Not used with ``read="data_interval"``.
         staging: URI of the folder for ledger and manifests; ``None`` uses ``[fds] staging``.
-        allow_overlap: Whether the stream may append versions of its table that another stream appends to the same sink.
-            Set it if the two streams load different rows, or if duplicates do not matter.
+        allow_overlap: Whether the stream may append versions of its table that another stream appends to the same sink,
+            or replace a part of a sink in which another stream has rows. Set it if the two streams load different rows,
+            or if duplicates do not matter.
         backfill: The range of a backfill; use :meth:`backfill`.
         fork_of: Name of the stream that a new one continues; use :meth:`fork`.
         options: Source options by name; Delta's own camelCase spelling is accepted.

@@ -36,6 +36,7 @@ from airflow_provider_fds.stream.epochs.epoch_start import (
     unseen_error,
 )
 from airflow_provider_fds.stream.epochs.fork import forked, refuse_other_stream, refuse_sink_of_origin
+from airflow_provider_fds.stream.epochs.recovered_columns import recovered_columns
 from airflow_provider_fds.stream.epochs.sink_before import (
     hidden_batch,
     hidden_error,
@@ -238,6 +239,7 @@ def open_epoch(
             meaning_digest=asked.meaning_digest,
             continues=asked.continues,
             range_options=_range_of(connected, asked),
+            columns=recovered_columns(log, state),
         )
     )
 

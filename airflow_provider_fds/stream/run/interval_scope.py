@@ -22,6 +22,7 @@ from airflow_provider_fds.stream.planning.plan_batches import plan_interval
 from airflow_provider_fds.stream.position.data_interval import instant_text, version_at
 from airflow_provider_fds.stream.run.scope import Scope, Transaction
 from airflow_provider_fds.stream.sink_record.overlap import refuse_overlap_of_interval
+from airflow_provider_fds.stream.sink_record.replacement import refuse_replacement
 
 if TYPE_CHECKING:
     from airflow_provider_fds.batch.report import AttemptReport
@@ -125,11 +126,12 @@ class IntervalScope(Scope):
         return found
 
     def before_binding(self, state: StreamState, sink: Sink | None) -> RunWork | None:
-        """Refuse an interval that another stream appends to the sink, unless the interval is planned already."""
-        record = self._known()
+        """Refuse an interval that another stream appends to the sink, or one that replaces rows of another stream."""
+        record, interval = self._known(), (*self._versions(), str(state.table_id))
+        # before the stream is bound, so that it may take another sink
         if record is None or not record.is_planned:
-            # before the stream is bound, so that it may take another sink
-            refuse_overlap_of_interval(self.connected, sink, *self._versions(), str(state.table_id))
+            refuse_overlap_of_interval(self.connected, sink, *interval)
+        refuse_replacement(self.connected, sink, *interval)
         return None
 
     def settled(self, *, retry: bool, user_job: bool) -> RunWork | None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import shutil
 
 import pytest
 
+from airflow_provider_fds.cli.main import main
 from airflow_provider_fds.errors import SchemaMismatchError
 from airflow_provider_fds.sinks import DeltaMergeSink, DeltaTableSink
 from airflow_provider_fds.stream.planning.sink_columns import SinkColumns
@@ -161,4 +163,48 @@ def test_a_column_that_the_sink_dropped_as_well_can_be_added_anew(spark, source,
     spark.sql(f"ALTER TABLE delta.`{source}` ADD COLUMNS (x STRING)")
     spark.sql(f"UPDATE delta.`{source}` SET x = 'new' WHERE id = 1")
     runs.load(**ACKNOWLEDGED)
+    assert_alike(spark, runs, source)
+
+
+def recover(runs, source, tmp_path, sink=None):
+    """Lose the ledger and rebuild it from the sink."""
+    shutil.rmtree(tmp_path / "staging")
+    places = ("--staging", str(tmp_path / "staging"), "--sink", sink or runs.sink_path, "--table", source)
+    assert main(["recover", "merged", *places, "--deployment", "tests", "--yes"]) == 0
+
+
+def test_a_recovered_stream_is_refused_a_name_that_the_sink_has_of_a_dropped_column(spark, source, tmp_path):
+    runs = Runs(spark, source, tmp_path)
+    runs.load(**FOLLOW)
+    spark.sql(f"ALTER TABLE delta.`{source}` DROP COLUMN x")
+    spark.sql(f"UPDATE delta.`{source}` SET y = 'new' WHERE id = 1")
+    runs.load(**FOLLOW)
+    recover(runs, source, tmp_path)
+    spark.sql(f"ALTER TABLE delta.`{source}` ADD COLUMNS (x STRING)")
+    spark.sql(f"UPDATE delta.`{source}` SET x = 'new' WHERE id = 2")
+    statements = refused(runs)
+    assert [statement.partition("` ")[2] for statement in statements[1:]] == [
+        "RENAME COLUMN `x` TO `x_old`",
+        "ADD COLUMNS (`x` STRING)",
+    ]
+    for statement in statements:
+        spark.sql(statement)
+    runs.load(**FOLLOW)
+    assert_alike(spark, runs, source)
+
+
+@pytest.mark.parametrize("is_put_right", ["before", "after"])
+def test_a_recovered_stream_knows_what_the_sink_renamed_after_its_newest_batch(spark, source, tmp_path, is_put_right):
+    runs = Runs(spark, source, tmp_path)
+    runs.load(**FOLLOW)
+    change(spark, source, "swapped")
+    statements = refused(runs)
+    for statement in statements if is_put_right == "before" else ():
+        spark.sql(statement)
+    recover(runs, source, tmp_path)
+    if is_put_right == "after":
+        assert refused(runs) == statements
+        for statement in statements:
+            spark.sql(statement)
+    runs.load(**FOLLOW)
     assert_alike(spark, runs, source)

@@ -19,13 +19,13 @@ def offset(version, index=-1, *, snapshot=False):
     return json.dumps({**value, "isStartingVersion": snapshot})
 
 
-def batch(version, first, end, uuid=UUID, *, start=None, seen=None):
+def batch(version, first, end, uuid=UUID, *, start=None, seen=None, same_values=None):
     """The commit of a batch with the versions from ``first`` (inclusive) to ``end`` (exclusive)."""
     start = start or offset(first)
     spec = BatchSpec(uuid, uuid, 1, first, start, offset(end), start, first, end - 1, "m", "d", 1, 1, 1, None)
     return {
         "version": version,
-        "info": {"operation": "WRITE", "userMetadata": commit_metadata(spec, "try", {}, seen=seen)},
+        "info": {"operation": "WRITE", "userMetadata": commit_metadata(spec, "try", {}, seen=seen, same_values=same_values)},
         "txn": {"appId": f"fds:{uuid}", "version": txn_version(1, first)},
     }
 
@@ -196,3 +196,21 @@ def test_a_removal_that_anyone_has_written_removes_nothing(removes):
 
 def test_offsets_of_two_tables_have_nothing_between_them():
     assert pieces(offset(0).replace('"t"', '"s"'), offset(3), 1) == ()
+
+
+def test_values_count_that_all_batches_of_a_stream_have():
+    first = batch(1, 0, 1, same_values={"origin": "a", "n": 1})
+    log = commits(other(0, "CREATE TABLE"), first, batch(2, 1, 2, same_values={"origin": "a", "n": 2}))
+    assert loaded(log[:2]).streams[UUID].same_values == {("origin", "a"), ("n", 1)}
+    found = loaded(log)
+    assert found.streams[UUID].same_values == {("origin", "a")}
+    later = commits(batch(3, 2, 3, same_values={"origin": "a"}, seen=found.to_metadata()))
+    assert loaded(later).streams[UUID].same_values == {("origin", "a")}
+    assert loaded((*log, *commits(batch(3, 2, 3)))).streams[UUID].same_values == frozenset()
+    assert loaded((*log, *commits(removal(3, None), batch(4, 0, 1)))).streams[UUID].same_values == frozenset()
+
+
+@pytest.mark.parametrize("values", [["origin"], {"origin": ["a"]}, {"origin": True}, "origin"])
+def test_other_values_in_a_commit_prove_nothing(values):
+    log = commits(other(0, "CREATE TABLE"), batch(1, 0, 1, same_values=values))
+    assert loaded(log).streams[UUID].same_values == frozenset()

@@ -13,7 +13,7 @@ from airflow_provider_fds.batch.spec import FenceSpec, JobSpec, txn_app_id, txn_
 from airflow_provider_fds.checkpoint.file import FileCheckpointStore
 from airflow_provider_fds.cli.main import main
 from airflow_provider_fds.delta.storage.open import open_storage
-from airflow_provider_fds.errors import CheckpointError
+from airflow_provider_fds.errors import CheckpointError, SchemaMismatchError
 from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.sinks import DeltaMergeSink, DeltaTableSink
 from airflow_provider_fds.stream.actions.recovery import ask_sink
@@ -326,3 +326,45 @@ def test_the_newest_of_two_streams_of_one_name_counts(source, bench, sink):
 
     assert account.uuid == state_of(bench).uuid
     assert (account.batch_id, account.version) == (0, 4)
+
+
+def schema(builder: Any, **columns: str) -> list[dict[str, Any]]:
+    return [builder.field(name, kind) for name, kind in columns.items()]
+
+
+@pytest.mark.parametrize("copy", ["none", "older"])
+def test_a_column_that_the_source_had_dropped_is_not_fed_again_after_a_recovery(
+    bench, log_builder, tmp_path, capsys, copy
+):
+    sink = Sink(tmp_path / "sink")
+    columns = schema(log_builder, id="long", x="string")
+    sink.builder.commit(sink.builder.metadata(columns), operation="ADD COLUMNS")
+    log_builder.create(columns)
+    log_builder.append(1)
+    sink.load(bench, "run-1", batches=1)
+    shutil.copytree(bench.staging, tmp_path / "copy")
+    for names in ({"id": "long"}, {"id": "long", "x": "string"}):
+        log_builder.commit(log_builder.metadata(schema(log_builder, **names)), log_builder.add(), operation="WRITE")
+        if "x" in names:
+            break
+        session = bench.session("run-2", stream=bench.stream(allow_schema_changes={"drop": "follow"}))
+        work = session.begin(sink.value)
+        spec = session.job(work, sink.value)
+        storage = open_storage(str(bench.staging))
+        job = JobSpec.from_json(storage.get(spec.removeprefix(storage.uri + "/"))[0])
+        sink.builder.commit(sink.builder.add(), userMetadata=commit_metadata(job.batches[0], job.attempt_id, {}))
+        shutil.rmtree(bench.staging)
+        if copy == "older":
+            shutil.copytree(tmp_path / "copy", bench.staging)
+        assert recover(bench, sink, capsys)[0] == 0
+        state = state_of(bench)
+        assert (state.columns, state.sink_names.paths, state.sink_names.version) == ({}, ("id", "x"), 3)
+
+    session = bench.session("run-3", stream=bench.stream(allow_schema_changes={"drop": "follow"}))
+    work = session.begin(sink.value)
+    bench.fence(session, work, session.job(work, sink.value), sink_table_id=sink.builder.table_id)
+    session.collect(work)
+    with pytest.raises(SchemaMismatchError, match="the column x of the batch is not what the sink"):
+        session.begin(sink.value)
+    state = state_of(bench)
+    assert (state.columns, state.columns_since, state.sink_names) == ({"x": ""}, 3, None)

@@ -7,14 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from airflow_provider_fds.batch.commit_metadata import commit_metadata
+from airflow_provider_fds.batch.spec import BatchSpec
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.sinks import DeltaReplaceSink, DeltaTableSink
+from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream import DataInterval, DeltaStream, StreamSession
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.unit.stream.conftest import Bench
+
+
+OTHER = "00000000-0000-0000-0000-000000000001"
 
 
 @pytest.fixture
@@ -29,6 +35,29 @@ def table(log_builder: Any) -> Any:
     for _ in range(6):
         log_builder.append()
     return log_builder
+
+
+class SinkLog:
+    """A sink into which another stream of the table has loaded versions."""
+
+    def __init__(self, builder: Any, table_id: str) -> None:
+        self.builder, self._table_id = builder, table_id
+        self.uri = str(builder.root)
+        builder.create()
+
+    def load(self, first: int, end: int, same_values: dict[str, Any] | None = None) -> None:
+        start, after = (Offset.after(version, self._table_id).to_json() for version in (first - 1, end - 1))
+        spec = BatchSpec("live", OTHER, 1, first, start, after, start, first, end - 1, "m", "d", 1, 1, 1, None)
+        told = commit_metadata(spec, "try", {}, same_values=same_values)
+        self.builder.commit(self.builder.add(), userMetadata=told)
+
+    def add_partitions(self, *names: str) -> None:
+        self.builder.commit(self.builder.metadata(partitionColumns=list(names)))
+
+
+@pytest.fixture
+def sink_log(log_builder: Any, tmp_path: Path) -> SinkLog:
+    return SinkLog(type(log_builder)(tmp_path / "sink"), log_builder.table_id)
 
 
 def minutes(bench: Bench, first: int, end: int, **options: Any) -> StreamSession:
@@ -124,7 +153,42 @@ def test_an_interval_that_would_replace_the_rows_of_another_stream_by_version_is
     assert load(bench, minutes(bench, 1, 3, allow_overlap=True), replacing) == [(1, 2)]
 
 
-def test_a_predicate_of_the_user_says_which_rows_are_replaced(bench, table, sink):
-    load(bench, bench.session(stream=bench.stream(starting_version=1)), DeltaTableSink(sink.uri, provenance=True))
-    replacing = DeltaReplaceSink(sink.uri, provenance=True, replace_where="day = '2024-01-01'")
-    assert load(bench, minutes(bench, 1, 3), replacing) == [(1, 2)]
+@pytest.mark.parametrize(
+    "replaced",
+    [
+        {"replace_where": "day = '2024-01-01'"},
+        {"replace_where": "_source_version BETWEEN 0 AND 9"},
+        {"replace_where": "origin = 'a' OR origin = 'b'", "constant_columns": {"origin": "a"}},
+        {"dynamic_partition_overwrite": True, "constant_columns": {"origin": "a"}},
+    ],
+)
+def test_an_interval_that_may_replace_rows_of_another_stream_is_refused(bench, table, sink_log, replaced):
+    sink_log.load(0, 3)
+    replacing = DeltaReplaceSink(sink_log.uri, provenance=True, merge_schema=True, **replaced)
+    with pytest.raises(ConfigurationError) as caught:
+        minutes(bench, 4, 6).begin(replacing)
+    for part in ("'days', versions 4 to 5, would replace", "'live' has loaded versions 0 to 2", "allow_overlap=True"):
+        assert part in str(caught.value)
+    assert minutes(bench, 4, 6, allow_overlap=True).begin(replacing).status == "work"
+
+
+@pytest.mark.parametrize(
+    ("replaced", "same_values"),
+    [
+        ({"replace_where": "n > 0 AND _source_version BETWEEN {first_version} AND {last_version}"}, None),
+        ({"replace_where": "origin = 'a' AND day = '2024-01-01'"}, {"origin": "b"}),
+        ({"replace_where": "`Origin` = 1 AND (n > 0 OR day IS NULL)"}, {"origin": 2}),
+        ({"dynamic_partition_overwrite": True, "constant_columns": {"origin": "a"}}, {"origin": "b"}),
+    ],
+)
+def test_an_interval_that_replaces_certainly_other_rows_is_loaded(bench, table, sink_log, replaced, same_values):
+    sink_log.load(0, 3, same_values)
+    sink_log.load(3, 4, same_values)
+    sink_log.add_partitions("origin")
+    replacing = DeltaReplaceSink(sink_log.uri, provenance=True, merge_schema=True, **replaced)
+    assert minutes(bench, 4, 6).begin(replacing).status == "work"
+    # one batch with another value is enough
+    if same_values is not None:
+        sink_log.load(4, 5, {"origin": "A " if isinstance(same_values["origin"], str) else "1"})
+        with pytest.raises(ConfigurationError, match="nothing shows that its rows are others"):
+            minutes(bench, 6, 7).begin(replacing)
