@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 #: No command moves a stream of data intervals, and no fence can close its intervals in the sink.
 _MISSING_INTERVALS = (
-    "giving the stream another name, with allow_overlap=True if its sink appends or replaces by version, "
-    "and clearing the runs of the data intervals that the sink lacks"
+    "giving the stream another name, with allow_overlap=True, and clearing the runs of the data intervals that the "
+    "sink lacks"
 )
 
 

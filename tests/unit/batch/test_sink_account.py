@@ -25,7 +25,10 @@ def batch(version, first, end, uuid=UUID, *, start=None, seen=None, same_values=
     spec = BatchSpec(uuid, uuid, 1, first, start, offset(end), start, first, end - 1, "m", "d", 1, 1, 1, None)
     return {
         "version": version,
-        "info": {"operation": "WRITE", "userMetadata": commit_metadata(spec, "try", {}, seen=seen, same_values=same_values)},
+        "info": {
+            "operation": "WRITE",
+            "userMetadata": commit_metadata(spec, "try", {}, seen=seen, same_values=same_values),
+        },
         "txn": {"appId": f"fds:{uuid}", "version": txn_version(1, first)},
     }
 

@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_provider_fds.batch.commit_metadata import commit_metadata, fence_metadata
-from airflow_provider_fds.batch.spec import FenceSpec, JobSpec, txn_app_id, txn_version
+from airflow_provider_fds.batch.spec import FenceSpec, JobSpec, fence_version, txn_app_id, txn_version
 from airflow_provider_fds.checkpoint.file import FileCheckpointStore
 from airflow_provider_fds.cli.main import main
 from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import CheckpointError, SchemaMismatchError
 from airflow_provider_fds.ledger.log import Ledger
+from airflow_provider_fds.ledger.values import Fence
 from airflow_provider_fds.sinks import DeltaMergeSink, DeltaTableSink
 from airflow_provider_fds.stream.actions.recovery import ask_sink
+from airflow_provider_fds.stream.epochs.opening import open_epoch
 from tests.conftest import LogBuilder
 from tests.unit.delta.conftest import CheckpointWriter
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from airflow_provider_fds.sinks import DeltaSink
+    from airflow_provider_fds.stream import DeltaStream
     from tests.unit.stream.conftest import Bench
 
 
@@ -35,8 +38,10 @@ class Sink:
         self.value = value or DeltaTableSink(str(folder))
         self.builder.create()
 
-    def load(self, bench: Bench, run: str, *, commits: bool = True, batches: int = 100) -> Any:
-        session = bench.session(run, stream=bench.stream(max_versions_per_batch=1))
+    def load(
+        self, bench: Bench, run: str, *, commits: bool = True, batches: int = 100, stream: DeltaStream | None = None
+    ) -> Any:
+        session = bench.session(run, stream=stream or bench.stream(max_versions_per_batch=1))
         work = session.begin(self.value, max_batches=batches)
         spec = session.job(work, self.value)
         storage = open_storage(str(bench.staging))
@@ -328,43 +333,41 @@ def test_the_newest_of_two_streams_of_one_name_counts(source, bench, sink):
     assert (account.batch_id, account.version) == (0, 4)
 
 
-def schema(builder: Any, **columns: str) -> list[dict[str, Any]]:
-    return [builder.field(name, kind) for name, kind in columns.items()]
-
-
 @pytest.mark.parametrize("copy", ["none", "older"])
+@pytest.mark.parametrize("is_rewound", [False, True])
 def test_a_column_that_the_source_had_dropped_is_not_fed_again_after_a_recovery(
-    bench, log_builder, tmp_path, capsys, copy
+    bench, log_builder, tmp_path, capsys, copy, is_rewound
 ):
+    def write(**columns):
+        fields = [log_builder.field(name, kind) for name, kind in columns.items()]
+        log_builder.commit(log_builder.metadata(fields), log_builder.add(), operation="WRITE")
+
     sink = Sink(tmp_path / "sink")
-    columns = schema(log_builder, id="long", x="string")
+    columns = [log_builder.field("id", "long"), log_builder.field("x", "string")]
     sink.builder.commit(sink.builder.metadata(columns), operation="ADD COLUMNS")
     log_builder.create(columns)
     log_builder.append(1)
     sink.load(bench, "run-1", batches=1)
     shutil.copytree(bench.staging, tmp_path / "copy")
-    for names in ({"id": "long"}, {"id": "long", "x": "string"}):
-        log_builder.commit(log_builder.metadata(schema(log_builder, **names)), log_builder.add(), operation="WRITE")
-        if "x" in names:
-            break
-        session = bench.session("run-2", stream=bench.stream(allow_schema_changes={"drop": "follow"}))
-        work = session.begin(sink.value)
-        spec = session.job(work, sink.value)
-        storage = open_storage(str(bench.staging))
-        job = JobSpec.from_json(storage.get(spec.removeprefix(storage.uri + "/"))[0])
-        sink.builder.commit(sink.builder.add(), userMetadata=commit_metadata(job.batches[0], job.attempt_id, {}))
-        shutil.rmtree(bench.staging)
-        if copy == "older":
-            shutil.copytree(tmp_path / "copy", bench.staging)
-        assert recover(bench, sink, capsys)[0] == 0
-        state = state_of(bench)
-        assert (state.columns, state.sink_names.paths, state.sink_names.version) == ({}, ("id", "x"), 3)
-
-    session = bench.session("run-3", stream=bench.stream(allow_schema_changes={"drop": "follow"}))
-    work = session.begin(sink.value)
-    bench.fence(session, work, session.job(work, sink.value), sink_table_id=sink.builder.table_id)
-    session.collect(work)
-    with pytest.raises(SchemaMismatchError, match="the column x of the batch is not what the sink"):
-        session.begin(sink.value)
+    write(id="long")
+    stream = bench.stream(allow_schema_changes={"drop": "follow"})
+    sink.load(bench, "run-2", commits=False, stream=stream)
+    shutil.rmtree(bench.staging)
+    if copy == "older":
+        shutil.copytree(tmp_path / "copy", bench.staging)
+    assert recover(bench, sink, capsys)[0] == 0
     state = state_of(bench)
+    assert (state.sink_names.paths, state.sink_names.version) == (("id", "x"), 3)
+    if is_rewound:
+        rewind_to(bench, 1, capsys)
+
+    write(id="long", x="string")
+    session = bench.session("run-3", stream=stream)
+    state = session.connected.load()
+    (app_id,) = state.fence_sink.app_ids
+    versions = {app_id: fence_version(state.epoch)}
+    fence = Fence(status="done", versions=versions, removal=state.request.removal, sink_version=4)
+    state = open_epoch(session.connected, state, fence=fence)
     assert (state.columns, state.columns_since, state.sink_names) == ({"x": ""}, 3, None)
+    with pytest.raises(SchemaMismatchError, match="the column x of the batch is not what the sink"):
+        sink.load(bench, "run-4", stream=stream)
