@@ -151,8 +151,12 @@ class DeltaSink(Sink):
     @property
     def same_values(self) -> dict[str, str | int]:
         """Columns, in lower case, with the string or whole number that they have in each row that the sink writes."""
-        values = self.constant_columns.items()
-        return {name.lower(): value for name, value in values if type(value) in (str, int)}  # type: ignore[misc]
+        # transform may change what where has compared
+        found = equal_columns(self.where or "") if self.transform is None else {}
+        for name, value in self.constant_columns.items():
+            if isinstance(value, (str, int)) and not isinstance(value, bool):
+                found[name.lower()] = value
+        return found
 
     @property
     def others(self) -> tuple[str, ...]:

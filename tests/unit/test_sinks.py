@@ -328,6 +328,8 @@ def test_constants_are_values_of_all_rows_and_of_the_partitions_that_a_run_repla
     sink = DeltaReplaceSink("/lake/s", dynamic_partition_overwrite=True, constant_columns=constants)
     assert sink.same_values == {"origin": "crm", "n": 1}
     assert sink.replaced_values(["origin", "day"]) == {"origin": "crm"}
+    assert DeltaTableSink("/lake/s", where="p = 1 AND n > 2").same_values == {"p": 1}
+    assert DeltaTableSink("/lake/s", where="p = 1", transform="jobs:change").same_values == {}
 
 
 @pytest.mark.parametrize(

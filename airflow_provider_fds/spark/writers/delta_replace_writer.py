@@ -91,24 +91,24 @@ class DeltaReplaceWriter(DeltaTableWriter):
         return ReplacedRows(str(_source_id(batch.end)), values, self._replace.replaced_versions)
 
     def _written_since_the_look(self, commit: SinkCommit) -> List[str]:
-        """Return warnings about batches of other streams that the replacement may not have seen before it began."""
-        seen, history = Loaded.of_commit(commit), self._log.history(self._known_version)
-        if seen is None or history is None or self._job.allow_overlap:
+        """Return warnings about batches of other streams that came between the look at the sink and the replacement."""
+        seen = Loaded.of_commit(commit)
+        history = None if seen is None else self._log.history(seen.to + 1)
+        if history is None or self._job.allow_overlap:
             return []
-        batch = self._job.batches[0]
-        replaced, warnings = self._replaced_rows(batch), []
+        batch, warnings = self._job.batches[0], []
         for other in history.commits:
             told = other.metadata or {}
             is_other = "end" in told and told["uuid"] not in (batch.uuid, *self._sink.other_streams)
-            if not is_other or not seen.to < other.version < commit.version:
+            if not is_other or other.version >= commit.version:
                 continue
-            found = replaced.of_others([LoadedStream(told["stream"]).with_batch(told, other.version)])
-            if found is not None:
+            loaded = LoadedStream(told["stream"]).with_batch(told, other.version)
+            if self._replaced_rows(batch).of_others([loaded]) is not None:
                 warnings.append(
-                    f"version {other.version} of the sink {self._path} was written by stream {found[0]!r} while "
+                    f"version {other.version} of the sink {self._path} was written by stream {loaded.name!r} while "
                     f"stream {batch.stream!r} replaced {self._replace.replaced_rows}: version {commit.version} may "
-                    f"have removed its rows ({found[1].describe()}). Compare the two versions; the next run of stream "
-                    f"{batch.stream!r} is refused"
+                    "have removed its rows. Compare the two versions, and load missing rows of stream "
+                    f"{loaded.name!r} again"
                 )
         return warnings
 
