@@ -343,7 +343,7 @@ class Loaded:
             uuid: [
                 one.name,
                 [[p.table_id, int(p.is_snapshot), *p.start, *p.end, p.sink_version] for p in one.pieces],
-                sorted(one.same_values),
+                *([sorted(one.same_values)] if one.same_values else []),
             ]
             for uuid, one in self.streams.items()
             if one.pieces
@@ -359,9 +359,9 @@ class Loaded:
                 uuid: LoadedStream(
                     name,
                     tuple(Piece(p[0], (p[2], p[3]), (p[4], p[5]), p[1] == 1, p[6]) for p in found),
-                    frozenset((column, value) for column, value in same),
+                    frozenset((column, value) for same in more for column, value in same),
                 )
-                for uuid, (name, found, same) in told["streams"].items()
+                for uuid, (name, found, *more) in told["streams"].items()
             }
             is_valid = -1 <= told["to"] < commit.version and all(
                 isinstance(one.name, str) and all(map(_is_piece, one.pieces)) and all(map(_is_value, one.same_values))
