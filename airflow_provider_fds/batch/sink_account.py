@@ -218,6 +218,11 @@ def pieces(start: str, end: str, sink_version: int) -> Tuple[Piece, ...]:
     return tuple(found)
 
 
+def table_id_of(offset: str) -> str:
+    """Return ``metaData.id`` of the table of an offset, which is JSON of Delta."""
+    return _read(offset)[0]
+
+
 def _read(offset: str) -> Tuple[str, Position, bool]:
     value = json.loads(offset)
     table_id, version, index = value["reservoirId"], value["reservoirVersion"], value["index"]
@@ -434,4 +439,15 @@ def read_loaded(commits: Sequence[SinkCommit], read: Callable[[Optional[int]], S
     return found or Loaded()
 
 
-__all__ = ["NEWEST", "Kept", "Loaded", "LoadedStream", "Piece", "kept", "loaded", "pieces", "read_loaded"]
+__all__ = [
+    "NEWEST",
+    "Kept",
+    "Loaded",
+    "LoadedStream",
+    "Piece",
+    "kept",
+    "loaded",
+    "pieces",
+    "read_loaded",
+    "table_id_of",
+]

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Dict, List
 
 from airflow_provider_fds.batch.replaced_rows import ReplacedRows, describe_replaced
-from airflow_provider_fds.batch.sink_account import Loaded, LoadedStream, pieces
+from airflow_provider_fds.batch.sink_account import Loaded, LoadedStream, pieces, table_id_of
 from airflow_provider_fds.batch.spec import stream_uuid
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.spark.runtime.failures import RefusalError, has_condition, shortened
@@ -88,7 +88,7 @@ class DeltaReplaceWriter(DeltaTableWriter):
     def _replaced_rows(self, batch: BatchSpec) -> ReplacedRows:
         partitions = self._partitions() if self._replace.dynamic_partition_overwrite else []
         values = self._replace.replaced_values(partitions)
-        return ReplacedRows(str(_source_id(batch.end)), values, self._replace.replaced_versions)
+        return ReplacedRows(table_id_of(batch.end), values, self._replace.replaced_versions)
 
     def _written_since_the_look(self, commit: SinkCommit) -> List[str]:
         """Return warnings about batches of other streams that came between the look at the sink and the replacement."""
