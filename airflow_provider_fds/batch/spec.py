@@ -202,7 +202,7 @@ class JobSpec:
         """Return the spec as JSON."""
         fields = asdict(self)
         fields["batches"] = [
-            {name: value for name, value in batch.items() if name not in _WRITTEN_IF_SET or value}
+            {name: value for name, value in batch.items() if name not in _WRITTEN_IF_SET or value not in (None, {})}
             for batch in fields["batches"]
         ]
         return to_json(fields, leave_out=tuple(name for name in ("tables", "allow_overlap") if not fields[name]))

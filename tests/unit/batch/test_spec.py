@@ -102,6 +102,12 @@ def test_a_job_spec_survives_a_round_trip():
     assert JobSpec.from_json(JOB.to_json()) == JOB
 
 
+@pytest.mark.parametrize("since", [0, 7])
+def test_the_record_of_columns_survives_a_round_trip(since):
+    job = replace(JOB, batches=(replace(BATCH, columns={"x": "c1"}, fed={"x": "c2"}, fed_since=since),))
+    assert JobSpec.from_json(job.to_json()) == job
+
+
 def test_a_fence_job_survives_a_round_trip():
     job = replace(JOB, batches=(), fence=FENCE)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from airflow_provider_fds.batch.sink_account import pieces
 from airflow_provider_fds.batch.user_job import UserJobBatch
 from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import CheckpointError, ConfigurationError, LedgerError
@@ -18,7 +19,6 @@ from airflow_provider_fds.ledger.position import Checkpoint
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.spark.fence import registration
 from airflow_provider_fds.spark.sink_log.history import SinkLog
-from airflow_provider_fds.spark.writers import delta_replace_writer
 from airflow_provider_fds.stream.monitoring.status_file import parse_row, read_status_file
 from airflow_provider_fds.triggers import delta_table_change
 
@@ -96,7 +96,7 @@ def test_commits_of_other_writers_name_no_stream_and_no_offset(tmp_path):
     (log / f"{3:020d}.json").write_text(told)
 
     assert registration._uuid_in(SinkLog(None, f"file:{tmp_path}"), 3) is None
-    assert delta_replace_writer._source_id(NESTED) is None
+    assert pieces(NESTED, NESTED, 3) == ()
 
 
 def test_a_commit_of_the_sink_that_cannot_be_read_refuses_the_report(bench: Bench, two_appends, sink: DeltaTableSink):

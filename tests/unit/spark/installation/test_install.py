@@ -183,7 +183,7 @@ def test_jars_that_are_fetched_are_told_about_from_the_first_second(monkeypatch,
     slow = [sys.executable, "-c", "import time; print('resolving'); time.sleep(0.5)"]
     with caplog.at_level("INFO"):
         assert jars._fetch(slow, {}, str(tmp_path), "io.delta:delta-spark", tmp_path) == (0, "resolving\n")
-    first, *_, last = [record.message for record in caplog.records]
+    first, *_, last = [record.getMessage() for record in caplog.records]
     assert first.startswith("Still fetching io.delta:delta-spark: 0")
     assert f", 2 KiB in {tmp_path}." in first
     assert last.startswith("Fetched io.delta:delta-spark in 0.")
@@ -197,4 +197,4 @@ def test_jars_that_are_fetched_are_told_about_from_the_first_second(monkeypatch,
     monkeypatch.setattr(jars, "_resolve", resolve)
     with caplog.at_level("INFO"), pytest.raises(GoneError):
         delta_jars(tmp_path / "cache", spark_submit="spark-submit")
-    assert "from a Maven repository into" in caplog.records[-1].message
+    assert "from a Maven repository into" in caplog.records[-1].getMessage()

@@ -143,7 +143,9 @@ def test_where_the_worker_may_not_read_the_sink_the_report_alone_counts_and_its_
     monkeypatch.setattr(connect.ConnectedStream, "open_sink", lambda self, uri: Closed(real(self, uri)))
     with caplog.at_level(logging.WARNING):
         assert len(session.collect(work).committed) == 2
-    (said,) = [record.message for record in caplog.records if "report of the Spark driver alone" in record.message]
+    (said,) = [
+        record.getMessage() for record in caplog.records if "report of the Spark driver alone" in record.getMessage()
+    ]
     assert "403" in said
 
     with pytest.raises(VerificationError, match="has 0"):
