@@ -187,7 +187,7 @@ def test_a_recovered_stream_is_refused_a_name_that_the_sink_has_of_a_dropped_col
     statements = refused(runs)
     assert [statement.partition("` ")[2] for statement in statements[1:]] == [
         "RENAME COLUMN `x` TO `x_old`",
-        "ADD COLUMNS (`x` STRING)",
+        "ADD COLUMNS (`x` string)",
     ]
     for statement in statements:
         spark.sql(statement)
