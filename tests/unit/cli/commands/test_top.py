@@ -128,7 +128,7 @@ def test_without_a_terminal_there_is_a_line_for_each_stream(staging: Any) -> Non
         lines = [process.stdout.readline() for _ in range(2)]
         # not SIGINT: it is ignored in what a shell runs in the background
         process.terminate()
-    assert " newest: up to date" in lines[0]
+    assert " newest: up to date" in lines[0], process.returncode
     assert " planned: loading, 2 versions to read" in lines[1]
 
 
