@@ -71,6 +71,9 @@ class _File(msgspec.Struct):
     streams: dict[str, KnownPosition] = msgspec.field(default_factory=dict)
 
 
+_DECODER: Final = msgspec.json.Decoder(_File)
+
+
 class KnownPositions:
     """The cache of one fleet: two GETs when a run begins, one PUT when it ends.
 
@@ -103,7 +106,7 @@ class KnownPositions:
         """Read the cache. A cache that cannot be read is empty."""
         try:
             data, _ = self.staging.get(self.key)
-            self._file = msgspec.json.decode(data, type=_File)
+            self._file = _DECODER.decode(data)
         except FileNotFoundError:
             self._file = _File()
         except (FdsError, *DAMAGE) as error:

@@ -10,6 +10,7 @@ from datetime import UTC
 from functools import lru_cache
 from importlib import import_module
 from pkgutil import iter_modules
+from threading import Lock
 from typing import TYPE_CHECKING, Final, Union
 
 import msgspec
@@ -98,11 +99,18 @@ class _Header(msgspec.Struct):
 _ENCODER: Final = msgspec.json.Encoder(order="deterministic")
 _STORED: Final = msgspec.json.Decoder(_Stored)
 _HEADER: Final = msgspec.json.Decoder(_Header)
+_PREPARING: Final = Lock()
+
+
+def _decoder(kinds: tuple[type[BaseAction], ...]) -> msgspec.json.Decoder[BaseAction]:
+    """Return the decoder of these kinds, which chooses among them by their tags."""
+    # a thread that uses the types while msgspec prepares them in another one ends the process (SIGSEGV)
+    with _PREPARING:
+        return _new_decoder(kinds)
 
 
 @lru_cache(maxsize=4)
-def _decoder(kinds: tuple[type[BaseAction], ...]) -> msgspec.json.Decoder[BaseAction]:
-    """Return the decoder of these kinds, which chooses among them by their tags."""
+def _new_decoder(kinds: tuple[type[BaseAction], ...]) -> msgspec.json.Decoder[BaseAction]:
     return msgspec.json.Decoder(Union[kinds])  # noqa: UP007  # the kinds are known at run time only
 
 

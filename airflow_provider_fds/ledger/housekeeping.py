@@ -325,9 +325,12 @@ class _Note(msgspec.Struct):
         return self.young <= earliest
 
 
+_NOTE: Final = msgspec.json.Decoder(_Note)
+
+
 def _noted(storage: Storage, key: str) -> _Note:
     try:
-        note = msgspec.json.decode(storage.get(key)[0], type=_Note)
+        note = _NOTE.decode(storage.get(key)[0])
     except (FileNotFoundError, *DAMAGE):
         return _Note(next_entry=0)
     return note if note.format == 1 else _Note(next_entry=0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 from typing import ClassVar
@@ -459,3 +460,41 @@ def test_bytes_that_cannot_be_decoded_are_an_error_that_names_the_entry(data):
 def test_a_fold_that_is_not_utf_8_is_not_used(caplog):
     assert Fold.from_json(b'{"format":5,"n":1,"digest":"\xff","state":{}}') is None
     assert "cannot be read and is not used" in caplog.text
+
+
+#: One thread is stopped while msgspec prepares the types of entries, and another one reads entries.
+TWO_THREADS = """
+import sys, threading
+from pathlib import Path
+from airflow_provider_fds.ledger.entries import Entry
+
+entries = [path.read_bytes() for path in Path(sys.argv[1]).glob("**/ledger/*.json")]
+stopped, read = threading.Event(), threading.Event()
+
+def stop(frame, event, argument):
+    prepared = next(iter(frame.f_locals.values()), None)
+    if frame.f_code.co_name == "get_class_annotations" and prepared.__module__.endswith("ledger.values"):
+        sys.setprofile(None)
+        stopped.set()
+        read.wait(1)
+
+def first():
+    sys.setprofile(stop)
+    Entry.from_json(entries[0], where="x")
+    sys.setprofile(None)
+
+thread = threading.Thread(target=first)
+thread.start()
+assert stopped.wait(60)
+for entry in entries:
+    Entry.from_json(entry, where="x")
+read.set()
+thread.join()
+print("read", len(entries) > 50)
+"""
+
+
+def test_threads_may_read_their_first_entries_at_the_same_moment():
+    folder = Path(__file__).parents[2] / "golden" / "folders" / "0.2.0"
+    done = subprocess.run([sys.executable, "-c", TWO_THREADS, folder], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "read True\n"), done.stderr
