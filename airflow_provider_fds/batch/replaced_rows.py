@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ReplacedRows:
-    """The rows that a run replaces, as far as the sink's declaration tells.
+    """The rows that a run may replace, by the declaration of the sink.
 
     Attributes:
         table_id: ``metaData.id`` of the run's source.

@@ -116,7 +116,7 @@ class RequestedFacts(Facts, frozen=True, kw_only=True):
         is_automatic: Whether an operator asked, not a person.
         table_versions: Without effect; earlier versions of FDS recorded those of a function's tables.
         seen: Uncommitted batches in the sink that the person was shown before: their rows may be read again. For a
-            function, those that the first request itself has told of, too.
+            function, also those that the first request itself has named.
         removal: What the fence removes from the sink, ``None``: nothing.
         closes: The stream's epoch as the sender saw it. If a person gave none, the stream's epoch.
         replaces: Whether this request replaces one that is not opened yet.
