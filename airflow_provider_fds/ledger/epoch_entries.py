@@ -28,6 +28,7 @@ from airflow_provider_fds.source.offset import Offset
 
 if TYPE_CHECKING:
     from airflow_provider_fds.ledger.state import StreamState
+    from airflow_provider_fds.ledger.values import PlannedBatch
 
 
 @register
@@ -232,6 +233,7 @@ class Opened(BaseAction, frozen=True, kw_only=True, tag="opened"):
 
     def apply(self, state: StreamState) -> StreamState:
         """Begin the epoch at its start, with the fence as the newest transaction in the sink."""
+        landed = self._landed(state)
         if self.range_options is not None:
             state = replace(state, range_options=self.range_options, start_kept=None)
         state = replace(
@@ -260,7 +262,7 @@ class Opened(BaseAction, frozen=True, kw_only=True, tag="opened"):
         if self.columns is not UNSET and state.sink_names is not None:
             since = state.sink_names.version if self.columns else None
             state = replace(state, columns=self.columns, columns_since=since)
-        state = replace(state, sink_names=None)
+        state = replace(state, sink_names=None).with_columns(landed, self.fence.sink_version)
         removal = self.fence.removal
         if self.fence.status == "sink_missing" or (removal is not None and removal.what == "all"):
             # no row has values of these columns any longer
@@ -275,6 +277,12 @@ class Opened(BaseAction, frozen=True, kw_only=True, tag="opened"):
         if self.fence.status == "sink_missing":
             return replace(state, sink_table_id=None, sink_version=None)
         return state
+
+    def _landed(self, state: StreamState) -> list[PlannedBatch]:
+        """Return the planned batches that are in the sink but were never committed here."""
+        if self.landed is None or state.closed is None:
+            return []
+        return [batch for batch in state.closed.planned if batch.batch_id <= self.landed]
 
     def _watermark(self, state: StreamState) -> str | None:
         """Return the watermark with the planned batches that the epoch begins after, because they had landed."""

@@ -210,3 +210,24 @@ def test_a_recovered_stream_knows_what_the_sink_renamed_after_its_newest_batch(s
             spark.sql(statement)
     runs.load(**FOLLOW)
     assert_alike(spark, runs, source)
+
+
+def test_a_batch_that_a_replan_found_in_the_sink_counts(spark, source, tmp_path):
+    options = {"starting_version": 0, "allow_schema_changes": {"drop": "follow"}}
+    runs = Runs(spark, source, tmp_path, merge_schema=True)
+    runs.load(**options)
+    spark.sql(f"ALTER TABLE delta.`{source}` ADD COLUMNS (w STRING)")
+    spark.sql(f"UPDATE delta.`{source}` SET w = 'old'")
+    session = runs.session(**options)
+    runs.submit(session, session.begin(runs.sink))
+    # the run ends before it commits what is in the sink
+    places = ("--staging", str(tmp_path / "staging"), "--deployment", "tests")
+    assert main(["replan", "merged", *places, "--why", "test", "--yes"]) == 0
+    runs.load(applications=1, **options)
+    for statement in ("DROP COLUMN w", "ADD COLUMNS (w STRING)"):
+        spark.sql(f"ALTER TABLE delta.`{source}` {statement}")
+    spark.sql(f"UPDATE delta.`{source}` SET w = 'new' WHERE id = 2")
+    for statement in refused(runs, **options):
+        spark.sql(statement)
+    runs.load(**options)
+    assert_alike(spark, runs, source)
