@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_fds.backends.base import Application, FleetApplication, Outcome, SparkBackend, UserArguments
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 
-@dataclass(frozen=True)
+@dataclass
 class LocalBackend(SparkBackend):
     """The Spark of the installed pyspark or the user's own, in client mode.
 
@@ -29,6 +29,7 @@ class LocalBackend(SparkBackend):
     master: str
     arguments: UserArguments
     tell: Callable[[str], None]
+    _end: Callable[[], object] | None = field(default=None, init=False, repr=False)
 
     def check(self) -> None:
         """Refuse a machine on which Spark cannot start, and incompatible versions."""
@@ -53,7 +54,7 @@ class LocalBackend(SparkBackend):
 
     def run(self, application: Application) -> Outcome:
         """Run spark-submit, and commit batches as they are reported."""
-        with collecting(application.session, application.work, application.on_commit):
+        with collecting(application.session, application.work, application.on_commit, end=self.cancel):
             return self._run(application, self.arguments.conf)
 
     def run_fleet(self, application: FleetApplication) -> Outcome:
@@ -68,6 +69,7 @@ class LocalBackend(SparkBackend):
                 master=self.master,
                 conf=conf,
                 on_line=self.tell,
+                on_start=self._started,
                 storage=application.storage(),
                 num_bytes=application.num_bytes,
                 own_spark=self._own_spark(),
@@ -78,4 +80,9 @@ class LocalBackend(SparkBackend):
         return Outcome()
 
     def cancel(self) -> None:
-        """Do nothing: an exception that ends the wait also ends spark-submit."""
+        """End spark-submit, its JVM and its Python driver, as an exception that ends the wait does, too."""
+        if self._end is not None:
+            self._end()
+
+    def _started(self, end: Callable[[], object]) -> None:
+        self._end = end

@@ -89,7 +89,8 @@ class SubmitBackend(ConnectionBackend):
 
     def run(self, application: Application) -> Outcome:
         """Call spark-submit, and commit batches as they are reported."""
-        return self._run(application, collecting(application.session, application.work, application.on_commit))
+        meanwhile = collecting(application.session, application.work, application.on_commit, end=self.cancel)
+        return self._run(application, meanwhile)
 
     def run_fleet(self, application: FleetApplication) -> Outcome:
         """Call spark-submit for the jobs of many streams, and commit batches as they are reported."""

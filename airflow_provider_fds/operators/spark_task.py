@@ -123,7 +123,9 @@ class SparkTask(SparkSubmitOperator):
     def _get_hook(self) -> SubmitHook:
         from airflow_provider_fds.operators.submit_hook import SubmitHook
 
-        return SubmitHook.like(super()._get_hook(), loads_defaults=self._loads_defaults)
+        return SubmitHook.like(
+            super()._get_hook(), loads_defaults=self._loads_defaults, was_killed=lambda: self.was_killed
+        )
 
     def _set_submission(self, made: SubmitArguments) -> None:
         self.application = made.application

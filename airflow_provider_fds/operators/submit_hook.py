@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+from airflow.providers.common.compat.sdk import AirflowException
 
 from airflow_provider_fds.spark.installation.install import child_environment
+from airflow_provider_fds.spark.submission.launch import end_group, end_group_with
 from airflow_provider_fds.spark.submission.submit import LOAD_DEFAULTS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 #: Lines of spark-submit in the task's log; after that, only lines that someone may look for.
 MOST_LINES: Final = 2000
 _LAST_LINES: Final = 200
+#: Between SIGTERM and SIGKILL. Airflow kills a task 5 seconds after its SIGTERM.
+_KILL_SECONDS: Final = 2.0
 _WANTED: Final = re.compile(
     r"^FDS |application_\d+_\d+|driver-\d+|pod name:|submission ID|spark-app-selector|[eE]xit code|"
     r"\b(?:WARN|ERROR|FATAL)\b|Exception|Error:"
@@ -31,30 +38,63 @@ class SubmitHook(SparkSubmitHook):
 
     Spark reads a properties file instead of its ``spark-defaults.conf``. If the properties file holds only FDS's own
     settings, this hook tells Spark to read both.
+
+    spark-submit leads a process group, which is ended with it: its Python driver would go on alone.
     """
 
     #: Id of the application, if its driver has named it.
     spark_application_id: str | None = None
     _loads_defaults = False
     _child_env: dict[str, str] | None = None
+    _was_killed: Callable[[], bool] = staticmethod(lambda: False)
 
     @classmethod
-    def like(cls, hook: SparkSubmitHook, *, loads_defaults: bool = False) -> SubmitHook:
+    def like(
+        cls, hook: SparkSubmitHook, *, loads_defaults: bool = False, was_killed: Callable[[], bool] | None = None
+    ) -> SubmitHook:
         """Return a hook with the arguments of another one.
 
         Args:
             hook: The other hook.
             loads_defaults: Whether Spark reads its defaults in addition to the properties file.
+            was_killed: Whether the task was told to end, maybe before there was anything to kill.
         """
         made = cls.__new__(cls)
         made.__dict__.update(vars(hook))
         made._loads_defaults = loads_defaults  # noqa: SLF001 - of its own class
+        if was_killed is not None:
+            made._was_killed = was_killed  # noqa: SLF001 - likewise
         return made
 
     def submit(self, application: str = "", **kwargs: Any) -> str | None:
-        """Start spark-submit as the base class does, without Airflow's own variables in the environment."""
+        """Start spark-submit as the base class does, without Airflow's own variables in the environment.
+
+        Whatever ends the wait for it also ends its process group.
+        """
         self._child_env = child_environment()
-        return super().submit(application, env=self._child_env, **kwargs)
+        if self._was_killed():
+            raise AirflowException("Airflow killed the task before spark-submit started")
+        text = {"encoding": "utf-8", "errors": "replace"}  # users print anything
+        try:
+            return super().submit(application, env=self._child_env, start_new_session=True, **{**text, **kwargs})
+        finally:
+            self._end_group()
+
+    def on_kill(self) -> None:
+        """End spark-submit as the base class does, and its Python driver."""
+        process = self._submit_sp
+        if process is not None:
+            # before the base class kills the JVM, which might have ended the driver
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGTERM)
+        try:
+            super().on_kill()
+        finally:
+            self._end_group()
+
+    def _end_group(self) -> None:
+        if self._submit_sp is not None:
+            end_group(self._submit_sp, _KILL_SECONDS)
 
     @property
     def _env(self) -> dict[str, Any] | None:
@@ -79,6 +119,11 @@ class SubmitHook(SparkSubmitHook):
         return [*command[:before], LOAD_DEFAULTS, *command[before:]]
 
     def _process_spark_submit_log(self, itr: Iterator[Any]) -> None:
+        if self._submit_sp is not None:
+            end_group_with(self._submit_sp, _KILL_SECONDS)
+        if self._was_killed():
+            # while it started, when on_kill had nothing to kill
+            self.on_kill()
         super()._process_spark_submit_log(bounded(self._noted(itr)))
 
     def _noted(self, lines: Iterator[Any]) -> Iterator[Any]:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
+import threading
+import time
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 from airflow.providers.apache.spark.hooks import spark_submit
+from airflow.providers.common.compat.sdk import AirflowException
 
 from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaTableSink
 from airflow_provider_fds.backends.base import UserArguments
@@ -183,27 +188,94 @@ def test_a_short_log_is_not_shortened():
     assert list(bounded(iter(["a", "b"]))) == ["a", "b"]
 
 
-def test_spark_submit_is_started_without_the_keys_of_airflow(monkeypatch):
-    started = []
+#: Stands for a JVM that has started a Python driver.
+SUBMIT = """#!/bin/sh
+{before}
+sleep 300 &
+echo "driver $!"
+{after}
+"""
 
-    class Started:
-        stdout = ()
 
-        def __init__(self, command, **kwargs):
-            started.append(kwargs["env"])
+@pytest.fixture
+def hook_of(tmp_path, monkeypatch):
+    """Return hooks that start a program instead of spark-submit, given the lines around the start of its driver."""
 
-        def wait(self):
-            return 0
+    def make(before="", after="", **arguments):
+        (tmp_path / "bin").mkdir()
+        program = tmp_path / "bin" / "spark-submit"
+        program.write_text(SUBMIT.format(before=before, after=after))
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", str(program.parent), prepend=os.pathsep)
+        hook = SubmitHook.like(
+            spark_submit.SparkSubmitHook(conn_id="none", env_vars={"MINE": "1"}, spark_binary="spark-submit"),
+            **arguments,
+        )
+        hook._connection = {**hook._connection, "master": "local", "deploy_mode": None}
+        return hook
 
-    monkeypatch.setattr("airflow.providers.apache.spark.hooks.spark_submit.subprocess.Popen", Started)
+    return make
+
+
+def test_spark_submit_is_started_without_the_keys_of_airflow(monkeypatch, hook_of):
     monkeypatch.setenv("AIRFLOW_CONN_LAKE", "HUSH")
     monkeypatch.setenv("AIRFLOW__DATABASE__SQL_ALCHEMY_CONN", "HUSH")
     monkeypatch.setenv("AWS_REGION", "eu-west-1")
-    hook = SubmitHook.like(
-        spark_submit.SparkSubmitHook(conn_id="none", env_vars={"MINE": "1"}, spark_binary="spark-submit")
-    )
-    hook._connection = {**hook._connection, "master": "local", "deploy_mode": None}
+    hook = hook_of("env | grep -E 'HUSH|MINE|REGION'", "exit 0")
     hook.submit("job.py")
-    (env,) = started
-    assert "HUSH" not in env.values()
-    assert (env["MINE"], env["AWS_REGION"]) == ("1", "eu-west-1")
+    said = list(hook._last_submit_log_lines)
+    assert not any("HUSH" in line for line in said)
+    assert {"MINE=1", "AWS_REGION=eu-west-1"} <= set(said)
+
+
+def test_bytes_that_are_no_text_are_shown(hook_of):
+    hook = hook_of(r"printf 'caf\351\n'")
+    hook.submit("job.py")
+    assert "caf\N{REPLACEMENT CHARACTER}" in hook._last_submit_log_lines
+
+
+def test_the_driver_of_a_jvm_that_is_gone_is_ended(hook_of):
+    hook = hook_of(after="exit 137")
+    with pytest.raises(AirflowException, match="137"):
+        hook.submit("job.py")
+    assert not is_running(hook)
+
+
+def test_a_killed_task_ends_the_driver_too(hook_of):
+    hook = hook_of(after="wait")
+
+    def submit():
+        with pytest.raises(AirflowException):
+            hook.submit("job.py")
+
+    task = threading.Thread(target=submit)
+    task.start()
+    until = time.monotonic() + 60
+    while not any(line.startswith("driver") for line in hook._last_submit_log_lines) and time.monotonic() < until:
+        time.sleep(0.01)
+    assert is_running(hook)
+    hook.on_kill()
+    task.join(60)
+    assert not is_running(hook)
+
+
+def is_running(hook):
+    (line,) = (line for line in hook._last_submit_log_lines if line.startswith("driver "))
+    try:
+        return psutil.Process(int(line.split()[1])).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def test_a_task_that_is_killed_before_it_starts_spark_starts_none(hook_of):
+    hook = hook_of(was_killed=lambda: True)
+    with pytest.raises(AirflowException, match="killed the task before"):
+        hook.submit("job.py")
+    assert hook._submit_sp is None
+
+
+def test_a_task_that_is_killed_while_spark_starts_ends_it(hook_of):
+    answers = iter([False, True])
+    hook = hook_of(after="wait", was_killed=lambda: next(answers))
+    with pytest.raises(AirflowException, match="Error code"):
+        hook.submit("job.py")

@@ -233,11 +233,6 @@ class Fleet:
             **schedule,
         )
 
-    @property
-    def has_hanging_threads(self) -> bool:
-        """Whether work that was given up is still running in this process."""
-        return self._schedule.has_hanging_threads
-
     def run(self) -> Dict[str, str]:
         """Run all jobs; return how each has ended, by stream, see :data:`~.fleet_spec.FLEET_OUTCOMES`."""
         ended = self._schedule.run()
@@ -265,19 +260,13 @@ class Fleet:
             self._noted = progress
 
 
-def run_fleet(spark: Any, spec: FleetSpec) -> bool:
-    """Run the jobs of a fleet in this driver.
-
-    Returns:
-        Whether work that was given up is still running, so that the process must end at once.
-    """
+def run_fleet(spark: Any, spec: FleetSpec) -> None:
+    """Run the jobs of a fleet in this driver; work that was given up may still be running at the end."""
 
     def write(uri: str, data: bytes) -> None:
         write_bytes(hadoop_path(uri, spark), data, spark)
 
-    fleet = Fleet(spec, ClassicSpark(spark), write)
-    fleet.run()
-    return fleet.has_hanging_threads
+    Fleet(spec, ClassicSpark(spark), write).run()
 
 
 def report_unstarted(spec: FleetSpec, error: Exception) -> None:

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import warnings
+from contextlib import suppress
 from typing import Any, List, Sequence, Union
 
 from airflow_provider_fds.batch.fleet_spec import FleetSpec, is_fleet
@@ -30,6 +32,9 @@ from airflow_provider_fds.spark.application.progress import tell_ui_address
 from airflow_provider_fds.spark.runtime.driver_versions import no_session
 from airflow_provider_fds.spark.runtime.failures import explain
 from airflow_provider_fds.spark.runtime.hadoop_files import hadoop_path, local_path, read_bytes
+
+#: How long Spark may take to stop.
+_END_SECONDS = 60
 
 
 def main(argv: Sequence[str]) -> int:
@@ -62,7 +67,8 @@ def main(argv: Sequence[str]) -> int:
         return _leave(spark, EXIT_FAILED)
     tell_ui_address(spark)
     if isinstance(spec, FleetSpec):
-        return _leave(spark, EXIT_DONE, at_once=run_fleet(spark, spec))
+        run_fleet(spark, spec)
+        return _leave(spark, EXIT_DONE)
     return _leave(spark, run(spark, spec))
 
 
@@ -95,20 +101,32 @@ def _session() -> Any:
     return SparkSession.builder.appName("fds").getOrCreate()
 
 
-def _leave(spark: Any, code: int, at_once: bool = False) -> int:
+def _leave(spark: Any, code: int) -> int:
+    """End this process and its JVM: everything is written and reported.
+
+    Neither waits for threads, as ``sys.exit`` and the end of ``main`` in the JVM would: a thread pool of a library that
+    nobody shuts down, or a thread of a function that hangs, would keep the application for ever.
+    """
     if spark is None:
         return code
-    is_local = spark.sparkContext.master.startswith("local")
     sys.stdout.flush()
     sys.stderr.flush()
-    if is_local:
-        # everything is written and reported; stopping the session normally takes up to a second more
-        os._exit(code)
-    spark.stop()
-    if at_once:
-        # a function that hangs must not go on; Python would not wait for its thread, but for what it holds
-        os._exit(code)
-    return code
+    ending = threading.Thread(target=_end_spark, args=(spark, code), daemon=True)
+    ending.start()
+    ending.join(_END_SECONDS)
+    os._exit(code)
+
+
+def _end_spark(spark: Any, code: int) -> None:
+    context, jvm = spark.sparkContext, spark._jvm
+    # YARN's application master ends the JVM itself, and would take this for a failure
+    is_client = context.getConf().get("spark.submit.deployMode", "client") == "client"
+    if not context.master.startswith("local"):
+        spark.stop()
+    if is_client:
+        # in local mode, Spark's shutdown hook stops the session faster; the only answer is a closed connection
+        with suppress(Exception):
+            jvm.java.lang.System.exit(code)
 
 
 __all__: List[str] = ["EXIT_DONE", "EXIT_FAILED", "EXIT_FAILED_RETRYABLE", "EXIT_MISMATCH", "main", "run"]

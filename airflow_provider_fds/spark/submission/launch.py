@@ -7,7 +7,10 @@ import os
 import re
 import signal
 import subprocess
+import threading
+import time
 from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow_provider_fds.credentials import redacted
@@ -26,7 +29,8 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 _TAIL_LINES: Final = 60
-_GRACE_SECONDS: Final = 10
+_GRACE_SECONDS: Final = 10.0
+_POLL_SECONDS: Final = 0.05
 
 #: Exit codes with which the job itself reports its outcome (``job.py``).
 _SAID_BY_THE_JOB: Final = frozenset({0, 10, 11, 12})
@@ -47,6 +51,7 @@ def run_locally(
     conf: Mapping[str, Any] | None = None,
     cache_dir: Path | None = None,
     on_line: Callable[[str], None] | None = None,
+    on_start: Callable[[Callable[[], None]], object] | None = None,
     storage: JobStorage | None = None,
     num_bytes: int = 0,
     own_spark: OwnSpark | None = None,
@@ -65,6 +70,7 @@ def run_locally(
         conf: The user's Spark settings.
         cache_dir: For JARs and zip; default :func:`~airflow_provider_fds.spark.installation.cache.default_cache_dir`.
         on_line: Called with each line, without its line end.
+        on_start: Called with a function that ends spark-submit, from any thread.
         storage: Where the job reads and writes, for Spark's S3 settings.
         num_bytes: Planned bytes of all its batches.
         own_spark: The user's Spark; ``None``: the bundled one.
@@ -86,13 +92,17 @@ def run_locally(
         num_bytes=num_bytes,
     )
     with submission(arguments, cache_dir) as submitted:
-        code = _run(submitted, on_line)
+        code = _run(submitted, on_line, on_start)
     if code == 0 and arguments.class_archive is not None:
         arguments.class_archive.make_in_background()
     return code
 
 
-def _run(arguments: SubmitArguments, on_line: Callable[[str], None] | None) -> int:
+def _run(
+    arguments: SubmitArguments,
+    on_line: Callable[[str], None] | None,
+    on_start: Callable[[Callable[[], None]], object] | None = None,
+) -> int:
     tell = on_line if on_line is not None else _log
     held_back: deque[str] = deque(maxlen=_TAIL_LINES)
     reach("submit.before")
@@ -107,6 +117,9 @@ def _run(arguments: SubmitArguments, on_line: Callable[[str], None] | None) -> i
         start_new_session=True,
     )
     try:
+        end_group_with(process)
+        if on_start is not None:
+            on_start(lambda: end_group(process))
         assert process.stdout is not None  # noqa: S101 - it was asked for
         for raw in process.stdout:
             line = raw.rstrip("\n")
@@ -120,7 +133,10 @@ def _run(arguments: SubmitArguments, on_line: Callable[[str], None] | None) -> i
                 held_back.append(line)
         code = process.wait()
     finally:
-        _end(process)
+        if process.stdout is not None:
+            process.stdout.close()
+        end_group(process)
+        process.wait()
     reach("submit.after")
     if code not in _SAID_BY_THE_JOB:
         for line in held_back:
@@ -133,17 +149,48 @@ def _log(line: str) -> None:
     _LOG.log(logging.INFO if level is None else getattr(logging, level["level"].replace("WARN", "WARNING")), "%s", line)
 
 
-def _end(process: subprocess.Popen[str]) -> None:
-    """End what is left of the process group: SIGTERM first, then SIGKILL."""
-    if process.stdout is not None:
-        process.stdout.close()
-    for sign in (signal.SIGTERM, signal.SIGKILL):
-        try:
-            os.killpg(process.pid, sign)
-        except (ProcessLookupError, PermissionError):
-            break
-        try:
-            process.wait(_GRACE_SECONDS)
-        except subprocess.TimeoutExpired:
-            continue
-    process.wait()
+def end_group(process: subprocess.Popen[Any], seconds: float = _GRACE_SECONDS) -> None:
+    """End a process that leads a process group, and what is left of the group: SIGTERM first, then SIGKILL.
+
+    Spark's Python driver is a child of the JVM, and outlives it.
+
+    Args:
+        process: The leader; it may have ended.
+        seconds: Time between the two signals.
+    """
+    for sign, wait in ((signal.SIGTERM, seconds), (signal.SIGKILL, 0.0)):
+        if not _signal_group(process.pid, sign):
+            return
+        until = time.monotonic() + wait
+        while time.monotonic() < until:
+            process.poll()
+            if not _signal_group(process.pid, 0):
+                return
+            time.sleep(_POLL_SECONDS)
+
+
+def end_group_with(process: subprocess.Popen[Any], seconds: float = _GRACE_SECONDS) -> None:
+    """Let the process group of a process end when its leader does, whatever ends that.
+
+    The rest of the group would also hold the leader's output open, so that whoever reads it would wait for ever.
+    """
+
+    def watch() -> None:
+        with suppress(ChildProcessError):
+            # the caller still gets the exit code
+            os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        end_group(process, seconds)
+
+    threading.Thread(target=watch, name="fds-process-group", daemon=True).start()
+
+
+def _signal_group(group: int, sign: int) -> bool:
+    """Send a signal to a process group, 0: none; return whether it has processes."""
+    try:
+        os.killpg(group, sign)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True
+
+
+__all__ = ["end_group", "end_group_with", "run_locally"]

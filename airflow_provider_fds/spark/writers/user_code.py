@@ -51,7 +51,7 @@ def load_function(name: str, what: str, parameters: Sequence[str]) -> Callable[.
             "py_files='…', or install it where the driver runs. With Spark Connect, the driver is the worker: use "
             "its PYTHONPATH, or a package",
         ) from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise _failed(f"{what} {name}: its module fails at import", error) from error
     for part in path.split("."):
         if not hasattr(found, part):
@@ -88,13 +88,13 @@ def call(function: Callable[..., Any], name: str, what: str, *arguments: Any) ->
     """Call the user's function.
 
     Raises:
-        RefusalError: It raised; the message names its file and line.
+        RefusalError: It raised, or called ``sys.exit``, whatever the code; the message names its file and line.
     """
     try:
         return function(*arguments)
     except RefusalError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise _failed(f"{what} {name} failed", error) from error
 
 
@@ -102,7 +102,7 @@ def call(function: Callable[..., Any], name: str, what: str, *arguments: Any) ->
 _OF_THE_SERVER = (Reason.SPARK_SESSION_ENDED, Reason.SPARK_CONNECT_LOST)
 
 
-def _failed(what: str, error: Exception) -> RefusalError:
+def _failed(what: str, error: BaseException) -> RefusalError:
     failure = explain(error)
     if failure.reason in _OF_THE_SERVER:
         return RefusalError(failure.reason, failure.message, retryable=True)
@@ -114,7 +114,7 @@ def _failed(what: str, error: Exception) -> RefusalError:
     return RefusalError(reason, shortened(f"{what}{_place(error)}: {words}"), retryable=is_retryable)
 
 
-def _place(error: Exception) -> str:
+def _place(error: BaseException) -> str:
     """Return where in the user's code it happened, in words."""
     if isinstance(error, SyntaxError):
         return f" at line {error.lineno} of {error.filename}"

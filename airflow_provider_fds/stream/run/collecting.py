@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
@@ -20,6 +21,8 @@ logger = logging.getLogger(__name__)
 
 #: Each poll costs one request, which usually finds nothing.
 POLL_SECONDS: Final = 3.0
+#: How long Spark may take to end once all batches of its work are committed.
+GRACE_SECONDS: Final = 90.0
 
 
 def commit_reported(session: StreamSession, work: RunWork) -> Collected:
@@ -47,9 +50,13 @@ def collecting(
     work: RunWork,
     tell: Callable[[Collected], object] | None = None,
     *,
+    end: Callable[[], object] | None = None,
     poll_seconds: float = POLL_SECONDS,
+    grace_seconds: float = GRACE_SECONDS,
 ) -> Iterator[None]:
     """Commit each batch of ``work`` as soon as the driver has reported it, while the body waits for Spark.
+
+    Once all are committed, nothing is lost if Spark does not end by itself: ``end`` then ends it.
 
     The session must not be used elsewhere until the body has ended. Errors do not propagate from here: the caller
     collects once more after Spark has ended and gets them then.
@@ -59,9 +66,11 @@ def collecting(
         work: The work that Spark runs.
         tell: Called from a separate thread with the attempt's outcome so far, whenever more batches are committed;
             default: a line in the log.
+        end: Ends the Spark application, and with it the body; called once, from that thread.
         poll_seconds: Time between two polls.
+        grace_seconds: How long the body may go on once all batches are committed.
     """
-    if len(work.batches) < 2:  # noqa: PLR2004 - with one batch there is nothing to commit before the end
+    if not work.batches:
         yield
         return
 
@@ -71,9 +80,21 @@ def collecting(
         logger.info("Stream %s: committed %d of %d batches; %s.", session.stream.name, done, planned, then)
 
     count = 0
+    ends_at: float | None = None
 
     def collect() -> bool:
-        nonlocal count
+        nonlocal count, ends_at
+        if ends_at is not None:
+            if end is None or time.monotonic() < ends_at:
+                return end is not None
+            logger.warning(
+                "Stream %s: all batches are committed, but Spark has not ended within %d s. FDS ends it: something "
+                "keeps its driver alive, such as a thread of a function or of a library.",
+                session.stream.name,
+                grace_seconds,
+            )
+            end()
+            return False
         try:
             collected = commit_reported(session, work)
         except Exception:
@@ -84,6 +105,8 @@ def collecting(
         if len(collected.committed) > count:
             count = len(collected.committed)
             (tell or say)(collected)
+        if count == len(work.batches):
+            ends_at = time.monotonic() + grace_seconds
         return True
 
     with _repeating(collect, poll_seconds):
@@ -132,4 +155,4 @@ def _repeating(call: Callable[[], bool], seconds: float) -> Iterator[None]:
         thread.join()
 
 
-__all__ = ["POLL_SECONDS", "collecting", "commit_reported", "committing"]
+__all__ = ["GRACE_SECONDS", "POLL_SECONDS", "collecting", "commit_reported", "committing"]
