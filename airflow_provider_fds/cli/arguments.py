@@ -159,10 +159,23 @@ def pairs(texts: list[str], flag: str) -> dict[str, Any]:
     return found
 
 
+def person(deployment: str) -> Actor:
+    """Return who calls the command, for the entries of a ledger.
+
+    A user id without a name (containers run with any) is named by its number.
+    """
+    from airflow_provider_fds.ledger.owner import Actor
+
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = f"uid {os.getuid()}"
+    return Actor(deployment=deployment, user=user, host=socket.gethostname())
+
+
 def context_of(arguments: argparse.Namespace, *, owner: Owner) -> StreamContext:
     """Return the context of a stream that a person runs."""
     from airflow_provider_fds.checkpoint.file import FileCheckpointStore
-    from airflow_provider_fds.ledger.owner import Actor
     from airflow_provider_fds.stream.connected_stream import StreamContext
 
     checkpoint = getattr(arguments, "checkpoint", None)
@@ -170,7 +183,7 @@ def context_of(arguments: argparse.Namespace, *, owner: Owner) -> StreamContext:
     return StreamContext(
         staging_uri=arguments.staging,
         deployment=arguments.deployment,
-        actor=Actor(deployment=arguments.deployment, user=getpass.getuser(), host=socket.gethostname()),
+        actor=person(arguments.deployment),
         owner=owner,
         table_options=options,
         staging_options=options,
@@ -238,7 +251,6 @@ def ledger_of(arguments: argparse.Namespace) -> tuple[Ledger, Actor]:
     """
     from airflow_provider_fds.delta.storage.open import open_storage
     from airflow_provider_fds.ledger.log import Ledger
-    from airflow_provider_fds.ledger.owner import Actor
 
     options = pairs(arguments.storage_option, "--storage-option")
     ledger = Ledger(open_storage(arguments.staging, options), arguments.stream)
@@ -247,7 +259,7 @@ def ledger_of(arguments: argparse.Namespace) -> tuple[Ledger, Actor]:
             f"there is no stream {arguments.stream!r} in {arguments.staging}. Check the name and the staging folder",
             reason=Reason.STREAM_NOT_FOUND,
         )
-    actor = Actor(deployment=ledger.state.deployment, user=getpass.getuser(), host=socket.gethostname())
+    actor = person(ledger.state.deployment)
     return ledger, actor
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
-import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -104,7 +102,6 @@ def import_(arguments: argparse.Namespace) -> int:
     from airflow_provider_fds.ledger.archive import LedgerArchive
     from airflow_provider_fds.ledger.log import Ledger
     from airflow_provider_fds.ledger.operator_entries import Transferred
-    from airflow_provider_fds.ledger.owner import Actor
     from airflow_provider_fds.source.offset import describe_position
     from airflow_provider_fds.stream.actions.action_builder import ActionBuilder
     from airflow_provider_fds.stream.actions.prepared_action import is_answered
@@ -129,7 +126,7 @@ def import_(arguments: argparse.Namespace) -> int:
             table=state.table,
             reason=Reason.STREAM_ALREADY_BEGUN,
         )
-    actor = Actor(deployment=arguments.deployment, user=getpass.getuser(), host=socket.gethostname())
+    actor = common.person(arguments.deployment)
     why = f"{arguments.why} (from {archive.contents.deployment!r}, SHA-256 {archive.sha256[:12]}…)"
     position = state.position
     command: BaseAction = Transferred(deployment=arguments.deployment, why=why)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
-import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,7 +21,6 @@ def recover(arguments: argparse.Namespace) -> int:
     """Perform ``fds recover``: show, ask, write."""
     from airflow_provider_fds.delta.storage.open import open_storage
     from airflow_provider_fds.ledger.log import Ledger
-    from airflow_provider_fds.ledger.owner import Actor
     from airflow_provider_fds.stream.actions.recovery_survey import survey
 
     options = common.pairs(arguments.storage_option, "--storage-option")
@@ -45,7 +42,7 @@ def recover(arguments: argparse.Namespace) -> int:
         if not arguments.yes and not common.agrees():
             print("nothing was done")
             return EXIT_OK
-        actor = Actor(deployment=found.owner_of(change), user=getpass.getuser(), host=socket.gethostname())
+        actor = common.person(found.owner_of(change))
         print(found.perform(change, actor))
     elif arguments.checkpoint is None and not arguments.airflow:
         what = "can be read" if found.account is None else "matches the sink"

@@ -11,6 +11,7 @@ import fcntl
 import hashlib
 import os
 import stat
+import tempfile
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -50,11 +51,18 @@ class SparkSetupError(Exception):
 
 
 def default_cache_dir() -> Path:
-    """Return the location of the cache: ``$FDS_CACHE_DIR``, ``$XDG_CACHE_HOME/fds`` or ``~/.cache/fds``."""
+    """Return the location of the cache: ``$FDS_CACHE_DIR``, ``$XDG_CACHE_HOME/fds`` or ``~/.cache/fds``.
+
+    For a user without a home, a folder of their own among the temporary files.
+    """
     if own := os.environ.get("FDS_CACHE_DIR"):
         return Path(own)
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "fds"
+    if base := os.environ.get("XDG_CACHE_HOME"):
+        return Path(base) / "fds"
+    try:
+        return Path.home() / ".cache" / "fds"
+    except RuntimeError:
+        return Path(tempfile.gettempdir()) / f"fds-{os.getuid()}"
 
 
 def make_folder(folder: Path) -> Path:

@@ -7,6 +7,7 @@ Fernet key. A user's code in Spark could read and print them and needs none of t
 from __future__ import annotations
 
 import os
+import pwd
 import re
 import shutil
 import subprocess
@@ -340,7 +341,19 @@ def find_java() -> FoundJava:
 
 def java_problem(minimum: int = MINIMUM_JAVA) -> str | None:
     """Return why Spark cannot start with the Java of this machine, and what to install, or ``None`` if it can."""
-    return find_java().problem(minimum)
+    return find_java().problem(minimum) or _user_problem()
+
+
+def _user_problem() -> str | None:
+    try:
+        pwd.getpwuid(os.getuid())
+    except KeyError:
+        return (
+            f"the user of this process, uid {os.getuid()}, has no name, and Spark's Hadoop accepts no user without "
+            "one. Add a line for it to /etc/passwd when the container starts, or use libnss_wrapper as Spark's own "
+            "image does, or run with a user that has one"
+        )
+    return None
 
 
 def delta_package(delta_version: str | None = None) -> str:

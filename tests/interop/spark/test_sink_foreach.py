@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from dataclasses import replace
 
 import pytest
 
 from airflow_provider_fds.batch.report import report_name
-from airflow_provider_fds.sinks import ForeachBatchSink
+from airflow_provider_fds.sinks import DeltaTableSink, ForeachBatchSink
 
 FUNCTIONS = """
 import json
+import sys
 
 CALLS = []
 
@@ -54,6 +57,10 @@ def twice(df, batch):
 
 def broken(df, batch):
     raise KeyError("colour")
+
+
+def quits(df, *batch):
+    sys.exit(0)
 
 
 def without_batch(df):
@@ -143,6 +150,17 @@ def test_a_function_that_would_lose_rows_or_fails_is_named(spark, stream, functi
     assert expected in report.error_message
     assert spark.conf.get("spark.databricks.delta.write.txnVersion", None) is None
     assert spark.conf.get("spark.sql.files.ignoreCorruptFiles") == "false"
+
+
+@pytest.mark.parametrize(
+    "sink", [ForeachBatchSink("orders_load:quits"), DeltaTableSink("{}/sink", transform="orders_load:quits")]
+)
+def test_a_function_that_ends_the_process_has_not_loaded_the_batch(spark, stream, functions, sink):
+    if isinstance(sink, DeltaTableSink):
+        sink = replace(sink, uri=sink.uri.format(stream.folder))
+    code, (report,) = stream.work(spark, stream.job(stream.plan()[0], sink=sink))
+    assert (code, report.outcome) == (10, "failed")
+    assert re.search(r"orders_load:quits failed at line \d+ of .*, in quits: SystemExit: 0", report.error_message)
 
 
 def named(stream, name, *writes):

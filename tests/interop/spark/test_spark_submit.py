@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -14,6 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from airflow_provider_fds.sinks import ForeachBatchSink
 from airflow_provider_fds.spark.submission.launch import run_locally
 from airflow_provider_fds.spark.submission.submit import submit_arguments
 
@@ -64,6 +66,32 @@ def test_an_interrupted_run_leaves_no_process_behind(stream):
     _, alive = psutil.wait_procs(ours, timeout=30)
     assert started
     assert alive == []
+
+
+LINGERING = """
+import threading, time
+
+def load(df, batch):
+    threading.Thread(target=time.sleep, args=(3600,)).start()
+    pool = df.sparkSession._jvm.java.util.concurrent.Executors.newFixedThreadPool(1)
+    pool.submit(df.sparkSession._jvm.java.lang.Thread())
+"""
+
+
+def test_threads_of_a_function_do_not_keep_the_application(stream, tmp_path, monkeypatch):
+    (tmp_path / "lingering.py").write_text(LINGERING)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    spec = stream.job(stream.plan()[0], sink=ForeachBatchSink("lingering:load"))
+    timers = []
+
+    def end_at_last(end):
+        timers.append(threading.Timer(300, end))
+        timers[0].start()
+
+    code = run_locally(stream.save(spec), on_start=end_at_last)
+    timers[0].cancel()
+    assert [report.outcome for report in stream.read_reports(spec)] == ["written"]
+    assert code == 0
 
 
 def command_line(process: psutil.Process) -> list[str]:

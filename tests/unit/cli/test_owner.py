@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 
@@ -10,6 +11,13 @@ from airflow_provider_fds.ledger.owner import Owner
 
 def test_this_process_runs():
     assert arguments.owner_is_running(arguments.process_owner("cli"))
+
+
+def test_a_user_without_a_name_is_named_by_its_number(monkeypatch):
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 1000670000)
+    assert arguments.person("cli").user == "uid 1000670000"
 
 
 def test_a_process_that_has_ended_does_not_run():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from importlib import metadata
 from typing import TYPE_CHECKING
 
@@ -49,6 +50,19 @@ def test_an_old_java_is_named_with_what_to_install(monkeypatch, tmp_path, says, 
 def test_a_java_home_without_java_is_named(monkeypatch, tmp_path):
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "gone"))
     assert f"JAVA_HOME is {tmp_path / 'gone'}" in java_problem()
+
+
+def test_a_user_without_a_name_is_an_error_before_spark_starts(monkeypatch):
+    monkeypatch.setattr(os, "getuid", lambda: 1000670000)
+    assert "uid 1000670000, has no name" in java_problem()
+
+
+def test_a_user_without_a_home_has_a_cache(monkeypatch, tmp_path):
+    for name in ("FDS_CACHE_DIR", "XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 1000670000)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert default_cache_dir() == tmp_path / "fds-1000670000"
 
 
 def test_without_any_java_the_error_says_what_to_install(monkeypatch, tmp_path):

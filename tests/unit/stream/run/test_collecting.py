@@ -64,12 +64,30 @@ def test_errors_while_spark_runs_are_left_until_it_ends(bench, two_appends, sink
         assert asked.wait(30)
 
 
-def test_a_single_batch_is_committed_after_spark_ends(bench, two_appends, sink):
+def test_spark_is_ended_if_it_goes_on_after_all_batches_are_committed(bench, two_appends, sink, caplog):
     session = bench.session()
     work = session.begin(sink)
-    before = threading.active_count()
-    with collecting(session, work, pytest.fail, poll_seconds=0.01):
-        assert threading.active_count() == before
+    assert len(work.batches) == 1
+    ended = threading.Event()
+    with collecting(session, work, lambda _: None, end=ended.set, poll_seconds=0.01, grace_seconds=0.2):
+        assert not ended.wait(0.4)
+        bench.report(session, work, session.job(work, sink))
+        assert ended.wait(30)
+    assert session.connected.state.last_batch_id == 0
+    assert "all batches are committed, but Spark has not ended within 0 s" in caplog.messages[-1]
+
+
+def test_spark_that_ends_by_itself_is_left_alone(bench, two_appends, sink):
+    session = bench.session()
+    work = session.begin(sink)
+    bench.report(session, work, session.job(work, sink))
+    told = threading.Event()
+
+    def tell(_collected):
+        told.set()
+
+    with collecting(session, work, tell, end=pytest.fail, poll_seconds=0.01, grace_seconds=60):
+        assert told.wait(30)
 
 
 def test_a_fleet_is_committed_again_and_again_by_one_thread_until_spark_ends(caplog):
