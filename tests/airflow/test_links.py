@@ -40,7 +40,7 @@ from airflow.sdk import DAG
 streams = [DeltaStream(name, table=f"{lake}/{{name}}", starting_version=0) for name in ("orders", "returns")]
 sinks = [DeltaTableSink(f"{lake}/bronze/{{name}}") for name in ("orders", "returns")]
 
-with DAG("ingests", schedule=None):
+with DAG("mapped_ingests", schedule=None):
     DeltaIngestOperator.partial(task_id="ingest", retries=0).expand_kwargs(
         [{{"stream": stream, "sink": sink}} for stream, sink in zip(streams, sinks)]
     )
