@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from airflow_provider_fds.backends.base import Application, FleetApplication, Outcome, SparkBackend, UserArguments
 from airflow_provider_fds.errors import ConfigurationError
@@ -17,6 +18,14 @@ from airflow_provider_fds.stream.run.collecting import collecting, committing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+
+#: Lines of a Spark that ended without a word of the job.
+_LAST_LINES: Final = 15
+
+
+class SparkEndedError(Exception):
+    """Spark ended before the job could say how; the message has its exit code and its last lines."""
 
 
 @dataclass
@@ -63,12 +72,18 @@ class LocalBackend(SparkBackend):
             return self._run(application, {**FLEET_CONF, **application.conf, **self.arguments.conf})
 
     def _run(self, application: Application | FleetApplication, conf: Mapping[str, Any]) -> Outcome:
+        lines: deque[str] = deque(maxlen=_LAST_LINES)
+
+        def tell(line: str) -> None:
+            lines.append(line)
+            self.tell(line)
+
         try:
-            launch.run_locally(
+            code = launch.run_locally(
                 application.spec_uri,
                 master=self.master,
                 conf=conf,
-                on_line=self.tell,
+                on_line=tell,
                 on_start=self._started,
                 storage=application.storage(),
                 num_bytes=application.num_bytes,
@@ -77,7 +92,9 @@ class LocalBackend(SparkBackend):
             )
         except SparkSetupError as error:
             raise ConfigurationError(str(error), reason=Reason.SPARK_UNUSABLE) from error
-        return Outcome()
+        if code in launch.SAID_BY_THE_JOB:
+            return Outcome()
+        return Outcome(SparkEndedError("\n    ".join([f"Spark-submit ended with exit code {code}:", *lines])))
 
     def cancel(self) -> None:
         """End spark-submit, its JVM and its Python driver, as an exception that ends the wait does, too."""

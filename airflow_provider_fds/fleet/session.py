@@ -15,6 +15,7 @@ from airflow_provider_fds.fleet.positions import KnownPosition, KnownPositions, 
 from airflow_provider_fds.fleet.result import FleetResult, StreamOutcome
 from airflow_provider_fds.fleet.stream_run import StreamRun
 from airflow_provider_fds.reasons import Reason
+from airflow_provider_fds.stream.attempt.batch_failure import with_ending
 from airflow_provider_fds.stream.attempt.result import PhaseSeconds
 from airflow_provider_fds.stream.run.collecting import commit_reported
 from airflow_provider_fds.stream.run.drain import Drain
@@ -37,6 +38,14 @@ _STOPPED: Final = "It was not started, because another stream of the fleet faile
 _OUT_OF_TIME: Final = "The time limit is reached; the next run loads the rest."
 
 _Item = TypeVar("_Item")
+
+
+def with_last_line(failure: BatchFailedError, spark_error: Exception | None) -> FdsError:
+    """Add the exit code of Spark and its last line to the error of a batch that is not reported."""
+    if spark_error is None:
+        return failure
+    first, *lines = str(spark_error).splitlines()
+    return with_ending(failure, " ".join([first, *(line.strip() for line in lines[-1:])]))
 
 
 class FleetSession:
@@ -79,7 +88,7 @@ class FleetSession:
         stop_on_failure: bool = False,
         retention: Retention | None = None,
         watch: Callable[[StreamSession], Callable[[Exception | None], object]] = lambda _session: lambda _error: None,
-        explain: Callable[[BatchFailedError, Exception | None], FdsError] = lambda failure, _spark_error: failure,
+        explain: Callable[[BatchFailedError, Exception | None], FdsError] = with_last_line,
         threads: int = THREADS,
     ) -> None:
         self.streams = tuple(streams)

@@ -7,6 +7,7 @@ from typing import Final
 
 from airflow_provider_fds.errors import BatchFailedError
 from airflow_provider_fds.reasons import Reason
+from airflow_provider_fds.stream.attempt.batch_failure import with_ending
 
 #: How ``SparkSubmitHook`` begins: the whole command, which may be longer than everything else in the log.
 _COMMAND: Final = re.compile(r"Cannot execute: .*?\. Error code is: (-?\d+)\.?", re.DOTALL)
@@ -36,10 +37,10 @@ def explained(failure: BatchFailedError, spark_error: BaseException | None, *, w
             version=failure.version,
             reason=Reason.TASK_KILLED,
         )
-    if failure.reason_code == Reason.SPARK_ENDED_EARLY and spark_error is not None:
-        first_line = without_command(spark_error).strip().split("\n", 1)[0]
-        failure.args = (f"{failure}. {first_line[:1].upper()}{first_line[1:]}; the lines above say more",)
-    return failure
+    if spark_error is None:
+        return failure
+    first_line = without_command(spark_error).strip().split("\n", 1)[0]
+    return with_ending(failure, f"{first_line[:1].upper()}{first_line[1:]}; the lines above say more")
 
 
 __all__ = ["explained", "without_command"]

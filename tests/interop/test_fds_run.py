@@ -192,6 +192,15 @@ def test_a_spark_without_the_declared_delta_is_named_and_writes_nothing(lake):
     assert not (lake / "bronze").exists()
 
 
+def test_what_a_spark_said_that_did_not_start_is_shown(lake):
+    words = [*command(lake, "starting_version=0"), "--conf", "spark.driver.memory=9999999g"]
+    ran = subprocess.run(words, capture_output=True, text=True, timeout=240, check=False)
+    assert ran.returncode == EXIT_BATCH_FAILED
+    assert "[SPARK_ENDED_EARLY]" in ran.stderr
+    assert "Spark-submit ended with exit code 1:\n    Error occurred during initialization of VM\n" in ran.stderr
+    assert "enough space" in ran.stderr
+
+
 def test_two_deltas_on_the_class_path_are_named_and_nothing_is_written(lake, tmp_path):
     other = tmp_path / "delta-spark_4.2_2.13-4.3.0.jar"
     with zipfile.ZipFile(other, "w") as jar:

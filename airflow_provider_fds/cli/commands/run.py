@@ -196,6 +196,7 @@ def _load(
 ) -> Collected:
     """Run one Spark application, and commit each batch as soon as it is done."""
     from airflow_provider_fds.backends.base import Application
+    from airflow_provider_fds.stream.attempt.batch_failure import with_ending
     from airflow_provider_fds.stream.attempt.batch_versions import describe_plan
 
     shown = _Shown(output, loading)
@@ -207,12 +208,12 @@ def _load(
     with loading.application(plan, len(work.batches)):
         # so that the Spark application ends with this process, as on Ctrl-C
         with leaving_on_sigterm(), phases.phase("spark"), redirect_stdout(LogOfJob(loading.line)):
-            backend.run(application)
+            spark_error = backend.run(application).error
         with phases.phase("commit"):
             collected = session.collect(work)
         shown(collected)
     if collected.failure is not None:
-        raise collected.failure
+        raise collected.failure if spark_error is None else with_ending(collected.failure, str(spark_error))
     return collected
 
 

@@ -33,7 +33,7 @@ _GRACE_SECONDS: Final = 10.0
 _POLL_SECONDS: Final = 0.05
 
 #: Exit codes with which the job itself reports its outcome (``job.py``).
-_SAID_BY_THE_JOB: Final = frozenset({0, 10, 11, 12})
+SAID_BY_THE_JOB: Final = frozenset({0, 10, 11, 12})
 
 #: Printed at every start on a healthy machine.
 _NOISE: Final = re.compile(
@@ -138,7 +138,7 @@ def _run(
         end_group(process)
         process.wait()
     reach("submit.after")
-    if code not in _SAID_BY_THE_JOB:
+    if code not in SAID_BY_THE_JOB:
         for line in held_back:
             tell(line)
     return code
@@ -193,4 +193,4 @@ def _signal_group(group: int, sign: int) -> bool:
     return True
 
 
-__all__ = ["end_group", "end_group_with", "run_locally"]
+__all__ = ["SAID_BY_THE_JOB", "end_group", "end_group_with", "run_locally"]

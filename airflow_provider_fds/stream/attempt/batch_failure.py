@@ -89,6 +89,13 @@ def batch_failure(
     return kind(found, error_class=report.error_class, table=table, version=batch.first_version, reason=reason)
 
 
+def with_ending(failure: BatchFailedError, ending: str) -> BatchFailedError:
+    """Add how Spark ended, in words, to the error of a batch that its driver has not reported."""
+    if failure.reason_code == Reason.SPARK_ENDED_EARLY:
+        failure.args = (f"{failure}. {ending}",)
+    return failure
+
+
 def _file_not_found(
     stream: str, batch: PlannedBatch, what: str, found: str, missing: MissingFile, facts: dict[str, Any]
 ) -> BatchFailedError:
