@@ -85,28 +85,33 @@ def withhold(operator: Any) -> None:
 
 def uncovered(
     operator: Any, extra: Mapping[str, Any], sink_uri: str | None, *, epoch_start: str | None
-) -> dict[str, Any]:
-    """Return ``extra``, extended to everything that no event has covered yet.
+) -> dict[str, Any] | None:
+    """Return ``extra``, extended to everything that no event has covered yet; ``None`` if an event has covered it.
 
-    A run that committed batches and then failed for good has emitted nothing, so the next event covers its batches too.
-    The counts are then ``None``, because they would not describe this run alone. If Airflow cannot return the last
-    event, ``extra`` stays as it is.
+    A run that is cleared after its success commits nothing again, and has had its event: a second one would let
+    consumers load the same rows twice. A run that committed batches and then failed for good has emitted nothing, so
+    the next event covers its batches too. The counts are then ``None``, because they would not describe this run alone.
+    If Airflow cannot return the last event, ``extra`` stays as it is.
 
     Args:
         operator: The operator, for its outlets; ``None``: the events are those of the sink's own asset.
         extra: The run's own result.
         sink_uri: URI of the sink, if known.
-        epoch_start: Offset at which the epoch began.
+        epoch_start: Offset at which the epoch began, for a stream that reads by offset.
     """
     asset = None if operator is None else next((one for one in operator.outlets if isinstance(one, Asset)), None)
     if asset is None and sink_uri is not None:
         asset = Asset(asset_uri(sink_uri))
-    if asset is None or extra["first_batch_id"] == 0:
+    if asset is None:
         return dict(extra)
     try:
-        last = _last_event(asset, str(extra["stream"]), int(extra["epoch"]))
+        last = _last_event(asset, extra)
     except Exception:  # reading the last event is optional, so no error matters
         log.debug("Cannot read the last event of asset %s.", asset.uri, exc_info=True)
+        return dict(extra)
+    if last is not None and _order(last) >= _order(extra):
+        return None
+    if _is_interval(extra):
         return dict(extra)
     first = 0 if last is None else int(last["last_batch_id"]) + 1
     start = epoch_start if last is None else str(last["end"])
@@ -125,8 +130,23 @@ def uncovered(
     }
 
 
-def _last_event(asset: Asset, stream: str, epoch: int) -> Mapping[str, Any] | None:
-    """Return the extra of the newest event of ``stream`` and ``epoch``, ``None`` if the asset has none.
+def _is_interval(extra: Mapping[str, Any]) -> bool:
+    return "interval_start" in extra
+
+
+def _subject(extra: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return what an event is about: the epoch of a stream, or one of its data intervals."""
+    names = ("stream", "interval_start", "interval_end") if _is_interval(extra) else ("stream", "epoch")
+    return tuple(extra.get(name) for name in names)
+
+
+def _order(extra: Mapping[str, Any]) -> int:
+    """Return which load of the subject an event is about. An interval that is loaded anew gets a new generation."""
+    return int(extra["generation" if _is_interval(extra) else "last_batch_id"])
+
+
+def _last_event(asset: Asset, extra: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the extra of the newest event about the same subject, ``None`` if the asset has none.
 
     Other streams may have events of the same asset, and a load has one for each of its partitions, so more and more of
     the last events are read.
@@ -136,14 +156,15 @@ def _last_event(asset: Asset, stream: str, epoch: int) -> Mapping[str, Any] | No
     """
     from airflow.sdk.execution_time.context import InletEventsAccessors
 
+    needed = {"generation"} if _is_interval(extra) else {"last_batch_id", "end"}
     for number in _LAST_EVENTS:
         events = InletEventsAccessors([asset])[asset]
         has_order = hasattr(events, "ascending")
         newest_first = list(events.ascending(ascending=False).limit(number) if has_order else reversed(list(events)))
         for event in newest_first:
             found: Mapping[str, Any] = event.extra or {}
-            if found.get("stream") == stream and found.get("epoch") == epoch and "end" in found:
+            if _subject(found) == _subject(extra) and needed <= found.keys():
                 return found
         if not has_order or len(newest_first) < number:
             return None
-    raise LookupError(f"none of the last {_LAST_EVENTS[-1]} events is of stream {stream!r}")
+    raise LookupError(f"none of the last {_LAST_EVENTS[-1]} events is of stream {extra['stream']!r}")

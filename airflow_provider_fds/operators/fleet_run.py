@@ -290,7 +290,8 @@ class FleetRun:
             if (one := loaded.get(name)) is not None:
                 extra = {"stream": name, **one.to_dict()}
                 epoch_start = self._epoch_starts.get(name)
-                found.append(asset_event.uncovered(None, extra, sink_uri, epoch_start=epoch_start))
+                event = asset_event.uncovered(None, extra, sink_uri, epoch_start=epoch_start)
+                found += [] if event is None else [event]
         asset_event.emit_streams(self._operator, self._context, extras)
 
     def _wait(self, streams: tuple[FleetStream, ...], result: FleetResult, *, deadline: float, was_woken: bool) -> None:

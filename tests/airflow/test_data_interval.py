@@ -88,6 +88,7 @@ def test_an_interval_is_appended_once_and_one_without_commits_is_skipped(dag_of,
     assert lake.ids("appended") == [20, 21]
     again = installation.run(dag, **run_of(2))
     assert (again.state("load"), again.xcom("load")["rows"]) == ("success", 2)
+    assert len(installation.events(f"{lake.uri}/appended")) == 1
     assert lake.ids("appended") == [20, 21]
     assert installation.run(dag, **run_of(3)).state("load") == "skipped"
 

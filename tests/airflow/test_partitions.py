@@ -167,7 +167,7 @@ def covered_by(monkeypatch, *loads):
     own = {"stream": "a", "epoch": 1, "first_batch_id": 9, "last_batch_id": 9, "first_version": 9, "rows": 5}
     start = Offset.after(0, "t").to_json()
     found = uncovered(SimpleNamespace(outlets=[]), own, "s3://lake/copy", epoch_start=start)
-    return found["first_batch_id"], found["rows"]
+    return None if found is None else (found["first_batch_id"], found["rows"])
 
 
 def test_events_of_many_partitions_of_another_stream_do_not_hide_the_last_one_of_this_stream(monkeypatch):
@@ -180,6 +180,13 @@ def test_events_of_many_partitions_of_another_stream_do_not_hide_the_last_one_of
 def test_without_an_event_of_this_stream_all_is_covered_unless_there_are_too_many_to_know(monkeypatch):
     assert covered_by(monkeypatch, (load_of("b", 3), 300)) == (0, None)
     assert covered_by(monkeypatch, (load_of("b", 3), 9000), (load_of("a", 8), 1)) == (9, 5)
+
+
+def test_what_an_event_has_covered_gets_no_second_one(monkeypatch):
+    assert covered_by(monkeypatch, (load_of("b", 3), 5), (load_of("a", 9), 1)) is None
+    assert covered_by(monkeypatch, (load_of("a", 12), 1)) is None
+    # of another epoch, whose batches have other rows
+    assert covered_by(monkeypatch, ({**load_of("a", 9), "epoch": 0}, 1)) == (0, None)
 
 
 class Event:
