@@ -5,6 +5,7 @@ From a position as many batches as a run wants are planned; of a data interval a
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -17,6 +18,7 @@ from airflow_provider_fds.batch.spec import txn_version
 from airflow_provider_fds.errors import FdsError, LostPositionError
 from airflow_provider_fds.ledger.intervals import interval_folder
 from airflow_provider_fds.ledger.values import PassedSchema, PlannedBatch, Skipped
+from airflow_provider_fds.sinks import DeltaReplaceSink
 from airflow_provider_fds.source.changes.barrier import Allowances
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.planning.plan import BatchPlanner, SourceBatch, range_digest
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
     from airflow_provider_fds.stream.polling.min_batch import WaitingWork
 
 _NO_COMMITS: Final = ""
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +238,7 @@ def plan_interval(
         state: State of the ledger.
         record: The opened interval.
         sink: Where the batches go, ``None`` if that is not known.
-        replaces: Whether the sink replaces; such a sink needs a batch even if there are no rows.
+        replaces: Whether the sink replaces; it gets a batch without rows if an earlier run may have left some.
 
     Raises:
         StoppedError: The interval has a version that the stream may not pass.
@@ -272,6 +276,13 @@ def plan_interval(
     times.warn()
     if batches or not replaces:
         return IntervalPlan(tuple(batches), empty)
+    versions = (record.first_version, record.last_version)
+    is_first_load = record.generation == 1
+    if isinstance(sink, DeltaReplaceSink) and not sink.may_hold_rows(*versions, is_first_load=is_first_load):
+        return IntervalPlan((), empty)
+    logger.info(
+        "Stream %s: no rows in interval %s; the run only removes rows in the sink.", state.name, record.interval
+    )
     empty = empty or _nothing(connected, state, record)
     return IntervalPlan((_written(connected, empty, _built(connected, empty), times, place, 0, None),))
 

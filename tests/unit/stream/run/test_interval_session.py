@@ -220,6 +220,27 @@ def test_an_interval_without_commits_is_nothing_to_append_and_runs_for_a_sink_th
     assert (work.status, result.rows, result.files) == ("work", 0, 0)
 
 
+@pytest.mark.parametrize(
+    "arguments", [{"provenance": True}, {"dynamic_partition_overwrite": True, "partition_by": ("p",)}]
+)
+def test_an_interval_without_commits_needs_no_spark_if_the_sink_can_hold_none_of_its_rows(
+    bench, six_commits, tmp_path, arguments
+):
+    sink = DeltaReplaceSink(str(tmp_path / "other"), **arguments)
+    for _ in range(2):
+        work, result = load(bench, minutes(2.1, 2.9), sink)
+        assert (work.status, result) == ("up_to_date", None)
+
+
+def test_rows_that_an_earlier_load_of_the_versions_left_are_removed(bench, six_commits, tmp_path):
+    sink = DeltaReplaceSink(str(tmp_path / "other"), provenance=True)
+    load(bench, minutes(2, 3), sink)
+    none = {"exclude_regex": "."}
+    work, result = load(bench, minutes(2, 3), sink, **none)
+    assert (work.status, result.rows, result.files) == ("work", 0, 0)
+    assert load(bench, minutes(3, 4), sink, **none)[0].status == "up_to_date"
+
+
 def test_an_interval_of_commits_without_data_runs_for_a_sink_that_replaces(bench, log_builder, replacing):
     log_builder.create()
     log_builder.commit(operation="OPTIMIZE")
