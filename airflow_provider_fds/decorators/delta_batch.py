@@ -90,7 +90,7 @@ class DeltaBatchDecoratedOperator(DecoratedOperator, DeltaIngestOperator):
             stream=stream,
             sink=ForeachBatchSink(
                 f"task:{python_callable.__name__}",
-                writes if isinstance(writes, Mapping) else tuple(writes),
+                writes if isinstance(writes, Mapping) else tuple(writes or ()),
                 tuple(other_streams),
             ),
             **kwargs,

@@ -23,6 +23,8 @@ from airflow_provider_fds.operators.sdk_exceptions import sdk_exception
 from airflow_provider_fds.operators.spark_task import SparkTask
 from airflow_provider_fds.operators.waiting import ARGUMENTS as WAITING_ARGUMENTS
 from airflow_provider_fds.operators.waiting import Waiting, waiting_problems
+from airflow_provider_fds.sinks.options import is_template
+from airflow_provider_fds.stream.declaration.sink_needs import coerce_sink
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -101,7 +103,8 @@ class DeltaIngestOperator(ValueTemplates, ShowsLinks, EmitsLineage, SparkTask):
 
     Args:
         stream: The stream, or a dict of its arguments.
-        sink: The sink, or a dict as returned by :meth:`Sink.to_dict`. ``DeltaReplaceSink`` is for data intervals only.
+        sink: The sink, the URI of a ``DeltaTableSink``, or a dict as returned by :meth:`Sink.to_dict`.
+            ``DeltaReplaceSink`` is for data intervals only.
         conn_id: Airflow connection. Type ``spark`` uses spark-submit. Type ``spark_connect`` uses a running server: the
             task's process runs the batches on it, and ``conf`` is set on the session.
         on_no_data: ``"skip"`` or ``"succeed"``.
@@ -142,7 +145,7 @@ class DeltaIngestOperator(ValueTemplates, ShowsLinks, EmitsLineage, SparkTask):
         self,
         *,
         stream: DeltaStream | Mapping[str, Any],
-        sink: Sink | Mapping[str, Any],
+        sink: Sink | str | Mapping[str, Any],
         conn_id: str = "spark_default",
         on_no_data: Literal["skip", "succeed"] = "skip",
         on_busy: BusyPolicy = "skip",
@@ -163,6 +166,8 @@ class DeltaIngestOperator(ValueTemplates, ShowsLinks, EmitsLineage, SparkTask):
         waiting = dict(zip(WAITING_ARGUMENTS, values, strict=True))
         check_arguments(kwargs, on_no_data, on_busy, batches_per_run, waiting_problems(waiting, wait=wait))
         check_conf_by_size(conf_by_size, kwargs)
+        if isinstance(sink, str) and not is_template(sink):
+            sink = coerce_sink(sink)
         check_reading(stream, sink, run_time_limit, grace)
         check_asset_partitions(asset_partitions, stream, kwargs.get("outlets"))
         kwargs.pop("durable", None)

@@ -71,7 +71,7 @@ class ForeachBatchSink(Sink):
 
     def __post_init__(self) -> None:
         options.function(self.function, "ForeachBatchSink: function")
-        given = self.writes
+        given = self.writes or ()
         writes = options.names(tuple(given) if isinstance(given, Mapping) else given, "ForeachBatchSink: writes")
         object.__setattr__(self, "writes", dict(given) if isinstance(given, Mapping) else writes)
         uuids = options.uuids(self.other_streams, "ForeachBatchSink: other_streams")

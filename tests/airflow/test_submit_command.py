@@ -207,12 +207,11 @@ def hook_of(tmp_path, monkeypatch):
         program.write_text(SUBMIT.format(before=before, after=after))
         program.chmod(0o755)
         monkeypatch.setenv("PATH", str(program.parent), prepend=os.pathsep)
-        hook = SubmitHook.like(
-            spark_submit.SparkSubmitHook(conn_id="none", env_vars={"MINE": "1"}, spark_binary="spark-submit"),
+        monkeypatch.setenv("AIRFLOW_CONN_HERE", json.dumps({"conn_type": "spark", "host": "local"}))
+        return SubmitHook.like(
+            spark_submit.SparkSubmitHook(conn_id="here", env_vars={"MINE": "1"}, spark_binary="spark-submit"),
             **arguments,
         )
-        hook._connection = {**hook._connection, "master": "local", "deploy_mode": None}
-        return hook
 
     return make
 

@@ -13,6 +13,7 @@ from airflow_provider_fds import (
     DeltaStream,
     DeltaTableSink,
     DeltaTableVersionSensor,
+    ForeachBatchSink,
 )
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.operators.asset_event import asset_uri
@@ -75,10 +76,26 @@ def test_a_stream_may_be_given_as_a_dict_and_anything_else_is_refused():
 def test_a_sink_may_be_given_as_a_dict_and_anything_else_is_refused():
     assert coerce_sink({"uri": "/sink", "provenance": True}) == DeltaTableSink("/sink", provenance=True)
     assert coerce_sink(DeltaTableSink("/sink").to_dict()) == DeltaTableSink("/sink")
-    with pytest.raises(ConfigurationError, match="sink must be a DeltaTableSink, DeltaMergeSink"):
-        coerce_sink("/sink")
+    assert coerce_sink("s3://lake/sink") == DeltaTableSink("s3://lake/sink")
+    with pytest.raises(ConfigurationError, match="sink must be the URI of a Delta table, a DeltaTableSink"):
+        coerce_sink("sales")
     with pytest.raises(ConfigurationError, match=r"invalid sink .*target"):
         coerce_sink({"target": "/sink"})
+
+
+def test_a_uri_is_the_sink_and_anything_else_is_refused_where_the_dag_is_parsed():
+    stream = DeltaStream("a", table="/a")
+    assert DeltaIngestOperator(task_id="t", stream=stream, sink="/sink").sink == DeltaTableSink("/sink")
+    with pytest.raises(ConfigurationError, match="sink must be the URI"):
+        DeltaIngestOperator(task_id="t", stream=stream, sink="sales")
+    assert ForeachBatchSink("loads:load", writes=None) == ForeachBatchSink("loads:load")
+
+
+@pytest.mark.parametrize("table", ["main.sales.orders", "sales.orders"])
+def test_a_name_in_a_catalog_is_not_taken_for_a_path(table):
+    with pytest.raises(ConfigurationError, match=f"'{table}' looks like a name in a catalog"):
+        DeltaStream("a", table=table)
+    assert DeltaStream("a", table=f"./{table}").table == f"./{table}"
 
 
 def test_the_plans_output_reaches_the_job_and_makes_it_downstream(installation):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from airflow_provider_fds.checkpoint.registry import checkpoint_problem
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 NAME_PATTERN: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
 
 _LONGEST_NAME: Final = 100
+#: ``schema.table`` or ``catalog.schema.table``.
+_CATALOG_NAME: Final = re.compile(r"\w[\w-]*(?:\.\w[\w-]*){1,2}")
 
 
 class DeltaStream:
@@ -105,7 +108,7 @@ class DeltaStream:
         **source_options: Any,
     ) -> None:
         problems = _name_problems(name)
-        problems += text_problems("table", table)
+        problems += text_problems("table", table) or _catalog_name_problems(table)
         if staging is not None:
             problems += text_problems("staging", staging)
         if storage_conn_id is not None:
@@ -386,6 +389,18 @@ def text_problems(argument: str, value: object) -> list[str]:
             )
         ]
     return [f"{argument} must be a non-empty string, got {value!r}."]
+
+
+def _catalog_name_problems(table: str) -> list[str]:
+    """Refuse what is a name in a catalog, unless there is such a folder here."""
+    if _CATALOG_NAME.fullmatch(table) is None or Path(table).exists():
+        return []
+    return [
+        (
+            f"table {table!r} looks like a name in a catalog, but a stream needs the table's URI or path (in Spark, "
+            f"DESCRIBE DETAIL {table} shows it). If it is a folder, write './{table}'."
+        )
+    ]
 
 
 def _read_problems(read: object) -> list[str]:

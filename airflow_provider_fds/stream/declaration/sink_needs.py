@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from airflow_provider_fds.batch.manifest_columns import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.reasons import Reason
-from airflow_provider_fds.sinks import DeltaMergeSink, Sink, sink_from_dict
+from airflow_provider_fds.sinks import DeltaMergeSink, DeltaTableSink, Sink, sink_from_dict
 from airflow_provider_fds.source.options.schema_policy import OPTION, SchemaPolicy
 
 if TYPE_CHECKING:
@@ -16,17 +16,21 @@ if TYPE_CHECKING:
 
 
 def coerce_sink(value: object) -> Sink:
-    """Return ``value`` if it is a sink; build a sink from a dict: ``to_dict()``, or arguments of ``DeltaTableSink``.
+    """Return ``value`` if it is a sink; build one from a dict: ``to_dict()``, or arguments of ``DeltaTableSink``.
+
+    A text with a scheme or a path is the URI of a ``DeltaTableSink``.
 
     Raises:
         ConfigurationError: The value is anything else, or a dict that does not describe a sink.
     """
     if isinstance(value, Sink):
         return value
+    if isinstance(value, str) and "/" in value:
+        return DeltaTableSink(value)
     if not isinstance(value, dict):
         raise ConfigurationError(
-            "sink must be a DeltaTableSink, DeltaMergeSink, DeltaReplaceSink or ForeachBatchSink, or a dict of its "
-            f"arguments, got {type(value).__name__}: {value!r}.",
+            "sink must be the URI of a Delta table, a DeltaTableSink, DeltaMergeSink, DeltaReplaceSink or "
+            f"ForeachBatchSink, or a dict of its arguments, got {type(value).__name__}: {value!r}.",
             reason=Reason.INVALID_OPTION,
         )
     try:
