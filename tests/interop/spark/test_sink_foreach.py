@@ -13,7 +13,6 @@ from airflow_provider_fds.sinks import DeltaTableSink, ForeachBatchSink
 
 FUNCTIONS = """
 import json
-import sys
 
 CALLS = []
 
@@ -60,7 +59,7 @@ def broken(df, batch):
 
 
 def quits(df, *batch):
-    sys.exit(0)
+    raise SystemExit(0)
 
 
 def without_batch(df):
