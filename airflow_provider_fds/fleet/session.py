@@ -41,11 +41,10 @@ _Item = TypeVar("_Item")
 
 
 def with_last_line(failure: BatchFailedError, spark_error: Exception | None) -> FdsError:
-    """Add the exit code of Spark and its last line to the error of a batch that is not reported."""
-    if spark_error is None:
-        return failure
-    first, *lines = str(spark_error).splitlines()
-    return with_ending(failure, " ".join([first, *(line.strip() for line in lines[-1:])]))
+    """Add how Spark ended to the error of a batch that is not reported: the first line and the last one."""
+    lines = [line.strip() for line in str(spark_error or "").splitlines()]
+    ending = " ".join([*lines[:1], *lines[1:][-1:]])
+    return with_ending(failure, ending or None)
 
 
 class FleetSession:

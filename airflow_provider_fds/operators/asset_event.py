@@ -34,13 +34,17 @@ def asset_uri(sink_uri: str) -> str:
 
 
 def emit(
-    operator: Any, context: Any, extra: Mapping[str, Any], sink_uri: str | None, partitions: Sequence[str] = ()
+    operator: Any, context: Any, extra: Mapping[str, Any] | None, sink_uri: str | None, partitions: Sequence[str] = ()
 ) -> None:
-    """Attach ``extra`` to the events that Airflow writes when the task succeeds.
+    """Attach ``extra`` to the events that Airflow writes when the task succeeds; withhold them if it is ``None``.
 
     Assets that the user declared as outlets get it, once for each partition key if there are any; an alias gets an
     event of the sink's own asset, if the sink is known.
     """
+    if extra is None:
+        operator.log.info("These rows have had their asset event; there is no other.")
+        withhold(operator)
+        return
     events = context["outlet_events"]
     for outlet in operator.outlets:
         if is_alert_outlet(outlet):

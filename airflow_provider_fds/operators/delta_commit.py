@@ -106,11 +106,7 @@ class DeltaCommitOperator(ValueTemplates, ShowsLinks, EmitsLineage, BaseOperator
         extra = asset_event.uncovered(
             self, result.to_dict(), verify.uri if verify else None, epoch_start=session.connected.state.epoch_start
         )
-        if extra is None:
-            self.log.info("An earlier attempt of this run has emitted the event of these rows; there is no other.")
-            asset_event.withhold(self)
-        else:
-            asset_event.emit(self, context, extra, verify.uri if verify else None)
+        asset_event.emit(self, context, extra, verify.uri if verify else None)
         self.log.info("Stream %s: committed up to %s.", result.stream, result.end)
         return result.to_dict()
 

@@ -291,7 +291,8 @@ class FleetRun:
                 extra = {"stream": name, **one.to_dict()}
                 epoch_start = self._epoch_starts.get(name)
                 event = asset_event.uncovered(None, extra, sink_uri, epoch_start=epoch_start)
-                found += [] if event is None else [event]
+                if event is not None:
+                    found.append(event)
         asset_event.emit_streams(self._operator, self._context, extras)
 
     def _wait(self, streams: tuple[FleetStream, ...], result: FleetResult, *, deadline: float, was_woken: bool) -> None:

@@ -26,11 +26,13 @@ from airflow_provider_fds.operators.sessions import open_session
 from airflow_provider_fds.operators.spark_failure import explained, without_command
 from airflow_provider_fds.stream import DeltaStream
 from airflow_provider_fds.stream.attempt.batch_versions import describe_plan
-from airflow_provider_fds.stream.attempt.result import PhaseSeconds
+from airflow_provider_fds.stream.attempt.result import PhaseSeconds, RunResult
 from airflow_provider_fds.stream.declaration.sink_needs import coerce_sink
 from airflow_provider_fds.stream.run.drain import Drain
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from airflow_provider_fds.sinks import Sink
     from airflow_provider_fds.stream.attempt.result import LoadResult, RunWork
     from airflow_provider_fds.stream.run.session import StreamSession
@@ -204,13 +206,16 @@ class IngestRun:
         told = result.to_dict()
         if self._drained is not None and self._drained.stopped is not None:
             told["stopped"] = self._drained.stopped.facts()
-        extra = asset_event.uncovered(operator, told, sink.table_uri, epoch_start=session.connected.state.epoch_start)
-        if extra is None:
-            self._log.info("An earlier attempt of this run has emitted the event of these rows; there is no other.")
-            asset_event.withhold(operator)
-            return told
-        with task_failures(self._context, operator.stream):
-            keys = partition_keys(operator.asset_partitions, self._context, session, extra, told)
+        extra: dict[str, Any] | None = told
+        has_loaded = self._drained is not None and self._drained.has_committed
+        # an interval that was just loaded has had no event, and those of all other intervals would be read to see that
+        if isinstance(result, RunResult) or not has_loaded:
+            epoch_start = session.connected.state.epoch_start
+            extra = asset_event.uncovered(operator, told, sink.table_uri, epoch_start=epoch_start)
+        keys: Sequence[str] = ()
+        if extra is not None:
+            with task_failures(self._context, operator.stream):
+                keys = partition_keys(operator.asset_partitions, self._context, session, extra, told)
         asset_event.emit(operator, self._context, extra, sink.table_uri, keys)
         return told
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
-import signal
 from collections import deque
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
@@ -46,11 +43,11 @@ class SubmitHook(SparkSubmitHook):
     spark_application_id: str | None = None
     _loads_defaults = False
     _child_env: dict[str, str] | None = None
-    _was_killed: Callable[[], bool] = staticmethod(lambda: False)
+    _was_killed: Callable[[], bool]
 
     @classmethod
     def like(
-        cls, hook: SparkSubmitHook, *, loads_defaults: bool = False, was_killed: Callable[[], bool] | None = None
+        cls, hook: SparkSubmitHook, *, loads_defaults: bool = False, was_killed: Callable[[], bool] = lambda: False
     ) -> SubmitHook:
         """Return a hook with the arguments of another one.
 
@@ -62,8 +59,7 @@ class SubmitHook(SparkSubmitHook):
         made = cls.__new__(cls)
         made.__dict__.update(vars(hook))
         made._loads_defaults = loads_defaults  # noqa: SLF001 - of its own class
-        if was_killed is not None:
-            made._was_killed = was_killed  # noqa: SLF001 - likewise
+        made._was_killed = was_killed  # noqa: SLF001 - likewise
         return made
 
     def submit(self, application: str = "", **kwargs: Any) -> str | None:
@@ -74,19 +70,15 @@ class SubmitHook(SparkSubmitHook):
         self._child_env = child_environment()
         if self._was_killed():
             raise AirflowException("Airflow killed the task before spark-submit started")
-        text = {"encoding": "utf-8", "errors": "replace"}  # users print anything
+        # users print anything
+        kwargs |= {"encoding": "utf-8", "errors": "replace", "start_new_session": True}
         try:
-            return super().submit(application, env=self._child_env, start_new_session=True, **{**text, **kwargs})
+            return super().submit(application, env=self._child_env, **kwargs)
         finally:
             self._end_group()
 
     def on_kill(self) -> None:
         """End spark-submit as the base class does, and its Python driver."""
-        process = self._submit_sp
-        if process is not None:
-            # before the base class kills the JVM, which might have ended the driver
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGTERM)
         try:
             super().on_kill()
         finally:

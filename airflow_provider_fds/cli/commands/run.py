@@ -213,7 +213,7 @@ def _load(
             collected = session.collect(work)
         shown(collected)
     if collected.failure is not None:
-        raise collected.failure if spark_error is None else with_ending(collected.failure, str(spark_error))
+        raise with_ending(collected.failure, spark_error)
     return collected
 
 

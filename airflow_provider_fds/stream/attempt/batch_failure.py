@@ -89,9 +89,9 @@ def batch_failure(
     return kind(found, error_class=report.error_class, table=table, version=batch.first_version, reason=reason)
 
 
-def with_ending(failure: BatchFailedError, ending: str) -> BatchFailedError:
-    """Add how Spark ended, in words, to the error of a batch that its driver has not reported."""
-    if failure.reason_code == Reason.SPARK_ENDED_EARLY:
+def with_ending(failure: BatchFailedError, ending: Exception | str | None) -> BatchFailedError:
+    """Add how Spark ended, if that is known, to the error of a batch that its driver has not reported."""
+    if ending is not None and failure.reason_code == Reason.SPARK_ENDED_EARLY:
         failure.args = (f"{failure}. {ending}",)
     return failure
 
