@@ -14,6 +14,8 @@ from typing import Any, ClassVar, Final, Literal, TypedDict, Unpack
 from airflow_provider_fds.reasons import Reason
 
 EXIT_OK: Final = 0
+#: `fds status`: a stream needs attention, or lags.
+EXIT_ATTENTION: Final = 1
 EXIT_CONFIGURATION: Final = 2
 EXIT_STOPPED: Final = 3
 EXIT_LOST_POSITION: Final = 4

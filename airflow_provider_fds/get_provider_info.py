@@ -170,16 +170,6 @@ _OPTIONS: dict[str, dict[str, Any]] = {
         "example": "https://history.example/history/{application}",
         "default": "",
     },
-    "status_files": {
-        "description": (
-            "Whether tasks and monitors write a small file for each stream to staging, which the page Delta streams "
-            "shows."
-        ),
-        "version_added": "0.2.0",
-        "type": "boolean",
-        "example": "False",
-        "default": "True",
-    },
     "ui_staging": {
         "description": (
             "Staging folders whose streams the page Delta streams shows, separated by commas. Empty: staging."

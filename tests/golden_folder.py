@@ -39,7 +39,7 @@ from airflow_provider_fds.ledger.position import Checkpoint
 from airflow_provider_fds.sinks import sink_from_dict
 from airflow_provider_fds.stream import DeltaStream, StreamContext, StreamSession
 from airflow_provider_fds.stream.monitoring.status import status_of
-from airflow_provider_fds.stream.monitoring.status_file import StatusFile, parse_row
+from airflow_provider_fds.stream.monitoring.status_row import StatusFile, parse_row
 from airflow_provider_fds.stream.position.data_interval import DataInterval
 
 if TYPE_CHECKING:

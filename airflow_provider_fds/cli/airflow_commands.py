@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import argparse
 
+    from airflow_provider_fds.ledger.owner import Owner
+
 
 def airflow_commands() -> list[Any]:
     """Return the commands that are added to ``airflow``."""
@@ -43,7 +45,14 @@ def run_fds(given: argparse.Namespace) -> None:
     for name, value in _settings().items():
         os.environ.setdefault(name, value)
     arguments = ["--help"] if given.arguments in ([], ["help"]) else given.arguments
-    sys.exit(main(arguments, program="airflow fds"))
+    sys.exit(main(arguments, program="airflow fds", airflow_owner_is_running=_is_running))
+
+
+def _is_running(owner: Owner) -> bool:
+    from airflow_provider_fds.hooks.settings import deployment
+    from airflow_provider_fds.ui.owners import owner_is_running
+
+    return owner_is_running(deployment())(owner)
 
 
 def _settings() -> dict[str, str]:

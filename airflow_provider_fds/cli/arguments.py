@@ -192,6 +192,15 @@ def context_of(arguments: argparse.Namespace, *, owner: Owner) -> StreamContext:
     )
 
 
+def owner_runs(arguments: argparse.Namespace, owner: Owner) -> bool | None:
+    """Return whether the owner of planned batches is running, ``None`` if it cannot be looked up from here."""
+    is_running = getattr(arguments, "airflow_owner_is_running", None)
+    if owner.kind == "airflow" and is_running is not None and owner.deployment == arguments.deployment:
+        return bool(is_running(owner))
+    is_here = owner.kind == "cli" and (owner.run_id or "").partition(":")[0] == socket.gethostname()
+    return owner_is_running(owner) if is_here or owner.only_plans else None
+
+
 def _takes_over(owner: Owner) -> bool:
     """Treat every owner of the command line as ended; an Airflow task still counts as running."""
     return owner.kind != "cli"

@@ -19,15 +19,17 @@ from airflow_provider_fds.errors import ConfigurationError, FdsError
 from airflow_provider_fds.reasons import Reason
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+
+    from airflow_provider_fds.ledger.owner import Owner
 
 _PROGRAM: Final = "fds"
 
 _EXIT_CODES = """\
 exit codes:
   0  up to date, finished, or the given limit was reached
-  1  status --all: a stream needs attention, or lags longer than --lagging; otherwise an
-     unexpected error
+  1  status: a stream needs attention, or lags longer than --lagging; otherwise an unexpected
+     error
   2  the arguments or the configuration are invalid
   3  stopped before a version that the stream's options do not let it pass
   4  the position of the stream no longer exists in the table, or the URI now points to a different
@@ -65,10 +67,19 @@ def parser(program: str = _PROGRAM, command: str | None = None) -> argparse.Argu
     return root
 
 
-def main(argv: Sequence[str] | None = None, program: str = _PROGRAM) -> int:
+def main(
+    argv: Sequence[str] | None = None,
+    program: str = _PROGRAM,
+    airflow_owner_is_running: Callable[[Owner], bool] | None = None,
+) -> int:
     """Run ``fds`` and return its exit code.
 
     An error is one message on stderr; with ``--output json`` it is also the last object on stdout.
+
+    Args:
+        argv: The arguments; ``None``: those of this process.
+        program: What a person has typed before them.
+        airflow_owner_is_running: Asks Airflow whether a task of this installation is running; ``None`` without Airflow.
     """
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s", stream=sys.stderr)
     _tolerate_characters()
@@ -78,6 +89,7 @@ def main(argv: Sequence[str] | None = None, program: str = _PROGRAM) -> int:
         words = sys.argv[1:] if argv is None else argv
         chosen = next((word for word in words if not word.startswith("-")), "")
         arguments = parser(program, chosen).parse_args(words)
+        arguments.airflow_owner_is_running = airflow_owner_is_running
     except SystemExit as exit_:
         return exit_.code if isinstance(exit_.code, int) else 2
     try:

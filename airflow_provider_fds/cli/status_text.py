@@ -30,6 +30,7 @@ def _lines(found: StreamStatus) -> Iterator[tuple[str, str]]:
     yield "reason code", found.reason_code or ""
     yield "stream", found.name
     yield "state", found.condition.replace("_", " ")
+    yield "waits for", found.waits_for or ""
     yield "table", found.table
     yield "sink", describe_sink(found.sink)
     yield "position", _position(found.position)

@@ -26,7 +26,9 @@ _COLOURS: Final = {
     "up_to_date": "green",
     "finished": "green",
     "loading": "cyan",
-    "waiting": "yellow",
+    "failing": "yellow",
+    "behind": "yellow",
+    "waiting": "blue",
     "held": "magenta",
 }
 
@@ -56,8 +58,6 @@ def rich_table(statuses: Sequence[StreamStatus], width: int, *, with_pending: bo
     from rich.table import Table
     from rich.text import Text
 
-    from airflow_provider_fds.stream.monitoring.status import STUCK
-
     rows = [_row(one) for one in statuses]
     header: tuple[str, ...] = _HEADER
     if with_pending:
@@ -68,7 +68,7 @@ def rich_table(statuses: Sequence[StreamStatus], width: int, *, with_pending: bo
     for name, space in zip(header, widths, strict=True):
         table.add_column(name, justify="right" if name in _RIGHT else "left", no_wrap=True, width=space)
     for one, row in zip(statuses, rows, strict=True):
-        colour = "bold red" if one.condition in STUCK else _COLOURS.get(one.condition, "")
+        colour = "bold red" if one.needs_attention else _COLOURS.get(one.condition, "")
         cells = [_cut(text, space) for text, space in zip(row, widths, strict=True)]
         table.add_row(*(Text(text, style=colour if number == 1 else "") for number, text in enumerate(cells)))
     return table
@@ -90,10 +90,8 @@ def _fitted_widths(widths: list[int], width: int) -> list[int]:
 
 
 def by_urgency(statuses: Sequence[StreamStatus]) -> list[StreamStatus]:
-    """Return the streams by urgency: stuck ones first, then by the age of what is unread."""
-    from airflow_provider_fds.stream.monitoring.status import STUCK
-
-    return sorted(statuses, key=lambda one: (one.condition not in STUCK, -(one.lag_seconds or 0), one.name))
+    """Return the streams by urgency: those that need attention first, then by the age of what is unread."""
+    return sorted(statuses, key=lambda one: (not one.needs_attention, -(one.lag_seconds or 0), one.name))
 
 
 def _row(one: StreamStatus) -> tuple[str, ...]:

@@ -141,13 +141,6 @@ def is_page(url: str) -> bool:
     return re.match(r"https?://[^/\s@]+(?:[/?#]|$)", url) is not None
 
 
-def writes_status_files() -> bool:
-    """Return ``[fds] status_files``: whether tasks and monitors write the files that the page "Delta streams" shows."""
-    from airflow.providers.common.compat.sdk import conf
-
-    return bool(conf.getboolean(_SECTION, "status_files", fallback=True))
-
-
 def ui_staging_uris() -> list[str]:
     """Return ``[fds] ui_staging``, the staging folders that the page "Delta streams" shows; else the default folder.
 

@@ -16,14 +16,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from airflow_provider_fds.errors import FdsError
 from airflow_provider_fds.hooks.interruption import reporting_interruption
-from airflow_provider_fds.hooks.settings import writes_status_files
 from airflow_provider_fds.ledger.entries import iso_time
 from airflow_provider_fds.stream.connected_stream import ConnectedStream
 from airflow_provider_fds.stream.monitoring.all_statuses import find_ledger, unreadable
 from airflow_provider_fds.stream.monitoring.metrics import batch_samples, status_samples
+from airflow_provider_fds.stream.monitoring.run_failure import RunEnd
 from airflow_provider_fds.stream.monitoring.status import status_of
 from airflow_provider_fds.stream.monitoring.status_file import write_status_file
 from airflow_provider_fds.stream.position.unread_files import UnreadFiles
+from airflow_provider_fds.stream.run.reporting import is_refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -79,25 +80,18 @@ def send_status(connect: Callable[[], ConnectedStream], unread: UnreadFiles | No
 
 
 def write_wait(connect: Callable[[], ConnectedStream], waits_for: str, next_within_seconds: float) -> None:
-    """Write the status file of a stream whose newest data wait, if status files are on. Never raises.
+    """Write the status file of a stream whose newest data wait. Never raises.
 
     Args:
         connect: Returns the stream.
         waits_for: What they wait for.
         next_within_seconds: The next file follows within this time.
     """
-    if not _writes_status_files():
-        return
     try:
         connected = connect()
-        status = status_of(connected)
+        status = status_of(connected, end=RunEnd(waits_for=waits_for))
         write_status_file(
-            connected.staging,
-            status,
-            connected.state,
-            written_by="run",
-            waits_for=waits_for,
-            next_within_seconds=next_within_seconds,
+            connected.staging, status, connected.state, written_by="run", next_within_seconds=next_within_seconds
         )
     except Exception as failure:  # noqa: BLE001  # whatever goes wrong, the wait goes on
         logger.warning("The status of the stream was not reported: %s: %s", type(failure).__name__, failure)
@@ -105,14 +99,14 @@ def write_wait(connect: Callable[[], ConnectedStream], waits_for: str, next_with
 
 @contextmanager
 def sending_status(
-    session: StreamSession, *observers: Callable[[ConnectedStream, StreamStatus], None]
+    session: StreamSession, context: Any, *observers: Callable[[ConnectedStream, StreamStatus], None]
 ) -> Iterator[None]:
     """Send the gauges of a run's stream and write its status file after the body, also if it fails.
 
     If Airflow ends the task, only the status file is written, see :func:`~.interruption.reporting_interruption`.
     See :func:`report_at_end`.
     """
-    report = report_at_end(session, *observers)
+    report = report_at_end(session, context, *observers)
     try:
         with reporting_interruption(report.interrupted):
             yield
@@ -122,47 +116,52 @@ def sending_status(
     report(None)
 
 
-def report_at_end(session: StreamSession, *observers: Callable[[ConnectedStream, StreamStatus], None]) -> RunReport:
+def report_at_end(
+    session: StreamSession, context: Any, *observers: Callable[[ConnectedStream, StreamStatus], None]
+) -> RunReport:
     """Send the counters of a run at each commit, and return what reports its end: the gauges and the status file.
 
     Args:
         session: The run.
+        context: The context of its task.
         observers: Called with the same status, whether or not the installation sends metrics. An error is a warning.
 
     Returns:
         A function to be called when the run is over, with the error if it failed.
     """
-    return RunReport(session, observers)
+    return RunReport(session, context, observers)
 
 
 class RunReport:
     """Reports the end of a run, see :func:`report_at_end`."""
 
     def __init__(
-        self, session: StreamSession, observers: Sequence[Callable[[ConnectedStream, StreamStatus], None]]
+        self,
+        session: StreamSession,
+        context: Any,
+        observers: Sequence[Callable[[ConnectedStream, StreamStatus], None]],
     ) -> None:
         self._session = session
+        self._has_attempts_left = _has_attempts_left(context)
         self._observers = observers
         self._committed_at: str | None = None
+        self._is_interrupted = False
         session.on_committed = self._count
 
     def __call__(self, error: Exception | None) -> None:
-        """Read the status once, for the metrics, the status file and all observers; only if one of them wants it."""
-        writes, sends = _writes_status_files(), are_on()
-        if not (writes or sends or self._observers):
-            return
+        """Read the status once, for the metrics, the status file and all observers."""
+        connected = self._session.connected
         try:
-            connected = self._session.connected
-            status = _status(connected, UnreadFiles() if sends else None)
+            status = _status(
+                connected, UnreadFiles() if are_on() else None, None if self._is_interrupted else self._end(error)
+            )
         except Exception as failure:  # noqa: BLE001  # whatever goes wrong, the run ends for its own reason
             logger.warning("The status of the stream cannot be read: %s: %s", type(failure).__name__, failure)
             return
+        if is_refused(connected):
+            return
         send(lambda: status_samples(status))
-
-        def write(connected: ConnectedStream, status: StreamStatus) -> None:
-            self._write(connected, status, error)
-
-        for observer in (*self._observers, write) if writes else self._observers:
+        for observer in (self._write, *self._observers):
             try:
                 observer(connected, status)
             except Exception as failure:  # noqa: BLE001
@@ -174,20 +173,24 @@ class RunReport:
         Args:
             error: Why it is ended.
         """
-        if not _writes_status_files():
-            return
+        self._is_interrupted = True
         try:
             # the run's own connection is in use; the checkpoint may be in Airflow, which this thread cannot ask
             connected = ConnectedStream(self._session.stream, replace(self._session.context, checkpoints=None))
-            self._write(connected, status_of(connected), error)
+            self._write(connected, status_of(connected, end=self._end(error)))
         except Exception as failure:  # noqa: BLE001  # whatever goes wrong, the run ends for its own reason
             logger.warning("The status of the stream was not reported: %s: %s", type(failure).__name__, failure)
+
+    def _end(self, error: Exception | None) -> RunEnd:
+        scope = self._session.scope
+        retries = self._has_attempts_left and not (isinstance(error, FdsError) and not error.retryable)
+        return RunEnd(error, will_retry=retries, interval=scope.interval, waits_for=scope.waits_for)
 
     def _count(self, committed: Committed, batches: int) -> None:
         self._committed_at = iso_time(datetime.now(UTC))
         send(lambda: batch_samples(self._session.stream.name, committed, batches))
 
-    def _write(self, connected: ConnectedStream, status: StreamStatus, error: Exception | None) -> None:
+    def _write(self, connected: ConnectedStream, status: StreamStatus) -> None:
         write_status_file(
             connected.staging,
             status,
@@ -195,15 +198,19 @@ class RunReport:
             written_by="run",
             actor=connected.context.actor,
             committed_at=self._committed_at,
-            error=error if isinstance(error, FdsError) else None,
-            waits_for=self._session.scope.waits_for,
         )
 
 
-def _status(connected: ConnectedStream, unread: UnreadFiles | None) -> StreamStatus:
+def _has_attempts_left(context: Any) -> bool:
+    """Whether Airflow starts another attempt if this one fails."""
+    ti = context["ti"]
+    return bool(ti.try_number <= ti.max_tries)
+
+
+def _status(connected: ConnectedStream, unread: UnreadFiles | None, end: RunEnd | None) -> StreamStatus:
     """Return the status; of a stream whose ledger cannot be read, what a monitor says of it, too."""
     try:
-        return status_of(connected, unread)
+        return status_of(connected, unread, end=end)
     except FdsError as error:
         if error.retryable:
             raise
@@ -212,14 +219,6 @@ def _status(connected: ConnectedStream, unread: UnreadFiles | None) -> StreamSta
             # the ledger is in order, and the run fails for a reason of its own
             raise
         return unreadable(connected.stream.name, connected.table.uri, problem)
-
-
-def _writes_status_files() -> bool:
-    try:
-        return writes_status_files()
-    except Exception as error:  # noqa: BLE001  # an invalid value of the setting
-        logger.warning("No status file is written: %s", error)
-        return False
 
 
 def _send_one(stats: Any, sample: Sample) -> None:

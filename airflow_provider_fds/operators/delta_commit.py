@@ -98,7 +98,11 @@ class DeltaCommitOperator(ValueTemplates, ShowsLinks, EmitsLineage, BaseOperator
                 plan_map_index=int(self.batch["plan_map_index"]),
                 is_three_task=True,
             )
-            with sending_status(session), showing_links(self, session, verify), gathering(self, session, verify):
+            with (
+                sending_status(session, context),
+                showing_links(self, session, verify),
+                gathering(self, session, verify),
+            ):
                 result = session.commit_user_job(self.batch, verify=verify)
             if (note := session.option_notes()) is not None:
                 result = replace(result, warnings=[*result.warnings, note])

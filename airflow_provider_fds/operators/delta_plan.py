@@ -110,7 +110,7 @@ class DeltaPlanOperator(ValueTemplates, ShowsLinks, EmitsLineage, BaseOperator):
                     reason=Reason.BATCH_NOT_LOADED,
                 )
             try:
-                with sending_status(session), showing_links(self, session, None):
+                with sending_status(session, context), showing_links(self, session, None):
                     work = session.begin(None, max_batches=1, user_job=True, retry=ti.try_number > 1)
             except StreamBusyError as busy:
                 give_way(self.on_busy, busy)

@@ -29,8 +29,7 @@ class DeltaStreamMonitorOperator(BaseOperator):
         - With ``alerts`` the run ends early, with success, when a stream has a new incident: it calls the notifiers and
           emits an event of the asset ``fds://<stream>/state``. The next run continues, so the DAG needs
           ``schedule="@continuous"``.
-        - Every fifth round writes the status file of each stream, for the page "Delta streams". ``[fds] status_files``
-          switches this off.
+        - Every fifth round writes the status file of each stream, for the page "Delta streams".
         - The metrics go to where ``[metrics]`` of Airflow sends its own; without that, the task logs a warning.
         - A stream whose table cannot be read with ``storage_conn_id`` counts as needing attention.
 

@@ -244,7 +244,7 @@ class FleetRun:
                 for observer in self._alerting.observers:
                     observer(connected, status)
 
-        report = report_at_end(session, *([alert] if self._alerting.observers else []))
+        report = report_at_end(session, self._context, *([alert] if self._alerting.observers else []))
 
         name = session.stream.name
         self._open[name] = report

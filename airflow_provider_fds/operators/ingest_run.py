@@ -88,7 +88,7 @@ class IngestRun:
             check_source(operator.asset_partitions, session)
             alerting = Alerting(operator, context, operator.alerts)
             with (
-                sending_status(session, *alerting.observers),
+                sending_status(session, context, *alerting.observers),
                 showing_links(operator, session, sink),
                 gathering(operator, session, sink),
             ):

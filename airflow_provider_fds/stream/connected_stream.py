@@ -81,9 +81,11 @@ class ConnectedStream:
         folder: Keys of the stream in staging.
     """
 
-    def __init__(self, stream: DeltaStream, context: StreamContext) -> None:
+    def __init__(self, stream: DeltaStream, context: StreamContext, *, is_declared: bool = True) -> None:
         self.stream = stream
         self.context = context
+        #: Whether ``stream`` has the options of its declaration; ``False`` if only its ledger is known.
+        self.is_declared = is_declared
         for uri in (stream.table, context.staging_uri):
             _check_uri(uri)
         self.table: Storage = open_storage(stream.table, context.table_options)

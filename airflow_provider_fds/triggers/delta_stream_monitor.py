@@ -10,7 +10,7 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from asgiref.sync import sync_to_async
 
 from airflow_provider_fds.delta.storage.open import open_storage
-from airflow_provider_fds.hooks.settings import deployment, writes_status_files
+from airflow_provider_fds.hooks.settings import deployment
 from airflow_provider_fds.hooks.stats import send
 from airflow_provider_fds.hooks.storage import connections_looked_up_once, storage_options
 from airflow_provider_fds.ledger.owner import Actor, Owner
@@ -18,7 +18,6 @@ from airflow_provider_fds.stream.connected_stream import StreamContext
 from airflow_provider_fds.stream.monitoring.incident_watch import IncidentWatch
 from airflow_provider_fds.stream.monitoring.metrics import status_samples
 from airflow_provider_fds.stream.monitoring.monitor import StreamMonitor
-from airflow_provider_fds.stream.monitoring.status import STUCK
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -31,8 +30,8 @@ class DeltaStreamMonitorTrigger(BaseTrigger):
     """Sends the gauges of all streams at each interval, and fires once its time is over.
 
     A round that fails because storage or Airflow does not answer is logged, and the next one follows. Every fifth round
-    writes the status file of each stream, unless ``[fds] status_files`` is off. With ``alerts`` the trigger also ends
-    incidents, and fires when a task must report one.
+    writes the status file of each stream. With ``alerts`` the trigger also ends incidents, and fires when a task must
+    report one.
 
     Events:
         ``{"status": "success", "rounds": int}``: the time is over.
@@ -123,7 +122,7 @@ class DeltaStreamMonitorTrigger(BaseTrigger):
         samples: list[Sample] = [sample for status in statuses for sample in status_samples(status)]
         send(lambda: samples)
         self._write_status_files(monitor, statuses)
-        stuck = [f"{one.name}: {one.condition.replace('_', ' ')}" for one in statuses if one.condition in STUCK]
+        stuck = [f"{one.name}: {one.condition.replace('_', ' ')}" for one in statuses if one.needs_attention]
         self.log.info("%d streams; %s", len(statuses), "; ".join(stuck) or "none needs attention")
         if watch is None:
             return {}
@@ -136,9 +135,7 @@ class DeltaStreamMonitorTrigger(BaseTrigger):
 
     def _write_status_files(self, monitor: StreamMonitor, statuses: list[StreamStatus]) -> None:
         try:
-            failure = (
-                monitor.write_status_files(statuses, interval_seconds=self.interval) if writes_status_files() else None
-            )
+            failure = monitor.write_status_files(statuses, interval_seconds=self.interval)
         except Exception as error:  # noqa: BLE001  # as above
             self.log.warning("No status file was written: %s: %s", type(error).__name__, error)
             return

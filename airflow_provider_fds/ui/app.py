@@ -124,7 +124,7 @@ def create_app() -> FastAPI:
         )
         logger.info("%s by %s: %s", chosen.name, name, message)
         try:
-            update_status_file(found.staging, found.row.name, actions.ledger.state)
+            update_status_file(found.staging, actions.ledger)
         except StorageError as error:
             logger.warning("The status file of stream %s was not updated: %s", found.row.name, error)
         streams.forget(stream_id)

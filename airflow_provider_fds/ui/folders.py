@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.ledger.layout import STATUS_FOLDER
 from airflow_provider_fds.stream.monitoring.all_statuses import stream_names
-from airflow_provider_fds.stream.monitoring.status_file import parse_row
+from airflow_provider_fds.stream.monitoring.status_row import parse_row
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
     from airflow_provider_fds.delta.storage.storage import ObjectMeta, Storage
-    from airflow_provider_fds.stream.monitoring.status_file import StatusRow
+    from airflow_provider_fds.stream.monitoring.status_row import StatusRow
 
 #: Files that are read at the same time; on an object store the time is spent waiting.
 _THREADS: Final = 32

@@ -63,6 +63,11 @@ class StreamHistory:
         self._entries: dict[int, Entry | None] = {}
         self._lock = Lock()
 
+    @property
+    def newest(self) -> int:
+        """Number of the newest entry that was read."""
+        return self._ledger.n
+
     def read(self) -> tuple[StreamState, list[Entry]]:
         """Return the state, and the newest entries in order; those that cannot be read are left out.
 

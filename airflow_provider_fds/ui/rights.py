@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
 
-    from airflow_provider_fds.stream.monitoring.status_file import StatusRow
+    from airflow_provider_fds.stream.monitoring.status_row import StatusRow
 
     Method = Literal["GET", "PUT"]
 

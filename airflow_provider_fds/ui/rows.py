@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 from airflow_provider_fds.errors import FdsError
 from airflow_provider_fds.sizes import format_count
 from airflow_provider_fds.source.offset import Offset
+from airflow_provider_fds.stream.monitoring.status_file import aged
 from airflow_provider_fds.stream.monitoring.stream_id import StreamId
 
 if TYPE_CHECKING:
-    from airflow_provider_fds.stream.monitoring.status_file import LastBatch, StatusRow
+    from airflow_provider_fds.stream.monitoring.status_row import LastBatch, StatusRow
 
 #: Age at which a status is stale, if its writer did not say when the next one follows.
 _STALE_SECONDS: Final = 900.0
@@ -28,6 +29,9 @@ def row_of(status: StatusRow, staging_uri: str, now: datetime) -> dict[str, Any]
     age = max(0.0, (now - datetime.fromisoformat(status.written_at)).total_seconds())
     promised = status.next_within_seconds
     last = status.last_batch
+    # no writer counts the time that passes after it
+    lag, left = aged(status.lag_versions, status.lag_seconds, status.retention_left_seconds, age)
+    failure = status.failure
     return {
         "id": str(StreamId.of(staging_uri, status.name)),
         "name": status.name,
@@ -35,15 +39,19 @@ def row_of(status: StatusRow, staging_uri: str, now: datetime) -> dict[str, Any]
         "table": status.table,
         "sink": status.sink,
         "condition": status.condition,
+        "needs_attention": status.needs_attention,
+        "since": None if failure is None else failure.since,
+        "failed_runs": 0 if failure is None else failure.runs,
+        "will_retry": failure is not None and failure.will_retry,
         "problem": status.problem,
         "what_to_do": status.what_to_do,
         "waits_for": status.waits_for,
         "lag_versions": status.lag_versions,
-        "lag_seconds": status.lag_seconds,
+        "lag_seconds": lag,
         "pending_files": status.pending_files,
         "pending_bytes": status.pending_bytes,
         "pending_rows": status.pending_rows,
-        "retention_left_seconds": status.retention_left_seconds,
+        "retention_left_seconds": left,
         "newest_version": status.newest_version,
         "position": describe_committed(status.position),
         "planned_batches": status.planned_batches,

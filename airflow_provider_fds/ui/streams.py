@@ -11,7 +11,8 @@ from airflow_provider_fds.credentials import redacted
 from airflow_provider_fds.errors import FdsError
 from airflow_provider_fds.hooks.settings import deployment, ui_conn_id, ui_staging_uris
 from airflow_provider_fds.hooks.storage import storage_options
-from airflow_provider_fds.stream.monitoring.status_file import read_status_file, with_state
+from airflow_provider_fds.stream.monitoring.status_file import with_state
+from airflow_provider_fds.stream.monitoring.status_row import read_status_file
 from airflow_provider_fds.stream.monitoring.stream_id import StreamId, staging_digest
 from airflow_provider_fds.ui.actions import StreamActions
 from airflow_provider_fds.ui.folders import StatusFolder
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_fds.delta.storage.storage import Storage
     from airflow_provider_fds.ledger.owner import Owner
-    from airflow_provider_fds.stream.monitoring.status_file import StatusRow
+    from airflow_provider_fds.stream.monitoring.status_row import StatusRow
 
 #: Ledgers that are kept in memory.
 _KEPT_HISTORIES: Final = 64
@@ -66,7 +67,7 @@ class FoundStream:
         file = read_status_file(self.staging, self.row.name)
         state, entries = self.history.read()
         samples = () if file is None else file.samples
-        return with_state(self.row, state), {
+        return with_state(self.row, state, self.history.newest), {
             **describe_history(state, entries),
             "samples": [
                 {"at": one.at, "lag_versions": one.lag_versions, "lag_seconds": one.lag_seconds} for one in samples

@@ -22,6 +22,9 @@ __all__ = ["bench"]
 
 pytestmark = pytest.mark.usefixtures("airflow_home")
 
+#: The context of the only attempt of a task.
+FIRST_OF_ONE = {"ti": SimpleNamespace(try_number=1, max_tries=0)}
+
 
 class Events(defaultdict):
     def __init__(self):
@@ -93,7 +96,7 @@ def test_a_run_that_cannot_read_its_ledger_alerts(bench, log_builder, tmp_path):
     alerts = StreamAlerts(notifiers=[lambda one: told.append(one["fds_alert"]["state"])])
     operator = DeltaStreamMonitorOperator(task_id="monitor", alerts=alerts)
     session = bench.session("run-2")
-    with pytest.raises(FdsError), sending_status(session, Alerting(operator, {}, alerts)):
+    with pytest.raises(FdsError), sending_status(session, FIRST_OF_ONE, Alerting(operator, {}, alerts)):
         session.begin(DeltaTableSink(str(tmp_path / "sink")))
     assert told == ["unreadable"]
     assert [one.state for one in IncidentLog(staging, "orders").open()] == ["unreadable"]

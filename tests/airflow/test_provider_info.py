@@ -102,7 +102,6 @@ def test_options_have_text_defaults_as_airflow_needs_them():
         "allow_schema_changes",
         "catalog_url_template",
         "spark_history_url_template",
-        "status_files",
         "ui_staging",
         "ui_conn_id",
     }

@@ -27,7 +27,7 @@ from airflow_provider_fds.errors import ConfigurationError, StorageError
 from airflow_provider_fds.hooks import stats
 from airflow_provider_fds.stream.monitoring.metrics import METRICS, poll_error
 from airflow_provider_fds.stream.monitoring.monitor import StreamMonitor
-from airflow_provider_fds.stream.monitoring.status_file import read_status_file
+from airflow_provider_fds.stream.monitoring.status_row import read_status_file
 from airflow_provider_fds.triggers.delta_table_condition import DeltaTableConditionTrigger
 from tests.airflow.conftest import ROOT
 
@@ -112,12 +112,10 @@ async def test_a_trigger_sends_the_gauges_of_its_stream_by_statsd(waiting, log_b
     assert found["fds.pending_bytes,stream=orders"][0] > 0
     assert found["fds.lag_seconds,stream=orders"][0] == pytest.approx(60, abs=30)
     assert found["fds.retention_left_seconds,stream=orders"][0] > 6 * 86_400
-    assert found["fds.stopped,stream=orders"] == found["fds.quarantined,stream=orders"] == (0, "g")
+    assert found["fds.needs_attention,stream=orders,state=behind"] == found["fds.failed_runs,stream=orders"] == (0, "g")
 
 
-@pytest.mark.parametrize("is_on", [True, False])
-async def test_a_trigger_whose_data_wait_says_so_in_the_status_file(waiting, log_builder, monkeypatch, caplog, is_on):
-    monkeypatch.setenv("AIRFLOW__FDS__STATUS_FILES", str(is_on))
+async def test_a_trigger_whose_data_wait_says_so_in_the_status_file(waiting, log_builder):
     log_builder.append(1, timestamp_ms=int(time.time() * 1000))
     arguments = {**waiting.serialize()[1], "stream": {**waiting.stream, "min_batch_bytes": "1g"}, "recheck_every": 2}
     trigger = DeltaTableVersionTrigger(**arguments)
@@ -132,11 +130,8 @@ async def test_a_trigger_whose_data_wait_says_so_in_the_status_file(waiting, log
     await polled.wait()
     task.cancel()
     row = read_status_file(open_storage(waiting.staging), "orders")
-    if is_on:
-        assert (row.condition, row.written_by, row.next_within_seconds) == ("waiting", "run", 0.02)
-        assert row.waits_for.startswith("Stream 'orders' is waiting for more data: it has ")
-    else:
-        assert row is None
+    assert (row.condition, row.written_by, row.next_within_seconds) == ("waiting", "run", 0.02)
+    assert row.waits_for.startswith("Stream 'orders' is waiting for more data: it has ")
 
 
 async def test_a_poll_by_head_sends_nothing(waiting, statsd, monkeypatch):
@@ -192,7 +187,7 @@ def test_a_run_sends_what_it_has_committed_and_where_the_stream_is(installation,
     value, kind = found[f"fds.batch_seconds,stream={stream},phase=write"]
     # StatsD's timers are in milliseconds
     assert (kind, value > 10) == ("ms", True)
-    for name in ("lag_versions", "lag_seconds", "pending_files", "pending_bytes", "planned_batches", "stuck"):
+    for name in ("lag_versions", "lag_seconds", "pending_files", "pending_bytes", "planned_batches", "failed_runs"):
         assert found[f"fds.{name},stream={stream}"] == (0, "g"), name
 
 

@@ -9,6 +9,7 @@ import sys
 import time
 from dataclasses import replace
 from datetime import UTC, datetime
+from types import SimpleNamespace
 
 import pytest
 
@@ -24,6 +25,8 @@ __all__ = ["bench"]
 
 DEPLOYMENT = "http://fds.test"
 SECRET = "sUpErSeCrEt123"
+#: The context of the only attempt of a task.
+FIRST_OF_ONE = {"ti": SimpleNamespace(try_number=1, max_tries=0)}
 
 
 @pytest.fixture(scope="session")
@@ -344,7 +347,7 @@ def test_a_person_holds_a_stream_on_the_page(acting, staging, client_of):
     (entry,) = list(Ledger(staging, "orders").entries())[1:]
     assert (entry.actor.user, entry.action.why) == ("anna", "because")
     (row,) = client_of().get("/fds/api/streams").json()["streams"]
-    assert (row["condition"], row["problem"]) == ("held", "The stream was paused: because")
+    assert (row["condition"], row["problem"]) == ("held", "The stream is on hold: because")
     found = client_of().get(f"/fds/api/streams/{row['id']}").json()
     assert [(one["action"], one["by"]) for one in found["decisions"]] == [("held", "anna@airflow-ui")]
 
@@ -467,12 +470,12 @@ def test_a_task_writes_the_status_file_at_its_end_also_if_it_fails(
     from airflow_provider_fds.errors import StoppedError
     from airflow_provider_fds.hooks.stats import sending_status
     from airflow_provider_fds.sinks import DeltaTableSink
-    from airflow_provider_fds.stream.monitoring.status_file import read_status_file
+    from airflow_provider_fds.stream.monitoring.status_row import read_status_file
 
     log_builder.create()
     log_builder.append(2)
     session = bench.session()
-    with sending_status(session):
+    with sending_status(session, FIRST_OF_ONE):
         work = session.begin(sink := DeltaTableSink(str(tmp_path / "sink")))
         bench.report(session, work, session.job(work, sink))
         session.collect(work)
@@ -481,27 +484,21 @@ def test_a_task_writes_the_status_file_at_its_end_also_if_it_fails(
     assert (row.dag_id, row.task_id, row.run_id, row.written_by) == ("dag", "ingest", "run-1", "run")
     assert (row.condition, row.problem, row.last_batch.batch_id) == ("up_to_date", None, 0)
     assert row.last_batch.committed_at <= row.written_at
-    with pytest.raises(StoppedError), sending_status(bench.session("run-2")):
+    with pytest.raises(StoppedError), sending_status(bench.session("run-2"), FIRST_OF_ONE):
         raise StoppedError("version 3 deletes rows", table="t", version=3)
     failed = read_status_file(staging, "orders")
     assert failed.problem.endswith("version 3 deletes rows")
     assert failed.run_id == "run-2"
     session = bench.session("run-3", stream=bench.stream(min_batch_bytes="1g"))
     log_builder.append(2, timestamp_ms=int(time.time() * 1000))
-    with sending_status(session):
+    with sending_status(session, FIRST_OF_ONE):
         reason = session.begin(sink).reason
     waiting = read_status_file(staging, "orders")
     assert waiting.waits_for == reason != ""
-    failed = waiting
-    monkeypatch.setenv("AIRFLOW__FDS__STATUS_FILES", "False")
-    with sending_status(bench.session("run-3")):
-        pass
-    assert read_status_file(staging, "orders") == failed
-    monkeypatch.delenv("AIRFLOW__FDS__STATUS_FILES")
     staging.delete(".status/orders.json")
     (bench.staging / ".status").rmdir()
     (bench.staging / ".status").write_text("a file, not a folder")
-    with sending_status(bench.session("run-4")):
+    with sending_status(bench.session("run-4"), FIRST_OF_ONE):
         pass
     assert "The status of the stream was not reported" in caplog.text
 
@@ -512,7 +509,7 @@ def test_a_task_that_airflow_ends_writes_the_status_file(bench, log_builder, tmp
 
     from airflow_provider_fds.hooks.stats import sending_status
     from airflow_provider_fds.sinks import DeltaTableSink
-    from airflow_provider_fds.stream.monitoring.status_file import read_status_file
+    from airflow_provider_fds.stream.monitoring.status_row import read_status_file
 
     log_builder.create()
     log_builder.append(2)
@@ -524,7 +521,7 @@ def test_a_task_that_airflow_ends_writes_the_status_file(bench, log_builder, tmp
         killed.append(found)
 
     def run():
-        with sending_status(session):
+        with sending_status(session, FIRST_OF_ONE):
             session.begin(DeltaTableSink(str(tmp_path / "sink")))
             end()
 
@@ -541,16 +538,18 @@ def test_a_task_that_airflow_ends_writes_the_status_file(bench, log_builder, tmp
     finally:
         signal.signal(signal.SIGTERM, before)
     files = killed or [read_status_file(session.connected.staging, "orders")]
-    assert [(one.condition, one.planned_batches, one.run_id) for one in files] == [("loading", 1, "run-1")]
+    assert [(one.condition, one.planned_batches, one.run_id) for one in files] == [("failing", 1, "run-1")]
     said = "Airflow killed the task" if way == "SIGTERM" else "The task was ended by AirflowTaskTimeout: 60 s are over"
-    assert files[0].problem.startswith(f"The last run failed: [TASK_KILLED] {said}")
+    assert f": [TASK_KILLED] {said}" in files[0].problem
+    # the end of the body is the same failure
+    assert read_status_file(session.connected.staging, "orders").failures == files[0].failures
 
 
 def test_the_monitors_trigger_writes_the_files_without_metrics(bench, log_builder, tmp_path, airflow_database):
     from airflow_provider_fds import DeltaStreamMonitorTrigger
     from airflow_provider_fds.sinks import DeltaTableSink
     from airflow_provider_fds.stream.monitoring.monitor import ROUNDS_PER_FILE, StreamMonitor
-    from airflow_provider_fds.stream.monitoring.status_file import read_status_file
+    from airflow_provider_fds.stream.monitoring.status_row import read_status_file
 
     log_builder.create()
     session, _ = bench.run_once(DeltaTableSink(str(tmp_path / "sink")))

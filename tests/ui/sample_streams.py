@@ -30,6 +30,10 @@ def row(name: str, condition: str = "up_to_date", **fields: Any) -> dict[str, An
         "table": f"s3://lake/{name}",
         "sink": {"kind": "delta_table", "target": f"s3://lake/bronze/{name}", "delivery": "transaction"},
         "condition": condition,
+        "needs_attention": condition in {"lost_position", "unreadable", "blocked", "quarantined", "failing"},
+        "since": None,
+        "failed_runs": 0,
+        "will_retry": False,
         "problem": None,
         "what_to_do": None,
         "waits_for": None,
@@ -121,7 +125,7 @@ def typical() -> list[dict[str, Any]]:
         ),
         row(
             "exports.partner-a",
-            "stopped",
+            "blocked",
             problem="Batch 12 has 10,250 rows in s3://lake/bronze/exports.partner-a, and 10,249 were planned.",
             what_to_do="Compare sink and source, then accept the batch or replan it.",
             lag_versions=3,
@@ -132,7 +136,7 @@ def typical() -> list[dict[str, Any]]:
         ),
         row(
             "sensors_eu",
-            "waiting",
+            "behind",
             lag_versions=7,
             pending_files=56,
             pending_bytes=93_000_000,
@@ -141,6 +145,32 @@ def typical() -> list[dict[str, Any]]:
             observed_at=ago(26_000),
             age_seconds=26_000.0,
             stale=True,
+        ),
+        row(
+            "shipments",
+            "failing",
+            problem=(
+                "The last 3 runs failed, the first at 2026-11-23T12:02:11.000Z, the last at 2026-11-23T12:32:40.000Z: "
+                "[MERGE_ORDER_UNKNOWN] two rows of one batch have the key 4711, and no order_by column decides."
+            ),
+            since=ago(5_400),
+            failed_runs=3,
+            lag_versions=9,
+            lag_seconds=5_500.0,
+            pending_files=72,
+            pending_bytes=120_000_000,
+            retention_left_seconds=6 * 86_400,
+        ),
+        row(
+            "refunds",
+            "failing",
+            needs_attention=False,
+            problem="The last run failed at 2026-11-23T13:31:40.000Z: [SPARK_ENDED_EARLY] Spark ended early.",
+            since=ago(40),
+            failed_runs=1,
+            will_retry=True,
+            lag_versions=1,
+            lag_seconds=60.0,
         ),
         row("archive_2024", "finished", dag_id=None, task_id=None, run_id=None),
         row(
@@ -157,7 +187,7 @@ def typical() -> list[dict[str, Any]]:
 
 def many(count: int) -> list[dict[str, Any]]:
     """Return so many streams, as a platform team has them."""
-    kinds = ("up_to_date", "up_to_date", "waiting", "up_to_date", "loading", "up_to_date", "held", "up_to_date")
+    kinds = ("up_to_date", "up_to_date", "behind", "up_to_date", "loading", "up_to_date", "held", "up_to_date")
     found = []
     for n in range(count):
         condition = "quarantined" if n % 97 == 5 else kinds[n % len(kinds)]

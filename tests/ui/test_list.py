@@ -58,11 +58,12 @@ def test_a_row_says_where_a_stream_is_in_units_that_people_read(page, server):
 def test_every_state_is_a_word_and_those_that_need_a_person_come_first(page, server):
     server.show(typical())
     open_list(page, server)
-    assert names(page)[:2] == ["exports.partner-a", "payments"]
+    assert names(page)[:3] == ["exports.partner-a", "payments", "shipments"]
     assert names(page)[-1] == "archive_2024"
     badges = page.locator("table.streams .badge").all_inner_texts()
     assert set(badges) == {
-        "Stopped", "Quarantined", "On hold", "Loading", "Waiting", "Not begun", "Up to date", "Finished",
+        "Blocked", "Quarantined", "Failing", "Failing, retrying", "On hold", "Loading", "Waiting", "Behind",
+        "Not begun", "Up to date", "Finished",
     }  # fmt: skip
 
 

@@ -148,7 +148,7 @@ def test_a_refresh_keeps_what_was_opened(page, server):
 
 def test_data_are_text_and_never_markup(page, server):
     stream = detail(
-        row(HOSTILE, "stopped", problem=HOSTILE, what_to_do=HOSTILE, owner=HOSTILE, table=HOSTILE, position=HOSTILE),
+        row(HOSTILE, "blocked", problem=HOSTILE, what_to_do=HOSTILE, owner=HOSTILE, table=HOSTILE, position=HOSTILE),
         offset=HOSTILE,
         batches=[batch(1, seconds_ago=9, rows=5) | {"versions": HOSTILE, "run_id": HOSTILE}],
         planned=[{"batch_id": 2, "versions": HOSTILE, "files": 1, "bytes": 1, "rows": 1}],

@@ -132,7 +132,7 @@ def load(arguments: argparse.Namespace, stream: DeltaStream) -> int:
     from airflow_provider_fds.backends.base import UserArguments
     from airflow_provider_fds.backends.registry import command_line_backend
     from airflow_provider_fds.sinks import DeltaTableSink
-    from airflow_provider_fds.stream.attempt.result import PhaseSeconds
+    from airflow_provider_fds.stream.run.reporting import reporting_end
     from airflow_provider_fds.stream.run.session import StreamSession
 
     if arguments.max_batches is not None and arguments.max_batches < 1:
@@ -160,6 +160,15 @@ def load(arguments: argparse.Namespace, stream: DeltaStream) -> int:
     )
     owner = common.process_owner(arguments.deployment)
     session = StreamSession(stream, common.context_of(arguments, owner=owner))
+    with reporting_end(session):
+        return _load_all(arguments, session, sink, backend, loading)
+
+
+def _load_all(
+    arguments: argparse.Namespace, session: StreamSession, sink: DeltaTableSink, backend: SparkBackend, loading: Loading
+) -> int:
+    from airflow_provider_fds.stream.attempt.result import PhaseSeconds
+
     phases = PhaseSeconds()
     left = arguments.max_batches or _NO_LIMIT
     error: FdsError | None = None
@@ -179,8 +188,6 @@ def load(arguments: argparse.Namespace, stream: DeltaStream) -> int:
         collected = _load(session, work, sink, backend, phases, loading, arguments.output)
         left -= len(collected.committed)
         error, is_more = work.warning, work.is_more
-    if waiting:
-        _write_wait(session, waiting)
     _show_end(session, error, arguments, phases, is_more=is_more, waiting=waiting)
     return EXIT_OK if error is None else error.exit_code
 
@@ -215,19 +222,6 @@ def _load(
     if collected.failure is not None:
         raise with_ending(collected.failure, spark_error)
     return collected
-
-
-def _write_wait(session: StreamSession, waits_for: str) -> None:
-    """Write what the stream waits for to its status file, for ``fds status`` and the page."""
-    from airflow_provider_fds.stream.monitoring.status import status_of
-    from airflow_provider_fds.stream.monitoring.status_file import write_status_file
-
-    connected = session.connected
-    try:
-        status = status_of(connected)
-        write_status_file(connected.staging, status, connected.state, written_by="run", waits_for=waits_for)
-    except FdsError as failure:
-        logger.warning("The status file was not written: %s", failure)
 
 
 class _Shown:

@@ -13,7 +13,7 @@ from airflow_provider_fds.cli.fleet import fleet
 from airflow_provider_fds.cli.status_text import describe_status
 from airflow_provider_fds.cli.stream_table import plain_table, rich_table
 from airflow_provider_fds.cli.terminal import fitted, rich_console
-from airflow_provider_fds.errors import EXIT_OK, ConfigurationError
+from airflow_provider_fds.errors import EXIT_ATTENTION, EXIT_OK, ConfigurationError
 
 if TYPE_CHECKING:
     import argparse
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 
 #: Width of the labels of a status.
 _LABEL: Final = 17
-
-#: Exit code of ``--all`` if a stream needs attention or lags. The codes of errors begin with 2.
-_EXIT_STUCK: Final = 1
 
 
 def add_commands(commands: CommandParsers) -> None:
@@ -85,10 +82,8 @@ def status(arguments: argparse.Namespace) -> int:
 def explain(arguments: argparse.Namespace) -> int:
     """Perform ``fds explain``."""
     from airflow_provider_fds.stream.monitoring import explanation
-    from airflow_provider_fds.stream.monitoring.status_file import known_wait
 
-    connected = _connected(arguments)
-    found = explanation.explain(connected, partial(known_wait, connected.staging))
+    found = explanation.explain(_connected(arguments), partial(common.owner_runs, arguments))
     if arguments.output == "json":
         print(json.dumps(found.to_dict()))
         return found.exit_code
@@ -107,23 +102,16 @@ def explain(arguments: argparse.Namespace) -> int:
 def _connected(arguments: argparse.Namespace) -> ConnectedStream:
     """Return the stream, of any owner."""
     from airflow_provider_fds.ledger.owner import Owner
-    from airflow_provider_fds.stream.connected_stream import ConnectedStream
-    from airflow_provider_fds.stream.declaration.delta_stream import DeltaStream
+    from airflow_provider_fds.stream.monitoring.all_statuses import open_stream
 
     ledger, _ = common.ledger_of(arguments)
-    arguments.deployment = ledger.state.deployment
-    stream = DeltaStream(arguments.stream, table=ledger.state.table, staging=arguments.staging)
-    return ConnectedStream(stream, common.context_of(arguments, owner=Owner.of_plan(ledger.state.deployment)))
+    return open_stream(common.context_of(arguments, owner=Owner.of_plan(ledger.state.deployment)), ledger)
 
 
 def _one(arguments: argparse.Namespace) -> int:
     from airflow_provider_fds.stream.monitoring.status import status_of
-    from airflow_provider_fds.stream.monitoring.status_file import known_wait
 
-    connected = _connected(arguments)
-    found = status_of(connected)
-    if (waits_for := known_wait(connected.staging, found)) is not None:
-        found.extra["waits for"] = waits_for
+    found = status_of(_connected(arguments))
     if arguments.output == "json":
         print(json.dumps(found.to_dict()))
     else:
@@ -135,14 +123,13 @@ def _one(arguments: argparse.Namespace) -> int:
 
 def _all(arguments: argparse.Namespace) -> int:
     from airflow_provider_fds.stream.monitoring.metrics import exposition
-    from airflow_provider_fds.stream.monitoring.status import STUCK
 
     found, notes, problems = _of_file(arguments) if arguments.all else (_of_staging(arguments), [], [])
     limit: timedelta | None = arguments.lagging
     bad = [
         one
         for one in found
-        if one.condition in STUCK or (limit is not None and (one.lag_seconds or 0) > limit.total_seconds())
+        if one.needs_attention or (limit is not None and (one.lag_seconds or 0) > limit.total_seconds())
     ]
     shown = found if limit is None else bad
     if arguments.output == "json":
@@ -166,7 +153,7 @@ def _all(arguments: argparse.Namespace) -> int:
         print(*notes, sep="\n", end="\n" if notes else "")
     for problem in problems:
         print(problem, file=sys.stderr)
-    return _EXIT_STUCK if bad or problems else EXIT_OK
+    return EXIT_ATTENTION if bad or problems else EXIT_OK
 
 
 def _of_staging(arguments: argparse.Namespace) -> list[StreamStatus]:

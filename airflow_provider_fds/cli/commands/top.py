@@ -158,14 +158,12 @@ def _screen(rounds: Rounds, staging: str, size: tuple[int, int]) -> Any:
     from rich.console import Group
     from rich.text import Text
 
-    from airflow_provider_fds.stream.monitoring.status import STUCK
-
     if rounds.statuses is None:
         failed = "" if rounds.failed is None else f": {rounds.failed}"
         return Text(f"the first round {'failed' if failed else 'is running'}{failed}")
     width, height = size
     streams = by_urgency(rounds.statuses)
-    num_stuck = sum(one.condition in STUCK for one in streams)
+    num_stuck = sum(one.needs_attention for one in streams)
     title = Text(no_wrap=True, overflow="ellipsis")
     title.append(format_count(len(streams), "stream"), style="bold")
     title.append(

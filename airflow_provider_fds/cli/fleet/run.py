@@ -22,7 +22,7 @@ from airflow_provider_fds.sizes import format_count
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from airflow_provider_fds.backends.base import SparkBackend, UserArguments
     from airflow_provider_fds.cli.fleet.fleet import FoundGroup
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.fleet.streams_file.group import FleetGroup
     from airflow_provider_fds.fleet.value import FleetStream
     from airflow_provider_fds.stream.connected_stream import StreamContext
+    from airflow_provider_fds.stream.run.session import StreamSession
 
 #: What a file replaces.
 _OF_ONE: Final = (
@@ -114,7 +115,7 @@ def _load(arguments: argparse.Namespace, found: FoundGroup, context: StreamConte
             max_batches=group.batches_per_run or BATCHES_PER_RUN,
             stop_after_ms=stop_after_ms,
             stop_on_failure=group.on_stream_failure == "fail_fast",
-            watch=progress.watch,
+            watch=lambda session: _watch(session, progress),
         )
         while session.next_work():
             progress.loading([one.name for one in session.runs])
@@ -123,6 +124,19 @@ def _load(arguments: argparse.Namespace, found: FoundGroup, context: StreamConte
                 number += 1
                 _run(backend, session, spec_uri, group, progress)
         return session.finish(), number
+
+
+def _watch(session: StreamSession, progress: FleetProgress) -> Callable[[Exception | None], None]:
+    """Show what a stream does, and report how its run ends."""
+    from airflow_provider_fds.stream.run.reporting import write_end
+
+    show = progress.watch(session)
+
+    def end(error: Exception | None) -> None:
+        write_end(session, error)
+        show(error)
+
+    return end
 
 
 def _run(

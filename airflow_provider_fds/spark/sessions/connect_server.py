@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import socket
+import threading
 import time
 import warnings
 from contextlib import contextmanager, suppress
@@ -262,14 +263,20 @@ def is_shared(session_id: str) -> bool:
     return UUID(session_id).version == _SHARED_VERSION
 
 
+#: By which pyspark tells a process with Connect sessions.
+_MODE: Final = "SPARK_CONNECT_MODE_ENABLED"
+_MODE_LOCK: Final = threading.Lock()
+_inside = 0
+_before_mode: str | None = None
+
+
 @contextmanager
 def connect_mode() -> Iterator[None]:
     """Make ``pyspark.sql.functions`` return Spark Connect columns within the context, as pyspark's own builder does.
 
-    It holds for the whole process; several threads need one context around all of them.
+    It holds for the whole process until the last of its threads has left. What was set before stays.
     """
-    before = os.environ.get("SPARK_CONNECT_MODE_ENABLED")
-    os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
+    _enter_mode()
     try:
         with warnings.catch_warnings():
             # pyspark emits this at import if pandas 3 is installed
@@ -278,10 +285,28 @@ def connect_mode() -> Iterator[None]:
             warnings.filterwarnings("ignore", message=r"\[RETRIES_EXCEEDED\]")
             yield
     finally:
-        if before is None:
-            del os.environ["SPARK_CONNECT_MODE_ENABLED"]
+        _leave_mode()
+
+
+def _enter_mode() -> None:
+    global _inside, _before_mode  # noqa: PLW0603  # as the variable, they are of the process
+    with _MODE_LOCK:
+        if _inside == 0:
+            _before_mode = os.environ.get(_MODE)
+        _inside += 1
+        os.environ[_MODE] = "1"
+
+
+def _leave_mode() -> None:
+    global _inside  # noqa: PLW0603
+    with _MODE_LOCK:
+        _inside -= 1
+        if _inside:
+            return
+        if _before_mode is None:
+            os.environ.pop(_MODE, None)
         else:
-            os.environ["SPARK_CONNECT_MODE_ENABLED"] = before
+            os.environ[_MODE] = _before_mode
 
 
 __all__ = [

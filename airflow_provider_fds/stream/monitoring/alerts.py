@@ -4,24 +4,26 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from airflow_provider_fds.credentials import redacted
 from airflow_provider_fds.durations import format_duration
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.reasons import Reason
+from airflow_provider_fds.stream.monitoring.condition import hidden_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from airflow_provider_fds.stream.monitoring.status import StreamStatus
 
-#: The states that alert. All but the last two are conditions of ``fds status``.
-AlertState = Literal["stopped", "quarantined", "lost_position", "unreadable", "lag", "retention_left"]
+#: The states that alert. All but the last two are conditions of ``fds status`` that need attention.
+AlertState = Literal["failing", "blocked", "quarantined", "lost_position", "unreadable", "lag", "retention_left"]
 
 #: The states, each with its condition, as docs/alerting.md shows them.
 STATES: Final[dict[AlertState, str]] = {
-    "stopped": "The sink differs from a planned batch.",
+    "failing": "The last run has failed, and Airflow starts no other attempt of it.",
+    "blocked": "The sink differs from a planned batch.",
     "quarantined": "The stream waits before a version that it may not pass.",
     "lost_position": "The table no longer has the next version of the stream.",
     "unreadable": "The table or the ledger cannot be read, and a retry does not help.",
@@ -38,19 +40,14 @@ _FOR_EVER: Final = 1e18
 _PASSING: Final = frozenset(
     {Reason.STORAGE_FAILED.value, Reason.LOG_FILE_INCOMPLETE.value, Reason.AIRFLOW_UNAVAILABLE.value}
 )
-#: The states that a condition hides: a status with the condition does not show whether they apply.
-_HIDDEN: Final[dict[str, frozenset[str]]] = {
-    "unreadable": frozenset({"stopped", "quarantined", "lost_position"}),
-    "lost_position": frozenset({"stopped", "quarantined"}),
-    "stopped": frozenset({"quarantined"}),
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamAlerts:
     """When to alert, and which notifiers to call.
 
-    A stream that is stopped, quarantined, unreadable, or has lost its position always alerts, once per incident.
+    A stream that is failing, blocked, quarantined or unreadable, or that has lost its position, always alerts, once per
+    incident.
 
     Attributes:
         lag: Alert when the oldest version that is not committed is at least this old; ``None``: never.
@@ -184,8 +181,8 @@ def find_alerts(status: StreamStatus, alerts: StreamAlerts) -> Found:
         return Found(seconds={"lag": 0.0, "retention_left": _FOR_EVER})
     found: list[Alert] = []
     compared: dict[str, str] = {}
-    if status.attention is not None and status.condition in STATES:
-        found.append(_alert(status, status.condition, **status.attention))
+    if status.attention is not None:
+        found.append(_alert(status, cast("AlertState", status.condition), **status.attention))
     # without a lag, there is no version that the retention could take
     left = _FOR_EVER if status.lag_versions == 0 else status.retention_left_seconds
     known = {"lag": status.lag_seconds, "retention_left": left}
@@ -198,7 +195,7 @@ def find_alerts(status: StreamStatus, alerts: StreamAlerts) -> Found:
         if _is_reached(name, value, threshold.total_seconds()):
             why = _why(status, name, timedelta(seconds=value), threshold)
             found.append(_alert(status, name, key=key, why=why, action=f"fds explain {status.name}"))
-    return Found(tuple(found), _HIDDEN.get(status.condition, frozenset()), compared, values)
+    return Found(tuple(found), hidden_by(status.condition, is_retried=status.will_retry), compared, values)
 
 
 def _is_reached(state: str, seconds: float, threshold: float) -> bool:

@@ -13,7 +13,8 @@ from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.ledger.owner import Owner
 from airflow_provider_fds.stream.connected_stream import ConnectedStream
 from airflow_provider_fds.stream.declaration.delta_stream import DeltaStream
-from airflow_provider_fds.stream.monitoring.status import StreamStatus, attention_of_problem, status_of
+from airflow_provider_fds.stream.monitoring.condition import attention_to_problem
+from airflow_provider_fds.stream.monitoring.status import StreamStatus, status_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -72,7 +73,7 @@ def open_stream(context: StreamContext, ledger: Ledger) -> ConnectedStream:
     state = ledger.state
     stream = DeltaStream(state.name, table=state.table, staging=context.staging_uri)
     context = replace(context, deployment=state.deployment, owner=Owner.of_plan(state.deployment))
-    connected = ConnectedStream(stream, context)
+    connected = ConnectedStream(stream, context, is_declared=False)
     connected.use(ledger)
     return connected
 
@@ -87,7 +88,8 @@ def unreadable(name: str, table: str, problem: FdsError) -> StreamStatus:
         problem=str(problem),
         reason_code=problem.reason_code,
         exit_code=problem.exit_code,
-        attention=attention_of_problem(name, problem),
+        cause=f"[{problem.reason_code}] {problem}",
+        attention=attention_to_problem(name, problem),
     )
 
 

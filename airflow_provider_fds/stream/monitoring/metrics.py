@@ -8,8 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
-from airflow_provider_fds.stream.monitoring.status import STUCK
-
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
@@ -63,9 +61,14 @@ METRICS: Final = (
         "How long the oldest version that is not committed is safe from the retention of the table.",
     ),
     Metric("fds.planned_batches", "gauge", "batches", "Batches that are planned and not committed."),
-    Metric("fds.stopped", "gauge", "1", "1 if the sink differs from a planned batch, so that you must act."),
-    Metric("fds.quarantined", "gauge", "1", "1 if the stream is in quarantine."),
-    Metric("fds.stuck", "gauge", "1", "1 if the stream needs attention, for whatever reason, else 0."),
+    Metric("fds.failed_runs", "gauge", "runs", "Runs that have failed in a row; 0 if the last one has not failed."),
+    Metric(
+        "fds.needs_attention",
+        "gauge",
+        "1",
+        "1 if the stream needs attention, else 0; the tag state has its state.",
+        ("stream", "state"),
+    ),
     Metric("fds.batches", "counter", "batches", "Batches committed."),
     Metric("fds.rows_read", "counter", "rows", "Rows of these batches, if known."),
     Metric("fds.rows_written", "counter", "rows", "Rows that the sink's commits have written, if known."),
@@ -92,13 +95,14 @@ def status_samples(status: StreamStatus) -> Iterator[Sample]:
         "fds.pending_bytes": status.pending_bytes,
         "fds.retention_left_seconds": status.retention_left_seconds,
         "fds.planned_batches": status.planned_batches,
-        "fds.stopped": int(status.condition == "stopped"),
-        "fds.quarantined": int(status.condition == "quarantined"),
-        "fds.stuck": int(status.condition in STUCK),
+        "fds.failed_runs": status.failed_runs,
+        "fds.needs_attention": int(status.needs_attention),
     }
     for name, value in values.items():
         if value is not None:
-            yield Sample(_BY_NAME[name], value, tags)
+            metric = _BY_NAME[name]
+            more = {"state": status.condition} if "state" in metric.tags else {}
+            yield Sample(metric, value, tags | more)
 
 
 def batch_samples(stream: str, committed: Committed, batches: int) -> Iterator[Sample]:
@@ -130,15 +134,13 @@ def poll_error(stream: str) -> Sample:
 def exposition(statuses: Iterable[StreamStatus]) -> str:
     """Return the gauges of streams in Prometheus' text format, with the labels ``stream`` and ``table``.
 
-    ``fds_stuck`` also has the label ``state``. What is unknown has no sample.
+    What is unknown has no sample.
     """
     lines: dict[str, list[str]] = {metric.name: [] for metric in METRICS if metric.kind == "gauge"}
     for status in statuses:
         for sample in status_samples(status):
             metric = sample.metric
-            labels = {"stream": status.name, "table": status.table}
-            if metric.name == "fds.stuck":
-                labels["state"] = status.condition
+            labels = {**sample.tags, "table": status.table}
             shown = ",".join(f'{key}="{_escaped(label)}"' for key, label in labels.items())
             lines[metric.name].append(f"{metric.prometheus_name}{{{shown}}} {sample.value}")
     text: list[str] = []

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import FdsError, StorageError
 from airflow_provider_fds.stream.monitoring.all_statuses import find_ledger, open_stream, stream_names, unreadable
-from airflow_provider_fds.stream.monitoring.status import StreamStatus, status_of
-from airflow_provider_fds.stream.monitoring.status_file import write_status_file
+from airflow_provider_fds.stream.monitoring.status import status_of
+from airflow_provider_fds.stream.monitoring.status_file import older, write_status_file
+from airflow_provider_fds.stream.monitoring.status_row import list_rows, read_status_file
 from airflow_provider_fds.stream.position.unread_files import UnreadFiles
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.ledger.log import Ledger
     from airflow_provider_fds.ledger.state import StreamState
     from airflow_provider_fds.stream.connected_stream import ConnectedStream, StreamContext
+    from airflow_provider_fds.stream.monitoring.status import StreamStatus
 
 #: Streams that are read at the same time; on an object store the time is spent waiting.
 _THREADS: Final = 16
@@ -33,9 +35,10 @@ class StreamMonitor:
 
     A round writes nothing. :meth:`write_status_files` writes what the page "Delta streams" shows.
 
-    A round asks the ledger of each stream for a new entry, and its table for the next version, with one HEAD. Only if
-    there is one, the table's log is read. Every Nth round reads everything, as that finds tables that were deleted or
-    replaced. Between them, the lag of a stream that did not change grows with the time.
+    A round lists the status files, in which runs say how they ended, asks the ledger of each stream for a new entry,
+    and its table for the next version, with one HEAD. Only if there is one, the table's log is read. Every Nth round
+    reads everything, as that finds tables that were deleted or replaced. Between them, the lag of a stream that did not
+    change grows with the time.
 
     Args:
         context: Returns how staging is reached; called at each full round, so that it can look credentials up again.
@@ -81,7 +84,8 @@ class StreamMonitor:
             ledgers = list(threads.map(lambda watched: find_ledger(staging, watched.name), new))
             for watched, found in zip(new, ledgers, strict=True):
                 watched.open(found, context, self._table_options)
-            statuses = list(threads.map(_Watched.poll, self._watched.values()))
+            files = list_rows(staging)
+            statuses = list(threads.map(lambda one: one.poll(files.get(one.name)), self._watched.values()))
         self._rounds += 1
         return [status for status in statuses if status is not None]
 
@@ -134,6 +138,7 @@ class _Watched:
         self._unread = UnreadFiles()
         self._status: StreamStatus | None = None
         self._entry = -1
+        self._file: object = None
         self._read_at = 0.0
 
     def forget(self) -> None:
@@ -161,20 +166,24 @@ class _Watched:
         except FdsError as problem:
             self._status = unreadable(self.name, table, problem)
 
-    def poll(self) -> StreamStatus | None:
-        """Return the status; ``None`` for a folder that is no stream."""
+    def poll(self, file: object = None) -> StreamStatus | None:
+        """Return the status; ``None`` for a folder that is no stream.
+
+        Args:
+            file: What identifies the content of its status file.
+        """
         connected = self.connected
         if connected is None:
             return self._status
         try:
-            if self._status is None or self._has_changed(connected, self._status):
+            if self._status is None or self._has_changed(connected, self._status) or self._has_run(file):
                 self._status = status_of(connected, self._unread)
-                self._entry, self._read_at = connected.ledger.n, time.monotonic()
+                self._entry, self._read_at, self._file = connected.ledger.n, time.monotonic(), file
                 return self._status
         except FdsError as problem:
             self.forget()
             return unreadable(self.name, connected.table.uri, problem)
-        return _older(self._status, time.monotonic() - self._read_at)
+        return older(self._status, time.monotonic() - self._read_at)
 
     def _has_changed(self, connected: ConnectedStream, status: StreamStatus) -> bool:
         connected.load()
@@ -182,15 +191,16 @@ class _Watched:
             return True
         return connected.log.probe(status.newest_version + 1)
 
-
-def _older(status: StreamStatus, seconds: float) -> StreamStatus:
-    """Return the status of an unchanged stream after some time."""
-    lag, left = status.lag_seconds, status.retention_left_seconds
-    return replace(
-        status,
-        lag_seconds=round(lag + seconds, 3) if lag and status.lag_versions else lag,
-        retention_left_seconds=None if left is None else round(max(0.0, left - seconds), 3),
-    )
+    def _has_run(self, file: object) -> bool:
+        """Whether a run has ended, or a trigger seen what it waits for, according to a status file that has changed."""
+        if file == self._file or self._status is None or self.connected is None:
+            return False
+        self._file = file
+        found = read_status_file(self.connected.staging, self.name)
+        return found is not None and (found.failures, found.waits_for) != (
+            self._status.failures,
+            self._status.waits_for,
+        )
 
 
 __all__ = ["ROUNDS_PER_FILE", "StreamMonitor"]

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final, Literal
+from dataclasses import dataclass, field, fields
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from airflow_provider_fds.errors import EXIT_OK, FdsError, LostPositionError
+from airflow_provider_fds.errors import EXIT_ATTENTION, EXIT_OK, FdsError
+from airflow_provider_fds.ledger.entries import iso_time
 from airflow_provider_fds.ledger.position import watermark_at
 from airflow_provider_fds.source.offset import Offset
+from airflow_provider_fds.stream.monitoring.condition import (
+    Evidence,
+    advice_on,
+    attention_on,
+    condition_of,
+    needs_attention,
+)
+from airflow_provider_fds.stream.monitoring.run_failure import failure_of, failures_after
+from airflow_provider_fds.stream.monitoring.status_row import known_row, waits_for
 from airflow_provider_fds.stream.position.changed_start import describe_changed_start
 from airflow_provider_fds.stream.position.lost_position import age_of, nearly_lost, oldest_commit, retention_left
 from airflow_provider_fds.stream.position.source_unchanged import check_planned, check_position
@@ -19,30 +29,20 @@ from airflow_provider_fds.stream.position.unread_files import Amount, planned_am
 from airflow_provider_fds.stream.sink_record.sink_now import sink_now
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from airflow_provider_fds.delta.reader.log import DeltaLog
     from airflow_provider_fds.ledger.facts import CommittedFacts
+    from airflow_provider_fds.ledger.owner import Owner
     from airflow_provider_fds.ledger.state import StreamState
     from airflow_provider_fds.stream.connected_stream import ConnectedStream
+    from airflow_provider_fds.stream.monitoring.condition import Commands, Condition
+    from airflow_provider_fds.stream.monitoring.run_failure import RunEnd, RunFailure
     from airflow_provider_fds.stream.position.unread_files import UnreadFiles
 
 
-#: What a stream is doing, in one word.
-Condition = Literal[
-    "up_to_date",
-    "waiting",
-    "loading",
-    "finished",
-    "held",
-    "retired",
-    "not_begun",
-    "stopped",
-    "quarantined",
-    "lost_position",
-    "unreadable",
-]
-
-#: The conditions that last until someone acts.
-STUCK: Final[frozenset[Condition]] = frozenset({"stopped", "quarantined", "lost_position", "unreadable"})
+#: What ``fds explain`` shows.
+_NOT_SHOWN: Final = frozenset({"cause", "commands", "failures"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +50,10 @@ class StreamStatus:
     """The status of a stream. Reading it writes nothing.
 
     Attributes:
-        condition: What the stream is doing: ``up_to_date``; ``waiting`` for the run that loads what is new;
-            ``loading`` (batches are planned); ``finished``; ``held``; ``retired``; ``not_begun``; and those of
-            :data:`STUCK`, which need attention: ``stopped`` (a batch is blocked), ``quarantined``, ``lost_position``,
-            ``unreadable`` (the table or the ledger).
+        condition: What the stream is doing, see :data:`~.condition.Condition`.
         position: Committed offset (Delta streaming offset JSON), or ``None`` before the stream was opened.
         newest_version: Newest version of the table, or ``None`` if the table could not be read (``problem`` says why).
+        last_version: The last version that the stream reads now: that one, or the one at which the stream ends.
         lag_versions: Versions of the table that are not yet committed, up to the stream's end if it has one; ``None``
             if unknown.
         lag_seconds: Age of the oldest version that is not committed, by the time of its commit; 0 if there is none,
@@ -74,13 +72,20 @@ class StreamStatus:
             is a ``transaction`` of the table, a ``token`` that the writer looks up, or nothing (``at_least_once``). A
             user job has none.
         finished: A sentence if the stream has read everything up to its end; ``None`` if it has not, or has no end.
-        problem: Why the stream cannot continue, or the table cannot be read; ``None`` if it can. With a problem, the
-            lag is unknown.
+        waits_for: What the newest data of a ``waiting`` stream wait for.
+        problem: Why the stream cannot continue, why the table cannot be read, or why the last run failed; ``None``
+            if nothing is known to be wrong.
         reason_code: What the problem is, one of :class:`~.reasons.Reason`; ``None`` without a problem.
-        exit_code: Exit code of `fds status`: that of the problem, else 0.
-        attention: What requires attention, in a condition of :data:`STUCK`: ``key`` (what makes it differ from the
-            next one), ``why``, ``action`` (a command of ``fds``), ``version`` and ``operation`` of the commit, if it
-            is about one; of a quarantine also ``begun``, the number of its ledger entry, if known.
+        since: When the first of the runs that failed in a row ended (ISO 8601, UTC).
+        failed_runs: Number of them.
+        will_retry: Whether Airflow starts another attempt of the last one by itself.
+        exit_code: Exit code of `fds status`: that of the problem, 1 if the stream needs attention otherwise, else 0.
+        attention: What requires attention: ``key`` (what makes it differ from the next one), ``why``, ``action`` (a
+            command of ``fds``), ``version`` and ``operation`` of the commit, if it is about one; of a quarantine also
+            ``begun``, the number of its ledger entry, if known.
+        cause: Why the stream is in its condition, one paragraph.
+        commands: Commands to choose from, each with its effect.
+        failures: Why its last runs failed, the newest last; of a stream by offset at most one, which may be over.
     """
 
     name: str
@@ -92,6 +97,7 @@ class StreamStatus:
     epoch: int = 0
     position: str | None = None
     newest_version: int | None = None
+    last_version: int | None = None
     lag_versions: int | None = None
     lag_seconds: float | None = None
     retention_left_seconds: float | None = None
@@ -107,26 +113,49 @@ class StreamStatus:
     blocked: str | None = None
     finished: str | None = None
     entries: int = 0
+    waits_for: str | None = None
     problem: str | None = None
     reason_code: str | None = None
+    since: str | None = None
+    failed_runs: int = 0
+    will_retry: bool = False
     exit_code: int = EXIT_OK
     attention: dict[str, Any] | None = None
+    cause: str = ""
+    commands: Commands = ()
+    failures: tuple[RunFailure, ...] = ()
     extra: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def needs_attention(self) -> bool:
+        """Whether the condition lasts until someone acts."""
+        return needs_attention(self.condition, is_retried=self.will_retry)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the status as JSON values, the problem first."""
-        found = asdict(self)
-        return {"problem": found.pop("problem"), **found}
+        found = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in _NOT_SHOWN}
+        return {"problem": found.pop("problem"), **found, "needs_attention": self.needs_attention}
 
 
-def status_of(connected: ConnectedStream, unread: UnreadFiles | None = None) -> StreamStatus:
+def status_of(
+    connected: ConnectedStream,
+    unread: UnreadFiles | None = None,
+    *,
+    end: RunEnd | None = None,
+    owner_runs: Callable[[Owner], bool | None] | None = None,
+    clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+) -> StreamStatus:
     """Return the status of the stream; an unreadable table is reported in it.
 
     Args:
         connected: The stream.
         unread: Counts the files of unread commits, which it reads; ``None`` to read none.
+        end: How a run of the stream has just ended; ``None``: what its status file says of the last run holds.
+        owner_runs: Returns whether the owner of planned batches is running, ``None`` if it cannot know.
+        clock: Returns the time, with a zone.
     """
     state = connected.load()
+    entry, owner = connected.ledger.n, state.owner
     newest: int | None = None
     problem: FdsError | None = None
     extra: dict[str, Any] = {}
@@ -137,38 +166,49 @@ def status_of(connected: ConnectedStream, unread: UnreadFiles | None = None) -> 
     except FdsError as error:
         problem = error
     lag: int | None = None
+    last: int | None = None
     age: timedelta | None = None
     left: timedelta | None = None
     pending: Amount | None = None
     if newest is not None and problem is None and state.position is not None:
         position = Offset.from_json(state.position)
-        end = end_of(connected, state)
-        last = newest if end is None else end.target(position, newest)
-        lag = max(0, last + 1 - position.version)
-        if position.is_initial_snapshot:
-            lag += 1
+        stream_end = end_of(connected, state)
+        last = newest if stream_end is None else stream_end.target(position, newest)
+        lag = lag_of(position, last)
         age, left = _unread(connected.log, oldest_commit(position), newest) if lag else (timedelta(), None)
         pending = _pending(connected, state, last, unread) if lag else Amount()
-        if (warning := nearly_lost(connected.log, oldest_commit(position), newest)) is not None:
+        if finished is None and (warning := nearly_lost(connected.log, oldest_commit(position), newest)) is not None:
             extra["warning"] = warning
+    sink_problem: FdsError | None = None
     if problem is None and finished is None and state.retired is None:
         now = sink_now(connected, state)
-        problem = now.problem
+        sink_problem = now.problem
         if now.warning is not None:
             extra["sink warning"] = now.warning
     extra.update(_more_of(state))
-    condition = condition_of(state, problem, lag=lag, is_finished=finished is not None)
+    before = known_row(connected.staging, state)
+    failures = failures_after(() if before is None else before.failures, end, state, entry, iso_time(clock()))
+    evidence = Evidence(
+        state=state,
+        problem=problem,
+        sink_problem=sink_problem,
+        lag=lag,
+        finished=finished,
+        failure=failure_of(failures, state, entry),
+        waits_for=waits_for(before, state) if end is None else end.waits_for,
+        owner_runs=None if owner_runs is None or owner is None or owner.only_plans else owner_runs(owner),
+    )
     return StreamStatus(
         name=connected.stream.name,
         table=connected.table.uri,
         # intervals are loaded without an open epoch, so a requested phase would mislead
         phase="open" if state.reads_by_interval else state.phase,
-        condition=condition,
         uuid=state.uuid or None,
         deployment=state.deployment or None,
         epoch=state.epoch,
         position=state.position,
         newest_version=newest,
+        last_version=last,
         lag_versions=lag,
         lag_seconds=None if age is None else round(age.total_seconds(), 3),
         retention_left_seconds=None if left is None else round(left.total_seconds(), 3),
@@ -183,13 +223,43 @@ def status_of(connected: ConnectedStream, unread: UnreadFiles | None = None) -> 
         sink_version=state.sink_version,
         blocked=None if state.blocked is None else state.blocked.reason,
         finished=finished,
-        entries=connected.ledger.n + 1,
-        problem=None if problem is None else str(problem),
-        reason_code=None if problem is None else problem.reason_code,
-        exit_code=EXIT_OK if problem is None else problem.exit_code,
-        attention=attention_of(state, problem) if condition in STUCK else None,
+        entries=entry + 1,
+        failures=failures,
         extra=extra,
+        **said_of(evidence),
     )
+
+
+def said_of(evidence: Evidence) -> dict[str, Any]:
+    """Return the fields of a status that follow from its condition."""
+    condition = condition_of(evidence)
+    cause, commands = advice_on(condition, evidence)
+    failure = evidence.failure if condition == "failing" else None
+    error = evidence.problem or (evidence.sink_problem if failure is None else None)
+    attention = attention_on(condition, evidence)
+    return {
+        "condition": condition,
+        "cause": cause,
+        "commands": commands,
+        "attention": attention,
+        "waits_for": evidence.waits_for if condition == "waiting" else None,
+        "problem": cause if failure is not None else None if error is None else str(error),
+        "reason_code": failure.reason_code if failure is not None else None if error is None else error.reason_code,
+        "since": None if failure is None else failure.since,
+        "failed_runs": 0 if failure is None else failure.runs,
+        "will_retry": failure is not None and failure.will_retry,
+        "exit_code": error.exit_code if error is not None else EXIT_OK if attention is None else EXIT_ATTENTION,
+    }
+
+
+def lag_of(position: Offset, last: int) -> int:
+    """Return the number of versions that are not committed; of a snapshot, its version counts until it is read whole.
+
+    Args:
+        position: The committed position.
+        last: The last version that the stream reads now: the table's newest one, or that of the stream's end.
+    """
+    return max(0, last + 1 - position.version)
 
 
 def _unread(log: DeltaLog, version: int, newest: int) -> tuple[timedelta | None, timedelta | None]:
@@ -209,31 +279,6 @@ def _pending(connected: ConnectedStream, state: StreamState, last: int, unread: 
         return planned_amount(state, last) if unread is None else unread.count(connected, last)
     except FdsError:
         return None
-
-
-def condition_of(state: StreamState, problem: FdsError | None, *, lag: int | None, is_finished: bool) -> Condition:
-    """Return the condition; of several that apply, the one that a person has to end first.
-
-    Args:
-        state: The stream's state.
-        problem: Why the table cannot be read, or the stream not continue.
-        lag: Versions that are not committed; ``None`` if unknown.
-        is_finished: Whether the stream has read everything up to its end.
-    """
-    loads = bool(state.planned) or any(not record.is_done for record in state.intervals)
-    found: tuple[tuple[bool, Condition], ...] = (
-        (state.retired is not None, "retired"),
-        (isinstance(problem, LostPositionError), "lost_position"),
-        (problem is not None, "unreadable"),
-        (state.blocked is not None or any(record.blocked is not None for record in state.intervals), "stopped"),
-        (state.quarantined is not None, "quarantined"),
-        (state.held is not None, "held"),
-        (is_finished, "finished"),
-        (loads, "loading"),
-        (state.position is None and not state.reads_by_interval, "not_begun"),
-        (lag == 0, "up_to_date"),
-    )
-    return next((condition for applies, condition in found if applies), "waiting")
 
 
 def _more_of(state: StreamState) -> dict[str, Any]:
@@ -297,45 +342,4 @@ def _checked(connected: ConnectedStream, state: StreamState, newest: int) -> str
     return finished
 
 
-def attention_of(state: StreamState, problem: FdsError | None) -> dict[str, Any]:
-    """Return the ``attention`` of :class:`StreamStatus` for a stream that needs attention.
-
-    Args:
-        state: The state of its ledger.
-        problem: Why its table or its ledger cannot be read; ``None`` if they can.
-    """
-    if problem is not None:
-        return attention_of_problem(state.name, problem)
-    name = state.name
-    blocked = state.blocked or next((one.blocked for one in reversed(state.intervals) if one.blocked is not None), None)
-    if blocked is not None:
-        scope = f"--batch {blocked.batch_id}" if blocked.interval is None else f"--interval {blocked.interval}"
-        return _attention(
-            f"{blocked.interval or ''}:{blocked.epoch}:{blocked.batch_id}",
-            f"batch {blocked.batch_id} is blocked until someone compares the sink with the source: {blocked.reason}",
-            f"fds accept {name} {scope} --why …",
-        )
-    found = state.quarantined
-    if found is None:
-        return _attention("", "the stream needs attention", f"fds explain {name}")
-    action = f"fds {found.ways_on[0]} {name} --version {found.version}" if found.ways_on else f"fds resume {name}"
-    action += " --why …"
-    begun = {"begun": state.quarantined_at}
-    return _attention(str(found.version), found.why, action, version=found.version, operation=found.operation) | begun
-
-
-def attention_of_problem(name: str, problem: FdsError) -> dict[str, Any]:
-    """Return the ``attention`` of a stream whose table or ledger cannot be read."""
-    return _attention(
-        problem.reason_code,
-        str(problem),
-        f"fds explain {name}",
-        version=problem.version,
-        operation=problem.operation,
-    )
-
-
-def _attention(
-    key: str, why: str, action: str, *, version: int | None = None, operation: str | None = None
-) -> dict[str, Any]:
-    return {"key": key, "why": why, "action": action, "version": version, "operation": operation}
+__all__ = ["StreamStatus", "lag_of", "said_of", "status_of"]

@@ -1,13 +1,13 @@
 """Where a stream ends, according to its ledger or to the table's current log.
 
-``ending_timestamp`` resolves to a version once there is a later commit. The run that resolves it records the version:
-log cleanup may remove the commits it was resolved from, and the stream must still count as finished.
+The run that learns the end records it: log cleanup may remove the commits that a time was resolved from, and who knows
+only the ledger, such as a monitor, must see that the stream is finished.
 """
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from airflow_provider_fds.delta.moments import parse_timestamp
 from airflow_provider_fds.ledger.entries import iso_time
@@ -21,9 +21,18 @@ if TYPE_CHECKING:
     from airflow_provider_fds.stream.connected_stream import ConnectedStream
 
 
+#: ``version`` of an end that the options no longer have: no table gets there.
+_NO_END: Final = 2**63 - 1
+
+
 def end_of(connected: ConnectedStream, state: StreamState) -> StreamEnd | None:
     """Return where the stream ends, or ``None`` if it has no end or the end is not known yet. Writes nothing."""
-    options, ended = connected.stream.options, state.ended
+    ended = state.ended
+    if not connected.is_declared:
+        if ended is None or ended.version == _NO_END:
+            return None
+        return StreamEnd(ended.version, f"its end ({ended.instant}) is version {ended.version}")
+    options = connected.stream.options
     text = options.ending_timestamp
     if text is not None and ended is not None and ended.instant == _instant(text):
         return ending_at(text, ended.version)
@@ -32,18 +41,31 @@ def end_of(connected: ConnectedStream, state: StreamState) -> StreamEnd | None:
 
 
 def settle_end(connected: ConnectedStream, state: StreamState) -> tuple[StreamState, StreamEnd | None]:
-    """Return the stream's end as :func:`end_of` does, and record the version that a timestamp resolves to."""
-    end = end_of(connected, state)
-    text = connected.stream.options.ending_timestamp
-    backfill = connected.stream.backfill_range
-    if end is not None and backfill is not None and backfill.ends_at_live_start and state.ended is None:
-        return connected.execute(Ended(epoch=state.epoch, instant=LIVE_START, version=end.version)), end
-    if text is None or end is None or not end.is_a_commit:
+    """Return the stream's end as :func:`end_of` does, and record it in the ledger, or that the options have none."""
+    end, ended = end_of(connected, state), state.ended
+    instant, version = _declared(connected, end)
+    if instant is None and ended is not None and ended.version != _NO_END:
+        instant, version = "none", _NO_END
+    is_same_time = ended is not None and ended.instant == instant
+    if instant is None or version is None or is_same_time:
         return state, end
-    instant = _instant(text)
-    if state.ended is None or state.ended.instant != instant:
-        state = connected.execute(Ended(epoch=state.epoch, instant=instant, version=end.version))
-    return state, end
+    return connected.execute(Ended(epoch=state.epoch, instant=instant, version=version)), end
+
+
+def _declared(connected: ConnectedStream, end: StreamEnd | None) -> tuple[str | None, int | None]:
+    """Return the end of the options as the ledger has it, each ``None`` if there is none or it is not known yet."""
+    options, backfill = connected.stream.options, connected.stream.backfill_range
+    version = None if end is None else end.version
+    if backfill is not None and backfill.ends_at_live_start:
+        return LIVE_START, version
+    if options.ending_timestamp is not None:
+        # before a later commit, or if all commits are later, it is not final
+        return _instant(options.ending_timestamp), version if end is not None and end.is_a_commit else None
+    if options.ending_version is not None:
+        return f"ending_version={options.ending_version}", version
+    if options.is_bounded:
+        return "version_as_of" if options.version_as_of is not None else "timestamp_as_of", version
+    return None, None
 
 
 def finished_reason(connected: ConnectedStream) -> str | None:

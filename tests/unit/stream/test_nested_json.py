@@ -19,7 +19,7 @@ from airflow_provider_fds.ledger.position import Checkpoint
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.spark.fence import registration
 from airflow_provider_fds.spark.sink_log.history import SinkLog
-from airflow_provider_fds.stream.monitoring.status_file import parse_row, read_status_file
+from airflow_provider_fds.stream.monitoring.status_row import parse_row, read_status_file
 from airflow_provider_fds.triggers import delta_table_change
 
 if TYPE_CHECKING:

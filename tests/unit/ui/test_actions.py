@@ -14,7 +14,8 @@ from airflow_provider_fds.ledger.refusals import StreamMovedError
 from airflow_provider_fds.sinks import DeltaTableSink
 from airflow_provider_fds.stream.actions.operator_actions import ACTIONS
 from airflow_provider_fds.stream.monitoring.status import status_of
-from airflow_provider_fds.stream.monitoring.status_file import read_status_file, update_status_file, write_status_file
+from airflow_provider_fds.stream.monitoring.status_file import update_status_file, write_status_file
+from airflow_provider_fds.stream.monitoring.status_row import read_status_file
 from airflow_provider_fds.ui.actions import PAGE_ACTIONS, StreamActions, describe_actions
 
 ANNA = Actor(deployment="test", user="anna", host="airflow-ui")
@@ -197,16 +198,22 @@ def test_a_stream_of_another_installation_is_left_alone(connected):
         actions_on(connected, deployment="copy")
 
 
+def read_ledger(connected):
+    ledger = Ledger(connected.staging, "orders")
+    ledger.find()
+    return ledger
+
+
 def test_the_list_shows_the_action_before_the_next_run_and_keeps_the_age_of_the_lag(connected):
     write_status_file(connected.staging, status_of(connected), connected.state, written_by="run")
     before = read_status_file(connected.staging, "orders")
     act(connected, "hold", why="moving house")
-    update_status_file(connected.staging, "orders", Ledger(connected.staging, "orders").find())
+    update_status_file(connected.staging, read_ledger(connected))
     held = read_status_file(connected.staging, "orders")
-    assert (held.condition, held.problem) == ("held", "The stream was paused: moving house")
+    assert (held.condition, held.problem) == ("held", "The stream is on hold: moving house")
     assert (held.written_at, held.lag_versions, held.samples) == (before.written_at, 0, before.samples)
     act(connected, "resume", request_id="r2")
-    update_status_file(connected.staging, "orders", Ledger(connected.staging, "orders").find())
+    update_status_file(connected.staging, read_ledger(connected))
     resumed = read_status_file(connected.staging, "orders")
     assert (resumed.condition, resumed.problem, resumed.what_to_do) == ("up_to_date", None, None)
 
@@ -216,12 +223,12 @@ def test_after_a_rewind_the_list_does_not_say_that_nothing_is_left(connected):
     before = read_status_file(connected.staging, "orders")
     assert (before.pending_files, before.pending_rows) == (0, 0)
     act(connected, "rewind", {"to_version": 1, "sink_rows": "keep"})
-    update_status_file(connected.staging, "orders", Ledger(connected.staging, "orders").find())
+    update_status_file(connected.staging, read_ledger(connected))
     row = read_status_file(connected.staging, "orders")
     assert (row.lag_versions, row.pending_files, row.pending_bytes, row.pending_rows) == (None, None, None, None)
     assert row.retention_left_seconds is None
 
 
 def test_without_a_status_file_an_action_writes_none(connected):
-    update_status_file(connected.staging, "orders", connected.state)
+    update_status_file(connected.staging, connected.ledger)
     assert read_status_file(connected.staging, "orders") is None

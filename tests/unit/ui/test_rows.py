@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from airflow_provider_fds.source.offset import Offset
-from airflow_provider_fds.stream.monitoring.status_file import LastBatch, StatusRow
+from airflow_provider_fds.stream.monitoring.status_row import LastBatch, StatusRow
 from airflow_provider_fds.stream.monitoring.stream_id import StreamId
 from airflow_provider_fds.ui.rows import describe_committed, row_of
 

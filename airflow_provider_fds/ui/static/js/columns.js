@@ -32,11 +32,12 @@ export const COLUMNS = [
   },
   {
     parts: (row, now) => [
-      { badge: row.condition },
+      { badge: pickState(row) },
       row.stale && staleMark(row, now),
+      row.since && { text: `${formatCountOf(row.failed_runs, "run")} since ${formatTime(row.since)}`, tone: "bad" },
       (row.problem || row.waits_for) && { text: firstWords(row.problem ?? row.waits_for), title: row.problem ?? row.waits_for, muted: true },
     ],
-    sorts: [{ key: "state", title: "State", help: "Streams that need attention come first", value: (row) => urgency(row.condition) }],
+    sorts: [{ key: "state", title: "State", help: "Streams that need attention come first", value: urgency }],
   },
   {
     isNumber: true,
@@ -144,6 +145,10 @@ function dagParts(row) {
 function staleMark(row, now) {
   const age = formatAge(secondsSince(row.observed_at, now));
   return { text: `Stale: from ${age}`, tone: "warn", title: "The status has not been updated since. The stream may be in another state by now" };
+}
+
+function pickState({ condition, will_retry }) {
+  return { condition, will_retry };
 }
 
 function firstWords(text) {

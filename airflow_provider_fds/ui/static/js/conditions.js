@@ -4,13 +4,15 @@ import { h } from "./dom.js";
 
 /** In the order of urgency. A condition of a newer server is shown by its name. */
 const CONDITIONS = {
-  stopped: { words: "Stopped", tone: "bad", meaning: "A batch in the sink differs from the plan. Someone must decide how to continue." },
-  quarantined: { words: "Quarantined", tone: "bad", meaning: "The stream stopped before a version. Someone must decide how to continue." },
   lost_position: { words: "Lost position", tone: "bad", meaning: "The stream cannot continue from its position." },
   unreadable: { words: "Unreadable", tone: "bad", meaning: "The table or the ledger cannot be read." },
+  blocked: { words: "Blocked", tone: "bad", meaning: "A batch in the sink differs from the plan. Someone must decide how to continue." },
+  quarantined: { words: "Quarantined", tone: "bad", meaning: "The stream stopped before a version. Someone must decide how to continue." },
+  failing: { words: "Failing", tone: "bad", meaning: "The last run of the stream failed." },
   held: { words: "On hold", tone: "warn", meaning: "Someone paused the stream." },
   loading: { words: "Loading", tone: "busy", meaning: "Batches are planned and not yet committed." },
-  waiting: { words: "Waiting", tone: "idle", meaning: "The stream is waiting for the run that loads the new data." },
+  waiting: { words: "Waiting", tone: "idle", meaning: "The stream waits for more data, another stream, or its next interval." },
+  behind: { words: "Behind", tone: "idle", meaning: "The table has new data, and no run has begun since." },
   not_begun: { words: "Not begun", tone: "idle", meaning: "The stream has no position yet." },
   up_to_date: { words: "Up to date", tone: "good", meaning: "The stream has committed everything." },
   finished: { words: "Finished", tone: "done", meaning: "The stream has reached its end." },
@@ -19,12 +21,10 @@ const CONDITIONS = {
 
 const ORDER = Object.keys(CONDITIONS);
 
-/** The conditions that last until someone acts. */
-export const STUCK = new Set(["stopped", "quarantined", "lost_position", "unreadable"]);
-
-export function urgency(condition) {
+/** Return the place of a row in the order of urgency: those that need attention come first. */
+export function urgency({ condition, needs_attention: needsAttention }) {
   const index = ORDER.indexOf(condition);
-  return index < 0 ? ORDER.length : index;
+  return (index < 0 ? ORDER.length : index) + (needsAttention ? 0 : ORDER.length + 1);
 }
 
 export function conditionWords(condition) {
@@ -35,12 +35,13 @@ export function conditionTone(condition) {
   return CONDITIONS[condition]?.tone ?? "idle";
 }
 
-/** Return the badge of a condition: a word, with a colour. */
-export function conditionBadge(condition) {
+/** Return the badge of a row's condition: a word, with a colour. */
+export function conditionBadge({ condition, will_retry: isRetried }) {
+  const tone = isRetried ? "warn" : conditionTone(condition);
   return h(
     "span",
-    { class: `badge tone-${conditionTone(condition)}`, title: CONDITIONS[condition]?.meaning },
+    { class: `badge tone-${tone}`, title: CONDITIONS[condition]?.meaning },
     h("span", { class: "badge-dot", "aria-hidden": "true" }),
-    conditionWords(condition),
+    isRetried ? `${conditionWords(condition)}, retrying` : conditionWords(condition),
   );
 }

@@ -2,7 +2,7 @@
 
 import { followInAirflow } from "./airflow.js";
 import { COLUMNS, SORTS, searchText } from "./columns.js";
-import { STUCK, conditionBadge, conditionTone, conditionWords, urgency } from "./conditions.js";
+import { conditionBadge, conditionTone, conditionWords, urgency } from "./conditions.js";
 import { h, keepingFocus, renderIfChanged } from "./dom.js";
 import { emptyInstallation } from "./empty.js";
 import { formatCount, formatCountOf } from "./format.js";
@@ -111,8 +111,8 @@ export class StreamList {
     const counts = new Map();
     for (const { condition } of this.streams) counts.set(condition, (counts.get(condition) ?? 0) + 1);
     for (const state of this.states) if (state !== NEEDS_PERSON && !counts.has(state)) counts.set(state, 0);
-    const stuck = this.streams.filter((row) => STUCK.has(row.condition)).length;
-    const states = [...counts].sort(([one], [other]) => urgency(one) - urgency(other));
+    const stuck = this.streams.filter((row) => row.needs_attention).length;
+    const states = [...counts].sort(([one], [other]) => urgency({ condition: one }) - urgency({ condition: other }));
     renderIfChanged(this.chips, [states, stuck, [...this.states]], () => [
       (stuck > 0 || this.states.has(NEEDS_PERSON)) && this.chip(NEEDS_PERSON, "Needs attention", "bad", stuck),
       ...states.map(([state, n]) => this.chip(state, conditionWords(state), conditionTone(state), n)),
@@ -134,7 +134,7 @@ export class StreamList {
   }
 
   hasState(row) {
-    return this.states.size === 0 || this.states.has(row.condition) || (this.states.has(NEEDS_PERSON) && STUCK.has(row.condition));
+    return this.states.size === 0 || this.states.has(row.condition) || (this.states.has(NEEDS_PERSON) && row.needs_attention);
   }
 
   sortBy({ key, isDescending }) {
@@ -183,7 +183,7 @@ class Line {
   }
 
   update(row, now) {
-    this.element.classList.toggle("stuck", STUCK.has(row.condition));
+    this.element.classList.toggle("stuck", row.needs_attention);
     COLUMNS.forEach((column, index) => renderIfChanged(this.cells[index], column.parts(row, now).filter(Boolean), (parts) => parts.map(line)));
   }
 }

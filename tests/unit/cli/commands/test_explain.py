@@ -16,8 +16,7 @@ from airflow_provider_fds.ledger.commit_entries import Blocked
 from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.ledger.owner import Actor, Owner
 from airflow_provider_fds.ledger.plan_entries import Claimed
-from airflow_provider_fds.stream.monitoring.explanation import _ANSWERS
-from airflow_provider_fds.stream.monitoring.status import Condition
+from airflow_provider_fds.stream.monitoring.condition import _RULES, Condition
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -83,7 +82,7 @@ def test_a_stream_whose_newest_versions_no_run_planned_names_the_way_to_see_what
     plan("starting_version=latest")
     log_builder.append(1)
     found = explain()
-    assert found["condition"] == "waiting"
+    assert found["condition"] == "behind"
     assert any(re.match(r"1 version not committed, the oldest for ", line) for line in found["evidence"])
     (command,) = commands(found)
     code, out = fds(capsys, *command.split()[1:])
@@ -98,13 +97,13 @@ def test_a_stream_whose_newest_versions_no_run_planned_names_the_way_to_see_what
         (Owner(kind="cli", deployment="cli", run_id="HERE:1:1"), "is no longer running", None),
         (
             Owner(kind="cli", deployment="cli", run_id="elsewhere:1:1"),
-            "appears to be running",
+            "cannot be seen from here. Look for that process",
             "fds adopt orders --force",
         ),
         (
             Owner(kind="airflow", deployment="cli", dag_id="d", run_id="r", task_id="t"),
-            "task t of DAG d, run r",
-            "fds adopt orders --force",
+            "if the owner has ended, that run takes over",
+            None,
         ),
     ],
 )
@@ -151,7 +150,7 @@ def test_a_blocked_batch_is_compared_then_accepted_or_planned_again(plan, explai
 
     propose(staging, claimed_by(owner), blocked)
     found = explain()
-    assert found["condition"] == "stopped"
+    assert found["condition"] == "blocked"
     assert "20 rows planned, 19 in the sink" in found["cause"]
     assert commands(found) == ["fds accept orders --batch 0 --why …", "fds replan orders --why …"]
 
@@ -167,7 +166,7 @@ def test_a_quarantine_names_the_version_and_the_ways_past_it(plan, explain, log_
     command = commands(found)[chosen].replace("…", "tested")
     confirmed = ("--yes",) if "skip" in command else ()
     assert fds(capsys, *command.split()[1:], "--staging", staging, *confirmed)[0] == 0
-    assert explain()["condition"] == "waiting"
+    assert explain()["condition"] == "behind"
 
 
 def test_a_held_stream_a_retired_one_and_one_with_a_request(plan, explain, staging, capsys):
@@ -201,14 +200,14 @@ def test_the_text_has_cause_evidence_and_commands(plan, staging, capsys):
     code, out = fds(capsys, "explain", "orders", "--staging", staging)
     assert code == 0
     cause, evidence, run = out.split("\n\n")
-    assert cause == "orders: held. The stream was paused: moving house"
+    assert cause == "orders: held. The stream is on hold: moving house"
     assert evidence.startswith("Evidence:\n  table file://")
     assert re.search(r"\n  last entry of the ledger: held at \S+Z \(\d\S* s ago\) by \S+@\S+$", evidence)
     assert run.splitlines() == ["Run:", f"  fds resume orders --why … --staging {staging}  continues it"]
 
 
 def test_every_condition_has_an_explanation():
-    assert set(_ANSWERS) == set(get_args(Condition))
+    assert set(_RULES) == set(get_args(Condition))
 
 
 def test_an_unknown_stream_is_named(plan, staging, capsys):

@@ -78,7 +78,7 @@ def test_new_versions_and_new_entries_show_in_the_next_round(staging, log_builde
     watched = monitor_of(staging)
     watched.poll()
     log_builder.append(3)
-    assert by_name(watched.poll()) == {"newest": ("waiting", 1, 3), "planned": ("loading", 3, 7)}
+    assert by_name(watched.poll()) == {"newest": ("behind", 1, 3), "planned": ("loading", 3, 7)}
     assert main(["hold", "newest", "--staging", str(staging), "--why", "moving house"]) == 0
     assert by_name(watched.poll())["newest"] == ("held", 1, 3)
 

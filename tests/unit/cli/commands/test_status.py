@@ -126,7 +126,7 @@ def test_prometheus_gets_a_sample_for_what_is_known_with_escaped_labels(staging,
     code, out, _ = fds(capsys, "status", "--all", "--staging", staging, "--output", "prometheus")
     assert code == 0
     assert 'fds_lag_versions{stream="newest",table="a\\"b\\\\c\\nd"} 0' in out.splitlines()
-    assert 'fds_stuck{stream="planned",table="a\\"b\\\\c\\nd",state="loading"} 0' in out.splitlines()
+    assert 'fds_needs_attention{stream="planned",state="loading",table="a\\"b\\\\c\\nd"} 0' in out.splitlines()
     assert 'fds_retention_left_seconds{stream="newest"' not in out
     samples = [line for line in out.splitlines() if not line.startswith("#")]
     assert all(re.fullmatch(r'[a-z_]+\{(?:[a-z]+="(?:[^"\\\n]|\\[\\"n])*",?)+\} \d+(?:\.\d+)?', one) for one in samples)

@@ -62,13 +62,13 @@ def test_a_table_on_a_terminal_has_colours_units_and_numbers_on_the_right() -> N
 
 
 def test_a_narrow_terminal_cuts_the_places_and_never_a_row() -> None:
-    long = [stream("orders", table="s3://lake/" + "very/" * 40, condition="stopped")]
+    long = [stream("orders", table="s3://lake/" + "very/" * 40, condition="blocked")]
     lines = drawn(rich_table(long, 80), 80).splitlines()
     assert len(lines) == 2
     assert "…" in lines[1]
     assert lines[1].rstrip().endswith("very/")
     assert "orders" in lines[1]
-    assert "stopped" in lines[1]
+    assert "blocked" in lines[1]
 
 
 def rounds_of(*found: Any) -> Rounds:

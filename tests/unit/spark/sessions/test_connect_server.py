@@ -151,3 +151,15 @@ def test_a_server_is_checked_before_planning_and_not_again_for_ten_minutes(tmp_p
         ):
             server.check_fit()
     assert len(asked) == 4
+
+
+def test_the_last_of_several_threads_takes_the_mode_of_connect_with_it(monkeypatch):
+    # a spark-submit that this process starts later would inherit it
+    monkeypatch.delenv("SPARK_CONNECT_MODE_ENABLED", raising=False)
+    first, second = connect.connect_mode(), connect.connect_mode()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert os.environ["SPARK_CONNECT_MODE_ENABLED"] == "1"
+    second.__exit__(None, None, None)
+    assert "SPARK_CONNECT_MODE_ENABLED" not in os.environ

@@ -13,7 +13,8 @@ from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.ledger.operator_entries import Held, Quarantined, Resumed
 from airflow_provider_fds.sinks import DeltaTableSink
 from airflow_provider_fds.stream.monitoring.alerts import STATES, Found, find_alerts
-from airflow_provider_fds.stream.monitoring.status import STUCK, StreamStatus, status_of
+from airflow_provider_fds.stream.monitoring.condition import ATTENTION as CONDITIONS
+from airflow_provider_fds.stream.monitoring.status import StreamStatus, status_of
 
 PAGE = Path(__file__).parents[4] / "docs" / "alerting.md"
 ALL = StreamAlerts(lag=timedelta(minutes=10), retention_left=timedelta(days=2))
@@ -33,7 +34,7 @@ def test_the_page_has_each_state_and_when_it_begins():
     assert [row for row in rows if row[0] in STATES] == list(STATES.items())
 
 
-@pytest.mark.parametrize("condition", sorted(STUCK))
+@pytest.mark.parametrize("condition", sorted(CONDITIONS))
 def test_each_condition_that_needs_a_person_alerts_without_an_option(condition):
     (alert,) = find_alerts(status(condition=condition, attention=ATTENTION), StreamAlerts()).alerts
     assert (alert.state, alert.version, alert.operation, alert.why) == (condition, 7, "DELETE", "deletes rows")
@@ -70,7 +71,7 @@ def test_a_storage_that_does_not_answer_begins_and_ends_nothing():
 def test_a_condition_does_not_end_what_it_hides():
     hidden = find_alerts(status(condition="unreadable", reason_code="ACCESS_DENIED", attention=ATTENTION), ALL)
     assert states(hidden) == ["unreadable"]
-    assert not any(hidden.ends(state, "") for state in ("stopped", "quarantined", "lost_position"))
+    assert not any(hidden.ends(state, "") for state in ("failing", "blocked", "quarantined", "lost_position"))
     # the lag is unknown
     assert not hidden.ends("lag", "600")
 

@@ -10,8 +10,9 @@ import pytest
 from airflow_provider_fds.ledger.commit_entries import Committed
 from airflow_provider_fds.ledger.measures import Measures
 from airflow_provider_fds.ledger.owner import Owner
+from airflow_provider_fds.stream.monitoring.condition import ATTENTION
 from airflow_provider_fds.stream.monitoring.metrics import METRICS, batch_samples, exposition, status_samples
-from airflow_provider_fds.stream.monitoring.status import STUCK, StreamStatus
+from airflow_provider_fds.stream.monitoring.status import StreamStatus
 
 PAGE = Path(__file__).parents[4] / "docs" / "metrics.md"
 
@@ -63,8 +64,12 @@ def test_what_is_unknown_is_not_sent():
     assert "fds_lag_versions{" not in exposition([status(condition="unreadable")])
 
 
-@pytest.mark.parametrize("condition", ["up_to_date", "held", *sorted(STUCK)])
-def test_streams_that_need_a_person_are_told_apart(condition):
-    found = values(status(condition=condition))
-    expected = (condition == "stopped", condition == "quarantined", condition in STUCK)
-    assert (found["fds.stopped"], found["fds.quarantined"], found["fds.stuck"]) == expected
+@pytest.mark.parametrize("condition", ["up_to_date", "held", *sorted(ATTENTION)])
+def test_streams_that_need_a_person_are_told_apart_by_a_tag(condition):
+    found = {one.metric.name: one for one in status_samples(status(condition=condition))}["fds.needs_attention"]
+    assert (found.value, found.tags["state"]) == (condition in ATTENTION, condition)
+
+
+def test_a_run_that_airflow_repeats_needs_nobody_yet():
+    found = values(status(condition="failing", failed_runs=2, will_retry=True))
+    assert (found["fds.failed_runs"], found["fds.needs_attention"]) == (2, 0)

@@ -5,23 +5,25 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from msgspec.structs import replace
 
 from airflow_provider_fds.delta.storage.local import LocalStorage
-from airflow_provider_fds.errors import AccessDeniedError, StoppedError
+from airflow_provider_fds.errors import AccessDeniedError, LedgerError, StoppedError
 from airflow_provider_fds.ledger.layout import status_key
 from airflow_provider_fds.ledger.operator_entries import Held, Quarantined
 from airflow_provider_fds.ledger.owner import Actor
+from airflow_provider_fds.ledger.state import StreamState
+from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.sinks import DeltaTableSink
-from airflow_provider_fds.stream.monitoring.all_statuses import stream_names
+from airflow_provider_fds.stream.monitoring.all_statuses import stream_names, unreadable
 from airflow_provider_fds.stream.monitoring.monitor import ROUNDS_PER_FILE, StreamMonitor
+from airflow_provider_fds.stream.monitoring.run_failure import RunEnd, failures_after
 from airflow_provider_fds.stream.monitoring.status import StreamStatus, status_of
 from airflow_provider_fds.stream.monitoring.status_file import (
     KEPT_SAMPLES,
-    known_wait,
-    parse_row,
-    read_status_file,
     write_status_file,
 )
+from airflow_provider_fds.stream.monitoring.status_row import known_row, parse_row, read_status_file, waits_for
 from tests.counting_storage import CountingStorage
 
 NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
@@ -100,50 +102,32 @@ def test_a_dag_of_the_installation_that_the_stream_has_left_is_not_kept(staging)
     assert written(staging, status(deployment="production"), by="monitor").dag_id is None
 
 
-def test_a_failed_run_says_why_until_the_stream_moves(staging):
-    error = StoppedError("version 3 deletes rows", table="t", version=3)
-    failed = written(staging, status(position="p", lag_versions=1), actor=TASK, error=error)
-    assert failed.problem.startswith("The last run failed: [")
-    assert failed.problem.endswith("version 3 deletes rows")
-    for _ in range(2):
-        assert written(staging, status(position="p", lag_versions=2), by="monitor").problem == failed.problem
-    assert written(staging, status(position="q", lag_versions=2), by="monitor").problem is None
-
-
-def test_a_first_run_that_failed_before_there_was_a_position_says_why_until_the_stream_moves(staging):
-    error = StoppedError("the sink has other columns", table="t")
-    new = {"condition": "not_begun", "position": None, "lag_versions": None}
-    failed = written(staging, status(**new), actor=TASK, error=error)
-    assert written(staging, status(**new), by="monitor").problem == failed.problem
-    assert written(staging, status(position="p", lag_versions=0), by="monitor").problem is None
-
-
 def test_what_a_stream_waits_for_is_known_until_it_moves(staging):
     at = {"position": "p", "epoch": 1, "lag_versions": 1}
-    assert known_wait(staging, status(**at)) is None
-    assert written(staging, status(**at), waits_for="waits for stream 's1'").waits_for == "waits for stream 's1'"
-    assert written(staging, status(**at), by="monitor").waits_for == "waits for stream 's1'"
-    assert known_wait(staging, status(**at)) == "waits for stream 's1' (as of 2026-11-23T12:00:00.000Z)"
-    for moved in ({"position": "q"}, {"epoch": 2}, {"condition": "held"}, {"uuid": "other"}):
-        assert known_wait(staging, status(**{**at, **moved})) is None
-    assert written(staging, status(**at | {"position": "q"}), by="monitor").waits_for is None
-    assert (
-        written(staging, status(**at | {"lag_versions": 0, "condition": "up_to_date"}), waits_for="x").waits_for is None
-    )
+    state = StreamState(name="orders", uuid="u", epoch=1, position="p")
+    assert known_row(staging, state) is None
+    written(staging, status(**at, waits_for="waits for stream 's1'"))
+    row = known_row(staging, state)
+    assert waits_for(row, state) == "waits for stream 's1'"
+    assert known_row(staging, replace(state, uuid="other")) is None
+    for moved in ({"position": "q"}, {"epoch": 2}):
+        assert waits_for(row, replace(state, **moved)) is None
 
 
 def test_what_looks_like_a_credential_is_not_written(staging):
     error = StoppedError("GET https://lake.test/a?X-Amz-Signature=abc123secret was refused", table="t")
-    written(staging, status(), actor=TASK, error=error)
+    state = StreamState(name="orders", uuid="u", epoch=1)
+    failures = failures_after((), RunEnd(error), state, 3, "2026-11-23T12:00:00.000Z")
+    written(staging, status(failures=failures, condition="failing", cause=str(error)), actor=TASK)
     data = staging.get(status_key("orders"))[0]
-    assert b"was refused" in data
+    assert data.count(b"was refused") == 2
     assert b"abc123secret" not in data
 
 
 @pytest.mark.parametrize(
     ("action", "cause", "command"),
     [
-        (Held(why="moving house"), "The stream was paused: moving house", "fds resume orders --why …"),
+        (Held(why="moving house"), "The stream is on hold: moving house", "fds resume orders --why …"),
         (
             Quarantined(why="a DELETE", version=3, way_on="skip"),
             "The stream is in quarantine",
@@ -217,7 +201,8 @@ def test_the_first_file_is_written_by_those_who_may_not_list(staging, monkeypatc
 
 
 def test_a_status_without_a_ledger_is_written_too(staging):
-    row = written(staging, status(condition="unreadable", problem="gone", reason_code="LEDGER_LOST"), by="monitor")
+    found = unreadable("orders", "", LedgerError("gone", reason=Reason.LEDGER_LOST))
+    row = written(staging, found, by="monitor")
     assert row.problem == "[LEDGER_LOST] gone"
 
 

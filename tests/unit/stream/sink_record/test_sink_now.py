@@ -67,7 +67,7 @@ def test_a_sink_that_lost_rows_is_a_problem_of_the_run_and_of_the_status(loaded,
         begin(loaded, sink)
     found = status(loaded)
     assert says in found.problem
-    assert (found.condition, found.exit_code) == ("unreadable", 6)
+    assert (found.condition, found.exit_code) == ("failing", 6)
 
 
 @pytest.mark.parametrize(
