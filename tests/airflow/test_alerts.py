@@ -140,6 +140,28 @@ def test_a_quarantine_is_told_once_until_it_is_skipped_and_the_next_one_again(da
     assert [alert["version"] for alert in dags.told()] == [2, 4, 4]
 
 
+def test_a_run_that_fails_is_told_once_per_reason_and_position(dags, deleted, installation, tmp_path):
+    text = INGEST.format(name="orders", lake=deleted.uri, alerts="notifiers=[write]", more="retries=2")
+    dag = dags.add("fails", text.replace('on_violation="quarantine"', 'on_violation="fail"'))
+    assert installation.run(dag).state("ingest") == "success"
+    assert installation.run(dag).state("ingest") == "failed"
+    (alert,) = dags.told()
+    assert (alert["state"], alert["version"], alert["task"]) == ("failing", 2, "ingest")
+    assert "[SOURCE_ROWS_DELETED]" in alert["why"]
+    assert alert["action"].startswith("fds explain orders --staging file:")
+    assert installation.run(dag).state("ingest") == "failed"
+    assert len(dags.told()) == 1
+    monitor = dags.monitor()
+    installation.run(monitor)
+    assert [event["state"] for event in dags.events()] == ["failing"]
+    assert len(dags.told()) == 1
+
+    fds(tmp_path, "skip", "orders", "--version", "2", "--yes")
+    deleted.append("orders", 3)
+    assert installation.run(dag).state("ingest") == "success"
+    assert incidents(tmp_path, "orders") == ()
+
+
 def test_the_monitor_emits_the_event_of_an_incident_that_a_run_has_told_of_and_tells_of_none_twice(
     dags, deleted, installation, tmp_path
 ):

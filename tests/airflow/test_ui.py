@@ -503,6 +503,31 @@ def test_a_task_writes_the_status_file_at_its_end_also_if_it_fails(
     assert "The status of the stream was not reported" in caplog.text
 
 
+def test_an_attempt_that_airflow_repeats_is_no_failure_yet_that_needs_a_person(
+    bench, log_builder, tmp_path, airflow_database
+):
+    from airflow_provider_fds.errors import BatchFailedError
+    from airflow_provider_fds.hooks.stats import sending_status
+    from airflow_provider_fds.sinks import DeltaTableSink
+    from airflow_provider_fds.stream.monitoring.status_row import read_status_file
+
+    log_builder.create()
+    found = []
+
+    def fail(session, attempt):
+        with sending_status(session, {"ti": SimpleNamespace(try_number=attempt, max_tries=1)}):
+            session.begin(DeltaTableSink(str(tmp_path / "sink")))
+            raise BatchFailedError("Spark ended early")
+
+    for attempt in (1, 2):
+        session = bench.session("run-1")
+        with pytest.raises(BatchFailedError):
+            fail(session, attempt)
+        row = read_status_file(session.connected.staging, "orders")
+        found.append((row.condition, row.failure.runs, row.failure.will_retry, row.needs_attention))
+    assert found == [("failing", 1, True, False), ("failing", 2, False, True)]
+
+
 @pytest.mark.parametrize("way", ["SIGTERM", "timeout"])
 def test_a_task_that_airflow_ends_writes_the_status_file(bench, log_builder, tmp_path, airflow_database, way):
     from airflow.sdk.exceptions import AirflowTaskTimeout

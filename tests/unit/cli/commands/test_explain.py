@@ -122,6 +122,16 @@ def test_planned_batches_are_explained_by_their_owner(plan, explain, staging, ow
     assert [one.removesuffix(" --why …") for one in commands(found)] == ([] if command is None else [command])
 
 
+@pytest.mark.parametrize(("runs", "says"), [(True, ", which is running."), (False, " is no longer running: it was ")])
+def test_with_airflow_it_has_the_word_of_airflow_on_the_owner(plan, staging, capsys, runs, says):
+    plan("starting_version=0")
+    owner = Owner(kind="airflow", deployment="here", dag_id="d", run_id="r", task_id="t")
+    propose(staging, claimed_by(owner))
+    words = ["explain", "orders", "--staging", str(staging), "--deployment", "here"]
+    assert main(words, airflow_owner_is_running=lambda asked: runs if asked == owner else None) == 0
+    assert says in capsys.readouterr().out
+
+
 def test_the_failure_of_the_last_attempt_is_evidence(plan, explain, staging):
     plan("starting_version=0")
     ledger = Ledger(open_storage(str(staging)), "orders")

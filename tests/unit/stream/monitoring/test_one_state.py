@@ -340,6 +340,18 @@ def test_the_age_of_the_lag_is_that_of_the_moment_it_is_shown(scene):
     assert row["retention_left_seconds"] == pytest.approx(file.retention_left_seconds - 3600)
 
 
+def test_a_snapshot_that_is_read_in_part_counts_as_one_version(scene):
+    stream = scene.bench.stream(starting_version=None, max_files_per_trigger=1)
+    session = scene.bench.session("run-1", stream=stream)
+    work = session.begin(scene.sink, max_batches=1)
+    scene.bench.report(session, work, session.job(work, scene.sink))
+    session.collect(work)
+    for versions in (1, 2):
+        (seen,) = StreamMonitor(lambda: scene.bench.session("monitor").connected.context).poll()
+        assert (seen.lag_versions, seen.condition) == (versions, "behind")
+        scene.log.append(1, timestamp_ms=now_ms())
+
+
 def test_a_monitor_sees_in_the_next_round_that_a_run_has_failed(scene):
     scene.run("run-1")
     scene.log.commit(DELETE, operation="DELETE", timestamp_ms=now_ms())
