@@ -131,7 +131,7 @@ def test_a_timeout_of_airflow_leaves_the_status_of_the_streams_that_are_not_done
         fleet.operator().execute(fleet.context())
     staging = open_storage((fleet.root / "staging").as_uri())
     rows = [read_status_file(staging, name) for name in ("a", "b")]
-    assert [(row.condition, row.planned_batches, row.dag_id) for row in rows] == [("loading", 1, "dag")] * 2
+    assert [(row.condition, row.planned_batches, row.dag_id) for row in rows] == [("failing", 1, "dag")] * 2
     assert all("[TASK_KILLED] The task was ended by AirflowTaskTimeout" in row.problem for row in rows)
 
 
