@@ -102,6 +102,7 @@ def _fleet_arguments(group: FleetGroup) -> dict[str, Any]:
         "patterns": list(group.patterns),
         "parallelism": group.parallelism,
         "on_stream_failure": group.on_stream_failure,
+        "on_gone": group.on_gone,
         "max_bytes_in_flight": group.max_bytes_in_flight,
     }
 

@@ -26,6 +26,7 @@ groups:
     parallelism: 4
     pool: spark
     on_stream_failure: continue
+    on_gone: fail
     max_bytes_in_flight: 1g
     run_time_limit: 1h
     alerts: {lag: 30m, notifiers: ["tests.airflow.test_fleet_dags:notify"]}
@@ -68,7 +69,7 @@ def test_a_group_is_a_dag_with_one_task(dag_file):
     (task,) = dag.tasks
     assert isinstance(task, DeltaFleetOperator)
     assert (task.task_id, task.pool, task.parallelism, task.on_stream_failure) == ("load", "spark", 4, "continue")
-    assert task.max_bytes_in_flight == 1 << 30
+    assert (task.on_gone, task.max_bytes_in_flight) == ("fail", 1 << 30)
     assert [one.name for one in task.streams] == ["orders"]
     assert task.streams[0].timeout == timedelta(minutes=10)
     assert [one.tables for one in task.patterns] == ["/crm/*"]
