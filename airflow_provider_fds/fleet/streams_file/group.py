@@ -36,6 +36,7 @@ class FleetGroup:
         name: Name of the group.
         streams: The streams that the file lists, in its order.
         patterns: Its table patterns, in its order.
+        refused: The streams that are not among them because they cannot be together with others: by name, why.
         conn_id: Airflow connection of Spark.
         schedule: Schedule of the DAG: a cron expression or preset, a time between runs, or ``None``.
         dag_id: Id of the group's DAG.
@@ -58,6 +59,7 @@ class FleetGroup:
     name: str
     streams: tuple[FleetStream, ...] = ()
     patterns: tuple[TablePattern, ...] = ()
+    refused: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
     conn_id: str = "spark_default"
     schedule: str | timedelta | None = None
     dag_id: str = ""
