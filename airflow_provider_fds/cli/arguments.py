@@ -25,6 +25,12 @@ if TYPE_CHECKING:
 #: The default deployment of the command line.
 CLI_DEPLOYMENT = "cli"
 
+#: The name in messages of a stream that has none: what a new stream would read is shown, and nothing is written.
+_UNNAMED: Final = "cli"
+
+#: What a command without ``--stream`` lacks.
+STREAM_NEEDED: Final = "--stream NAME (the name under which staging keeps the position)"
+
 _SHORTEST_INTERVAL: Final = timedelta(seconds=1)
 
 #: Help of ``--storage-option``.
@@ -35,10 +41,10 @@ STORAGE_OPTION_HELP = (
 
 
 def add_stream(parser: argparse.ArgumentParser, *, may_be_in_file: bool = False) -> None:
-    """Add table, stream name and source options. With ``may_be_in_file``, the table may be omitted."""
+    """Add table, stream name and source options. With ``may_be_in_file``, table and name may be omitted."""
     one = None if not may_be_in_file else "?"
     parser.add_argument("table", metavar="TABLE", nargs=one, help="URI or path of the source table")
-    parser.add_argument("--stream", metavar="NAME", default="cli", help="name of the stream (default: %(default)s)")
+    parser.add_argument("--stream", metavar="NAME", required=not may_be_in_file, help="name of the stream")
     parser.add_argument(
         "--option",
         metavar="KEY=VALUE",
@@ -55,7 +61,7 @@ def add_storage(
     default_deployment: str | None = None,
     may_be_in_file: bool = False,
 ) -> None:
-    """Add staging, deployment and storage options; a required staging may also come from the environment.
+    """Add staging, deployment and storage options; the staging folder may also come from the environment.
 
     Args:
         parser: The parser.
@@ -64,14 +70,14 @@ def add_storage(
         may_be_in_file: Whether a file of streams may name the staging folder instead. Then the command itself checks
             that there is one.
     """
-    known = os.environ.get("AIRFLOW__FDS__STAGING") if staging_required else None
+    known = staging_of_environment()
     parser.add_argument(
         "--staging",
         metavar="URI",
         required=staging_required and not known and not may_be_in_file,
         default=known,
-        help="folder for the ledger and manifests, URI or path"
-        + (" (default: the environment variable AIRFLOW__FDS__STAGING)" if staging_required else ""),
+        help="folder for the ledger and manifests, URI or path (default: the environment variable "
+        "AIRFLOW__FDS__STAGING)",
     )
     parser.add_argument(
         "--deployment",
@@ -87,6 +93,11 @@ def add_storage(
     )
 
 
+def staging_of_environment() -> str | None:
+    """Return the staging folder of the environment, to which ``airflow fds`` adds that of Airflow's configuration."""
+    return os.environ.get("AIRFLOW__FDS__STAGING") or None
+
+
 def stream_of(arguments: argparse.Namespace) -> DeltaStream:
     """Return the stream the arguments describe.
 
@@ -95,7 +106,7 @@ def stream_of(arguments: argparse.Namespace) -> DeltaStream:
     """
     checkpoint = getattr(arguments, "checkpoint", None)
     return DeltaStream(
-        arguments.stream,
+        arguments.stream or _UNNAMED,
         table=arguments.table,
         staging=arguments.staging,
         checkpoint=f"file:{checkpoint}" if checkpoint else "variable",

@@ -77,7 +77,7 @@ def known_stream(arguments: argparse.Namespace, stream: DeltaStream) -> Connecte
     if state.reads_by_interval:
         raise ConfigurationError(
             f"stream {stream.name!r} reads data intervals, so it has no position from which to read. "
-            "Show a range with --option starting_timestamp=… and --option ending_timestamp=…, without --staging."
+            "Show a range with --option starting_timestamp=… and --option ending_timestamp=…, without --stream."
         )
     if state.position is None:
         raise NoPositionError(

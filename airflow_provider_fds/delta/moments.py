@@ -28,17 +28,44 @@ _MAX_OFFSET: Final = timedelta(hours=18)
 def parse_timestamp(text: str) -> int:
     """Return a time in milliseconds since the epoch, UTC; fractions of a millisecond are truncated.
 
-    The formats are those of :func:`parse_moment`.
-
-    Raises:
-        ConfigurationError: ``text`` matches no known format, or is not a valid day or time.
+    See :func:`parse_instant`.
 
     >>> parse_timestamp("2024-01-01")
     1704067200000
     >>> parse_timestamp("2024-01-01 01:00:00+01:00")
     1704067200000
     """
-    return (parse_moment(text) - _EPOCH) // _MILLISECOND
+    return (parse_instant(text) - _EPOCH) // _MILLISECOND
+
+
+def parse_instant(text: str) -> datetime:
+    """Return the time that a person writes, with its zone; see :func:`parse_moment` for the formats.
+
+    Unlike Spark, which takes the earlier offset, it refuses the local times of a change of the clocks.
+
+    Raises:
+        ConfigurationError: ``text`` matches no known format, is not a valid day or time, or is a local time that its
+            zone has twice or not at all; the message names both times in UTC.
+    """
+    moment = parse_moment(text)
+    if (why := clock_change(moment)) is not None:
+        raise _unreadable(text, why)
+    return moment
+
+
+def clock_change(moment: datetime) -> str | None:
+    """Return why a local time is not one instant, with the two that it can be in UTC; ``None`` if it is one.
+
+    >>> clock_change(parse_moment("2026-10-25 02:30 Europe/Berlin"))
+    'the clocks are set back, so it is either 2026-10-25T00:30:00Z or 2026-10-25T01:30:00Z; write one of these'
+    """
+    first, second = (moment.replace(fold=fold).utcoffset() or timedelta() for fold in (0, 1))
+    if first == second:
+        return None
+    local = moment.replace(tzinfo=None)
+    either, other = (f"{local - offset:%Y-%m-%dT%H:%M:%SZ}" for offset in sorted((first, second), reverse=True))
+    what = "the clocks are set back, so it is" if first > second else "the clocks are set forward over it, so it is"
+    return f"{what} either {either} or {other}; write one of these"
 
 
 def parse_moment(text: str) -> datetime:
@@ -101,7 +128,7 @@ def moment_text(moment: datetime | str) -> str:
     >>> moment_text("2026-01-02 00:00:00+01:00")
     '2026-01-01T23:00:00.000000Z'
     """
-    found = moment if isinstance(moment, datetime) else parse_moment(moment)
+    found = moment if isinstance(moment, datetime) else parse_instant(moment)
     if found.tzinfo is None:
         found = found.replace(tzinfo=UTC)
     return time_text(microseconds_of(found))
@@ -131,4 +158,12 @@ def _unreadable(text: str, why: str) -> ConfigurationError:
     )
 
 
-__all__ = ["microseconds_of", "moment_text", "parse_moment", "parse_timestamp", "time_text"]
+__all__ = [
+    "clock_change",
+    "microseconds_of",
+    "moment_text",
+    "parse_instant",
+    "parse_moment",
+    "parse_timestamp",
+    "time_text",
+]

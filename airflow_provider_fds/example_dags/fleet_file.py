@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from airflow_provider_fds import fds_dags
 
-fds_dags("fleet_file_streams.yaml", globals())
+fds_dags("fleet_file_streams.yaml", globals(), task_arguments={"retries": 2})

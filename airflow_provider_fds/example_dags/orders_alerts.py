@@ -37,4 +37,5 @@ with DAG(
         sink=DeltaTableSink(f"{LAKE}/alerts/orders"),
         conn_id="spark_default",
         alerts=StreamAlerts(lag=timedelta(hours=1), retention_left=timedelta(days=2), notifiers=[page]),
+        retries=2,
     )

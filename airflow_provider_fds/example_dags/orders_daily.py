@@ -35,6 +35,7 @@ with DAG(
         wait_for="interval_complete",
         grace=timedelta(hours=2),
         deferrable=True,
+        retries=2,
     )
     load = DeltaIngestOperator(task_id="load", stream=orders, sink=daily, retries=2)
     complete >> load

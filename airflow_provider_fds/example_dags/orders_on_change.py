@@ -17,4 +17,4 @@ changed = Asset(
 )
 
 with DAG("orders_on_change", schedule=[changed], max_active_runs=1):
-    DeltaIngestOperator(task_id="ingest", stream=orders, sink=DeltaTableSink(f"{LAKE}/on_change/orders"))
+    DeltaIngestOperator(task_id="ingest", stream=orders, sink=DeltaTableSink(f"{LAKE}/on_change/orders"), retries=2)

@@ -27,7 +27,7 @@ with DAG(
     catchup=False,
     max_active_runs=1,
 ):
-    plan = DeltaPlanOperator(task_id="plan", stream=orders)
+    plan = DeltaPlanOperator(task_id="plan", stream=orders, retries=2)
     load = SparkSubmitOperator(
         task_id="load",
         application=str(Path(__file__).with_name("jobs") / "load_orders.py"),
@@ -38,5 +38,5 @@ with DAG(
         conn_id="spark_default",
         retries=2,
     )
-    commit = DeltaCommitOperator(task_id="commit", batch=plan.output, verify=sink)
+    commit = DeltaCommitOperator(task_id="commit", batch=plan.output, verify=sink, retries=2)
     plan >> load >> commit

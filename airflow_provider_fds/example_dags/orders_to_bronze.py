@@ -29,7 +29,7 @@ with DAG(
     # a version that the stream may not pass fails every run: let Airflow pause the DAG instead of looping
     max_consecutive_failed_dag_runs=3,
 ):
-    wait = DeltaTableVersionSensor(task_id="wait", stream=orders, deferrable=True)
+    wait = DeltaTableVersionSensor(task_id="wait", stream=orders, deferrable=True, retries=2)
     ingest = DeltaIngestOperator(
         task_id="ingest",
         stream=orders,

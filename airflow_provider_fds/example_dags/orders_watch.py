@@ -26,6 +26,7 @@ with DAG(
         # a table without new data ends the run as skipped; the next run looks at the same changes again
         timeout=3000,
         soft_fail=True,
+        retries=2,
     )
 
     @task

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from airflow_provider_fds.checkpoint.registry import place_of
 from airflow_provider_fds.delta.damage import DAMAGE, describe
-from airflow_provider_fds.errors import ConfigurationError, FdsError, LedgerError
+from airflow_provider_fds.errors import ConfigurationError, FdsError, LedgerError, TableNotFoundError
 from airflow_provider_fds.fleet.glob import FolderGlob
 from airflow_provider_fds.schemes import comparable, location
 
@@ -52,12 +52,18 @@ class FoundTables:
             f"{one.name!r}, set new_tables='start', or exclude it."
             for one in self.new
         ]
-        gone = [
-            f"table {table} of stream {name!r} is gone: it was loaded, and its folder no longer exists. Restore it, or "
-            "exclude it from the pattern if that was intended."
+        return [*self.problems, *map(str, self.gone_errors().values()), *new]
+
+    def gone_errors(self) -> dict[str, TableNotFoundError]:
+        """Return what is wrong with each table that is gone, by the name of its stream."""
+        return {
+            name: TableNotFoundError(
+                f"table {table} of stream {name!r} is gone: it was loaded, and its folder no longer exists. Restore "
+                "it, or exclude it from the pattern if that was intended.",
+                table=table,
+            )
             for name, table in self.gone
-        ]
-        return [*self.problems, *gone, *new]
+        }
 
 
 def find_tables(

@@ -23,17 +23,18 @@ if TYPE_CHECKING:
 #:   paused      it is held by a person or in quarantine
 #:   busy        another run owns its next batches, and is still running
 #:   left        it was not started, or not finished, because the run had to end; the next run continues
+#:   gone        its table was loaded and is no longer there; someone should know
 #:   failed      an error; the batches before it are committed
 FleetOutcome: TypeAlias = Literal[
-    "loaded", "unchanged", "up_to_date", "waiting", "finished", "paused", "busy", "left", "failed"
+    "loaded", "unchanged", "up_to_date", "waiting", "finished", "paused", "busy", "left", "gone", "failed"
 ]
 
 #: The order in which a summary names them.
 OUTCOMES: Final[tuple[FleetOutcome, ...]] = (
-    "loaded", "unchanged", "up_to_date", "waiting", "finished", "left", "busy", "paused", "failed",
+    "loaded", "unchanged", "up_to_date", "waiting", "finished", "left", "busy", "paused", "gone", "failed",
 )  # fmt: skip
 #: The outcomes whose streams a summary names.
-_NAMED: Final = frozenset({"left", "busy", "paused", "failed"})
+_NAMED: Final = frozenset({"left", "busy", "paused", "gone", "failed"})
 #: How many streams it names at most, for each outcome.
 _MOST_NAMES: Final = 10
 

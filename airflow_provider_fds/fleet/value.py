@@ -146,7 +146,7 @@ class TablePattern:
             folder, or, with a slash, its path below the part of ``tables`` without ``*``.
         exclude: Not the tables that match one of these; decides over ``include``.
         new_tables: What happens when a table appears after the first run: ``"start"`` loads it, ``"alert"`` leaves it
-            out with an alert, ``"ignore"`` leaves it out. A table that is gone is always an alert.
+            out with an alert, ``"ignore"`` leaves it out. A table that is gone is never ignored.
         storage_conn_id: As for :class:`~airflow_provider_fds.DeltaStream`, and so are the next three.
         checkpoint: Where to keep the committed offset. ``"file:<path>"`` needs a part, such as ``{name}``, the name of
             the stream, so that each stream has a file of its own.

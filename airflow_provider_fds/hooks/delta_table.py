@@ -9,7 +9,7 @@ from airflow.providers.common.compat.sdk import BaseHook
 from airflow_provider_fds.delta.reader.log import DeltaLog
 from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import FdsError
-from airflow_provider_fds.hooks.storage import find_storage_connection, storage_options
+from airflow_provider_fds.hooks.storage import storage_options
 
 if TYPE_CHECKING:
     from airflow_provider_fds.delta.storage.storage import Storage
@@ -66,8 +66,6 @@ class DeltaTableHook(BaseHook):
     def check_table(self, uri: str) -> tuple[bool, str]:
         """Return whether the table can be read, and a message about it. Does not raise FDS errors."""
         try:
-            if self.storage_conn_id is not None:
-                find_storage_connection(self.storage_conn_id, uri)
             version = self.latest_version(uri)
         except FdsError as error:
             return False, f"{type(error).__name__}: {error}"

@@ -32,12 +32,16 @@ def partition_interval(context: Any, key: str) -> tuple[datetime, datetime]:
     key_format = _attribute(timetable, "key_format")
     if key_format is not None:
         zone = _key_zone(context, timetable)
-        start = context.get("partition_date") or _parsed(key, key_format, zone)
+        given = context.get("partition_date")
+        start = given or _parsed(key, key_format, zone)
         # of a run that was started by hand, Airflow knows the key only, which may lack the time of day
         date = _next_date(timetable, start - timedelta(seconds=1))
         if date > start and date.astimezone(zone).strftime(key_format) == key:
             start = date
-        return start, _next_date(timetable, start)
+        end = _next_date(timetable, start)
+        if given is None:
+            _refuse_repeated(key, start, end, zone, key_format)
+        return start, end
     found = _PERIODS.fullmatch(key)
     if found is None:
         raise _unusable(
@@ -74,7 +78,18 @@ def _parsed(key: str, key_format: str, zone: tzinfo) -> datetime:
         raise _unusable(
             f"partition key {key!r} does not match the timetable's key_format {key_format!r}: {error}."
         ) from error
-    return naive.replace(tzinfo=zone).astimezone(UTC)
+    return (naive if naive.tzinfo is not None else naive.replace(tzinfo=zone)).astimezone(UTC)
+
+
+def _refuse_repeated(key: str, start: datetime, end: datetime, zone: tzinfo, key_format: str) -> None:
+    """Refuse a key that two partitions have, one after the other, because the clocks were set back between them."""
+    first, second = start.astimezone(zone), end.astimezone(zone)
+    if first.utcoffset() != second.utcoffset() and second.strftime(key_format) == key:
+        raise _unusable(
+            f"partition key {key!r} names two partitions, because the clocks are set back: those of "
+            f"{start.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ} and {end.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}. Start the run "
+            'with a partition date, add %z to key_format, or use timezone="UTC".'
+        )
 
 
 def _next_date(timetable: Any, start: datetime) -> datetime:

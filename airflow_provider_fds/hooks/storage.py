@@ -67,28 +67,38 @@ def storage_options(conn_id: str | None, uri: str) -> dict[str, Any]:
 
     Args:
         conn_id: Id of the connection. ``None``: no options, so the store's default chain of credentials applies.
-        uri: URI or path of the table or folder. A local one needs no credentials: its options are empty.
+        uri: URI or path of the table or folder. A local one needs no credentials: its options are empty, but the
+            connection must exist, as for every other store.
 
     Raises:
         ConfigurationError: The connection does not exist, its type does not fit the store, or it asks for a feature
             whose provider package is not installed.
     """
     kind = store_kind(uri)
-    if conn_id is None or kind in (None, "local"):
+    if conn_id is None or kind is None:
         # delta.open refuses an unknown scheme and suggests the nearest known one
         return {}
     connection = find_storage_connection(conn_id, uri)
-    return {**connection_options(connection, uri), "storage_conn_id": conn_id}
+    return {} if kind == "local" else {**connection_options(connection, uri), "storage_conn_id": conn_id}
 
 
 def find_storage_connection(conn_id: str, uri: str) -> StorageConnection:
     """Return the connection for the store of ``uri``. Raises :class:`ConfigurationError` if it does not exist."""
     kind = store_kind(uri) or ""
+    purpose = f"storage_conn_id for {uri!r}"
+    if kind == "local":
+        return find_connection(conn_id, purpose, list, advice="Omit storage_conn_id if all paths are local.")
     kinds = [kind] if kind in CONNECTIONS else list(CONNECTIONS)
-    return find_connection(conn_id, f"storage_conn_id for {uri!r}", lambda: [CONNECTIONS[one][2:] for one in kinds])
+    return find_connection(conn_id, purpose, lambda: [CONNECTIONS[one][2:] for one in kinds])
 
 
-def find_connection(conn_id: str, purpose: str, examples: Callable[[], list[tuple[str, str]]]) -> StorageConnection:
+def find_connection(
+    conn_id: str,
+    purpose: str,
+    examples: Callable[[], list[tuple[str, str]]],
+    *,
+    advice: str = "If its name is wrong, correct the name.",
+) -> StorageConnection:
     """Return an Airflow connection.
 
     Args:
@@ -96,6 +106,7 @@ def find_connection(conn_id: str, purpose: str, examples: Callable[[], list[tupl
         purpose: What it is for, in words.
         examples: Returns, for each possible type, the arguments of ``airflow connections add`` after the id, and what
             the connection contains.
+        advice: The last sentence of the message about a connection that does not exist.
 
     Raises:
         ConfigurationError: It does not exist; the message has the commands that create it.
@@ -111,10 +122,10 @@ def find_connection(conn_id: str, purpose: str, examples: Callable[[], list[tupl
         commands = [
             f"`airflow connections add {shlex.quote(conn_id)} {example}` ({expects})" for example, expects in examples()
         ]
+        ways = f"with {' or '.join(commands)}, in" if commands else "in"
         raise ConfigurationError(
-            f"Airflow connection {conn_id!r}, which is the {purpose}, does not exist. Create it with "
-            f"{' or '.join(commands)}, in the UI (Admin, Connections), or as the environment variable "
-            f"AIRFLOW_CONN_{conn_id.upper()}. If its name is wrong, correct the name.",
+            f"Airflow connection {conn_id!r}, which is the {purpose}, does not exist. Create it {ways} the UI (Admin, "
+            f"Connections), or as the environment variable AIRFLOW_CONN_{conn_id.upper()}. {advice}",
             reason=Reason.CONNECTION_NOT_FOUND,
         ) from error
     if found is not None:

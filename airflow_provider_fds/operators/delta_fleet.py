@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 FailurePolicy = Literal["fail_at_end", "continue", "fail_fast"]
 
 _POLICIES: Final = ("fail_at_end", "continue", "fail_fast")
+_ON_GONE: Final = ("alert", "fail")
 
 
 class DeltaFleetOperator(ValueTemplates, ShowsLinks, EmitsFleetLineage, SparkTask):
@@ -51,7 +52,7 @@ class DeltaFleetOperator(ValueTemplates, ShowsLinks, EmitsFleetLineage, SparkTas
         each stream that is not unchanged, ``streams`` has by its name the ``outcome``, the fields of
         :class:`~.result.LoadResult` if it has committed something, and ``reason``, ``error`` or ``stopped`` if
         there is one. Outcomes are ``loaded``, ``unchanged``, ``up_to_date``, ``waiting``, ``finished``, ``paused``,
-        ``busy``, ``left`` and ``failed``. A task that fails has the same in the XCom ``fds_fleet``.
+        ``busy``, ``left``, ``gone`` and ``failed``. A task that fails has the same in the XCom ``fds_fleet``.
 
     Asset events:
         One for each stream that has loaded something, with its entry of ``streams`` in ``extra``. As Airflow emits
@@ -62,13 +63,15 @@ class DeltaFleetOperator(ValueTemplates, ShowsLinks, EmitsFleetLineage, SparkTas
 
     Args:
         streams: The streams with their sinks: :class:`FleetStream` or dicts of its arguments. They read by offset.
-        patterns: Tables that are found when a run begins: :class:`TablePattern` or dicts of its arguments. A table
-            that was loaded and is gone counts as a failed stream.
+        patterns: Tables that are found when a run begins: :class:`TablePattern` or dicts of its arguments.
         conn_id: Airflow connection of type ``spark`` or ``spark_connect``.
         parallelism: Number of batches that Spark works on at the same time.
         on_stream_failure: What a stream that fails means for the task. ``"fail_at_end"``: the others are loaded, then
             the task fails; it is retried if a retry may help one of the failed streams. ``"continue"``: the task
             succeeds, unless all streams failed. ``"fail_fast"``: nothing more is started, and the task fails.
+        on_gone: What a table of a pattern that was loaded and is gone means for the task. Each run logs it and calls
+            the notifiers of ``alerts`` once. ``"alert"``: nothing more, so that the events of the other streams go
+            out. ``"fail"``: it counts as a failed stream, to which ``on_stream_failure`` applies.
         on_no_data: What to do if no stream has loaded anything: ``"skip"`` or ``"succeed"``.
         max_bytes_in_flight: Planned bytes of the batches that Spark works on at the same time; a larger batch runs
             alone. ``None``: no limit.
@@ -109,6 +112,7 @@ class DeltaFleetOperator(ValueTemplates, ShowsLinks, EmitsFleetLineage, SparkTas
         conn_id: str = "spark_default",
         parallelism: int = 8,
         on_stream_failure: FailurePolicy = "fail_at_end",
+        on_gone: Literal["alert", "fail"] = "alert",
         on_no_data: Literal["skip", "succeed"] = "skip",
         max_bytes_in_flight: int | None = None,
         stream_timeout: timedelta | float | str | None = None,
@@ -130,6 +134,8 @@ class DeltaFleetOperator(ValueTemplates, ShowsLinks, EmitsFleetLineage, SparkTas
         ]
         if on_stream_failure not in _POLICIES:
             problems.append(f"on_stream_failure must be one of {', '.join(map(repr, _POLICIES))}.")
+        if on_gone not in _ON_GONE:
+            problems.append(f"on_gone must be {' or '.join(map(repr, _ON_GONE))}, got {on_gone!r}.")
         if isinstance(streams, (list, tuple)):
             coerced = tuple(FleetStream.coerce(one) for one in streams)
             streams = coerced
@@ -151,6 +157,7 @@ class DeltaFleetOperator(ValueTemplates, ShowsLinks, EmitsFleetLineage, SparkTas
         self.conn_id = conn_id
         self.parallelism = parallelism
         self.on_stream_failure = on_stream_failure
+        self.on_gone = on_gone
         self.on_no_data = on_no_data
         self.max_bytes_in_flight = max_bytes_in_flight
         self.stream_timeout = parse_duration(stream_timeout)

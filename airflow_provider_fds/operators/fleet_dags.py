@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, Final
 from airflow.sdk import DAG
 
 from airflow_provider_fds.errors import ConfigurationError
-from airflow_provider_fds.fleet.streams_file.file import read_fleet_file
+from airflow_provider_fds.fleet.streams_file.file import read_fleet_groups
 from airflow_provider_fds.lazy import load_class
 from airflow_provider_fds.operators.delta_fleet import DeltaFleetOperator
 from airflow_provider_fds.operators.delta_ingest import DeltaIngestOperator
+from airflow_provider_fds.operators.refused_streams import RefusedStreamsOperator
 from airflow_provider_fds.reasons import Reason
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 #: Id of the task of each DAG.
 _TASK_ID: Final = "load"
+#: Id of the task that fails for streams which cannot be loaded with others of the file.
+_REFUSED_TASK_ID: Final = "refused_streams"
 #: Airflow 3.3 starts a continuous DAG without a start date once and never again. Nothing is caught up, so the date does
 #: not matter.
 _SOME_START: Final = datetime(2020, 1, 1, tzinfo=UTC)
@@ -40,8 +43,9 @@ def fds_dags(
 ) -> dict[str, DAG]:
     """Declare the DAGs of a file of streams: one for each group, or for each stream of a group (``dag_per: stream``).
 
-    Each DAG has one task, ``load``. At most one run of a DAG is active, and past runs are not caught up: a run loads
-    everything that is new. Reads the file and nothing else.
+    Each DAG has one task, ``load``. Streams that clash, such as two with one name, are left out of it: a task
+    ``refused_streams`` fails for them, or the ``load`` of their own DAG. At most one run of a DAG is active, and past
+    runs are not caught up: a run loads everything that is new. Reads the file and nothing else.
 
     Args:
         file: The file; a relative path begins at the folder of the DAG file.
@@ -54,7 +58,8 @@ def fds_dags(
         The DAGs by id.
 
     Raises:
-        ConfigurationError: Reports all problems of the file at once, or an id that the namespace already has.
+        ConfigurationError: Reports all problems of the file at once if there is another one than a clash, or an id that
+            the namespace already has.
 
     Examples:
         >>> from airflow_provider_fds import fds_dags
@@ -63,12 +68,20 @@ def fds_dags(
     dag_file = namespace.get("__file__")
     path = Path(dag_file).parent / file if isinstance(dag_file, str) else Path(file)
     dags: dict[str, DAG] = {}
-    for group in read_fleet_file(path).groups:
+    for group in read_fleet_groups(path):
         if group.dag_per == "group":
             dag = _dag(group, group.dag_id, dag_arguments)
-            DeltaFleetOperator(dag=dag, **{**_fleet_arguments(group), **(task_arguments or {})})
+            if group.streams or group.patterns:
+                DeltaFleetOperator(dag=dag, **{**_fleet_arguments(group), **(task_arguments or {})})
+            if group.refused:
+                problems = dict.fromkeys(one for found in group.refused.values() for one in found)
+                RefusedStreamsOperator(dag=dag, task_id=_REFUSED_TASK_ID, problems=tuple(problems))
             dags[dag.dag_id] = dag
             continue
+        for name, refused in group.refused.items():
+            dag = _dag(group, f"{group.dag_id}.{name}", dag_arguments)
+            RefusedStreamsOperator(dag=dag, task_id=_TASK_ID, problems=refused)
+            dags[dag.dag_id] = dag
         for one in group.streams:
             dag = _dag(group, f"{group.dag_id}.{one.name}", dag_arguments)
             DeltaIngestOperator(dag=dag, **{**_stream_arguments(group, one), **(task_arguments or {})})
@@ -102,6 +115,7 @@ def _fleet_arguments(group: FleetGroup) -> dict[str, Any]:
         "patterns": list(group.patterns),
         "parallelism": group.parallelism,
         "on_stream_failure": group.on_stream_failure,
+        "on_gone": group.on_gone,
         "max_bytes_in_flight": group.max_bytes_in_flight,
     }
 

@@ -14,7 +14,7 @@ from airflow.providers.common.compat.sdk import AirflowSkipException
 
 from airflow_provider_fds.backends.base import FleetApplication, FleetPart
 from airflow_provider_fds.delta.storage.open import open_storage
-from airflow_provider_fds.errors import ConfigurationError, TableNotFoundError
+from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.fleet.discovery import find_tables
 from airflow_provider_fds.fleet.result import FleetResult, StreamOutcome
 from airflow_provider_fds.fleet.session import FleetSession
@@ -34,13 +34,15 @@ from airflow_provider_fds.operators.sessions import session_context
 from airflow_provider_fds.operators.spark_failure import explained, without_command
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.sinks import DeltaSink
+from airflow_provider_fds.stream.monitoring.alerts import find_alerts
+from airflow_provider_fds.stream.monitoring.all_statuses import unreadable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from airflow_provider_fds.checkpoint.store import CheckpointStore
     from airflow_provider_fds.delta.storage.storage import Storage
-    from airflow_provider_fds.errors import BatchFailedError, FdsError
+    from airflow_provider_fds.errors import BatchFailedError, FdsError, TableNotFoundError
     from airflow_provider_fds.fleet.stream_run import StreamRun
     from airflow_provider_fds.hooks.stats import RunReport
     from airflow_provider_fds.ledger.owner import Owner
@@ -131,17 +133,11 @@ class FleetRun:
             def open_folder(uri: str, conn_id: str | None = conn_id) -> Storage:
                 return open_storage(uri, storage_options(conn_id, uri))
 
-            staging = staging_uri(pattern.staging, self._fleet)
-            found = find_tables(
-                [pattern],
-                declared,
-                open_folder,
-                open_folder(staging),
-                self._fleet,
-            )
+            staging = open_folder(staging_uri(pattern.staging, self._fleet))
+            found = find_tables([pattern], declared, open_folder, staging, self._fleet)
             declared = found.streams
             self._warnings += found.messages()
-            gone += [_gone(name, table) for name, table in found.gone]
+            gone += self._gone(found.gone_errors(), staging)
         for message in self._warnings:
             log.warning("%s", message)
         if operator.stream_timeout is not None:
@@ -152,6 +148,18 @@ class FleetRun:
         if lineage.is_on():
             operator.lineages = {one.name: Lineage.planned(one.stream, one.sink) for one in declared}
         return declared, gone
+
+    def _gone(self, errors: Mapping[str, TableNotFoundError], staging: Storage) -> list[StreamOutcome]:
+        """Alert about tables that are gone, by the name of their stream, and return what that means for the task."""
+        if self._alerting.observers:
+            alerts = self._operator.alerts
+            found = {
+                name: find_alerts(unreadable(name, str(error.table), error), alerts) for name, error in errors.items()
+            }
+            self._alerting.tell_all(staging, found)
+        if self._operator.on_gone == "fail":
+            return [StreamOutcome(stream=name, outcome="failed", error=error) for name, error in errors.items()]
+        return [StreamOutcome(stream=name, outcome="gone", reason=str(error)) for name, error in errors.items()]
 
     def _load(self, streams: tuple[FleetStream, ...]) -> FleetResult:
         """Run one application after another until no stream has anything left to do."""
@@ -337,15 +345,6 @@ class _Locked:
     def write(self, checkpoint: Checkpoint) -> None:
         with self._lock:
             self._checkpoints.write(checkpoint)
-
-
-def _gone(name: str, table: str) -> StreamOutcome:
-    error = TableNotFoundError(
-        f"table {table} of stream {name!r} is gone: it was loaded, and its folder no longer exists. Restore it, or "
-        "exclude it from the pattern if that was intended.",
-        table=table,
-    )
-    return StreamOutcome(stream=name, outcome="failed", error=error)
 
 
 __all__ = ["FLEET_KEY", "FleetRun"]

@@ -7,11 +7,24 @@ from pathlib import Path
 
 import pytest
 
+from airflow_provider_fds import example_dags
+
 
 @pytest.fixture(autouse=True)
 def example_lake(lake, monkeypatch):
     monkeypatch.setenv("FDS_EXAMPLE_LAKE", lake.uri)
     return lake
+
+
+def test_every_task_of_fds_is_retried(installation):
+    """A worker that dies and Airflow's state mismatch of a deferred task need it."""
+    examples = [path.stem for path in Path(example_dags.__file__).parent.glob("*.py") if path.stem != "__init__"]
+    tasks = [task for name in examples for task in installation.add_example(name).tasks]
+    without = {
+        task.task_id for task in tasks if type(task).__module__.startswith("airflow_provider_fds") and not task.retries
+    }
+    assert not without
+    assert len(tasks) > 15
 
 
 def test_orders_to_bronze_loads_what_is_there_and_tells_the_consumer(installation, lake):

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,6 +15,7 @@ from airflow_provider_fds import DeltaFleetOperator, DeltaIngestOperator, Stream
 from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.fleet.discovery import find_tables
+from airflow_provider_fds.hooks.exceptions import TaskFailedError
 from tests.airflow.test_parsing import _PARSE
 
 EXAMPLE = Path(__file__).parents[2] / "airflow_provider_fds" / "example_dags" / "fleet_file.py"
@@ -26,6 +28,7 @@ groups:
     parallelism: 4
     pool: spark
     on_stream_failure: continue
+    on_gone: fail
     max_bytes_in_flight: 1g
     run_time_limit: 1h
     alerts: {lag: 30m, notifiers: ["tests.airflow.test_fleet_dags:notify"]}
@@ -68,7 +71,7 @@ def test_a_group_is_a_dag_with_one_task(dag_file):
     (task,) = dag.tasks
     assert isinstance(task, DeltaFleetOperator)
     assert (task.task_id, task.pool, task.parallelism, task.on_stream_failure) == ("load", "spark", 4, "continue")
-    assert task.max_bytes_in_flight == 1 << 30
+    assert (task.on_gone, task.max_bytes_in_flight) == ("fail", 1 << 30)
     assert [one.name for one in task.streams] == ["orders"]
     assert task.streams[0].timeout == timedelta(minutes=10)
     assert [one.tables for one in task.patterns] == ["/crm/*"]
@@ -108,6 +111,44 @@ def test_a_file_that_is_not_valid_is_an_import_error_with_lines(dag_file, tmp_pa
         fds_dags("streams.yaml", dag_file)
     assert f"{tmp_path}/streams.yaml:2:25: a stream has no key 'x'" in str(error.value)
     assert f"{tmp_path}/streams.yaml:3:3: the stream has no sink" in str(error.value)
+
+
+CLASHES = """\
+  - {table: /lake/orders2, name: orders, sink: /bronze/orders2, group: crm}
+  - {table: /lake/customers, sink: /bronze/customers, group: crm}
+  - {table: /lake/c, name: a, sink: /bronze/c, group: apart}
+  - {table: /lake/d, sink: /bronze/d, group: apart}
+  - {table: /lake/e, sink: /bronze/d/, group: apart}
+"""
+
+
+def test_streams_that_clash_are_failing_tasks_and_the_others_are_loaded(dag_file, tmp_path):
+    (tmp_path / "streams.yaml").write_text(FILE + CLASHES)
+    dags = fds_dags("streams.yaml", dag_file)
+    assert list(dags) == ["fds_crm", "fds_apart.a", "fds_apart.d", "fds_apart.e", "fds_apart.b"]
+    load, refused = dags["fds_crm"].tasks
+    assert ([one.name for one in load.streams], len(load.patterns)) == (["customers"], 1)
+    assert dags["fds_apart.b"].tasks[0].stream.name == "b"
+    context = {"ti": SimpleNamespace(xcom_push=lambda **_: None)}
+    with pytest.raises(TaskFailedError) as error:
+        refused.execute(context)
+    text = f"{tmp_path}/streams.yaml:23:28: the stream 'orders' is here a second time, first in line 19"
+    assert text in str(error.value)
+    for name, problem in (("a", "the stream 'a' is here a second time"), ("d", "is also that"), ("e", "is also that")):
+        (task,) = dags[f"fds_apart.{name}"].tasks
+        assert task.task_id == "load"
+        with pytest.raises(TaskFailedError, match=problem):
+            task.execute(context)
+
+
+def test_a_group_of_nothing_else_has_only_the_failing_task(dag_file, tmp_path):
+    twice = "streams:\n- {table: /lake/a, sink: /x}\n- {table: /raw/a, sink: /y}\n"
+    (tmp_path / "streams.yaml").write_text(twice)
+    dags = fds_dags("streams.yaml", dag_file)
+    assert [(dag_id, dag.task_ids) for dag_id, dag in dags.items()] == [("fds_default", ["refused_streams"])]
+    (tmp_path / "streams.yaml").write_text(f"{twice}- {{table: /c}}\n")
+    with pytest.raises(ConfigurationError, match="has no sink"):
+        fds_dags("streams.yaml", dag_file)
 
 
 def test_a_variable_of_the_dag_file_is_not_replaced(dag_file):

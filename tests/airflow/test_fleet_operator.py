@@ -194,7 +194,9 @@ def test_each_stream_has_its_own_alerts(fleet):
     assert told == ["b"]
 
 
-def test_the_tables_of_a_pattern_are_loaded_and_one_that_is_gone_fails_the_task(fleet, monkeypatch):
+@pytest.fixture
+def of_a_pattern(fleet, monkeypatch):
+    """Makes operators for the tables in the lake, ``a`` and ``b`` at first."""
     # no Variable can be written here
     monkeypatch.setattr(
         stream_context, "checkpoint_store", lambda name, *_: FileCheckpointStore(fleet.root / f"{name}.json")
@@ -205,7 +207,41 @@ def test_the_tables_of_a_pattern_are_loaded_and_one_that_is_gone_fails_the_task(
         name="{table}",
         options={"starting_version": 0},
     )
-    operator = fleet.operator(streams=[], patterns=[pattern])
+    return lambda **arguments: fleet.operator(streams=[], patterns=[pattern], **arguments)
+
+
+def events_of(context):
+    """The sinks with an event, and the streams with an alert event."""
+    events = [
+        event for alias in context["outlet_events"] for event in context["outlet_events"][alias].asset_alias_events
+    ]
+    return [event.dest_asset_key.uri.rsplit("/", 1)[-1] for event in events if "rows" in event.extra]
+
+
+def test_a_table_of_a_pattern_that_is_gone_is_an_alert_and_withholds_no_event_of_the_others(
+    fleet, of_a_pattern, caplog
+):
+    told = []
+    alerts = StreamAlerts(notifiers=[lambda context: told.append(context["fds_alert"])])
+    operator = of_a_pattern(alerts=alerts)
+    assert operator.execute(fleet.context())["counts"] == {"loaded": 2}
+    fleet.table("c")
+    shutil.rmtree(fleet.root / "lake" / "a")
+    context = fleet.context("r2")
+    result = operator.execute(context)
+    assert result["counts"] == {"loaded": 1, "unchanged": 1, "gone": 1}
+    assert "/lake/a of stream 'a' is gone" in result["streams"]["a"]["reason"]
+    assert events_of(context) == ["c"]
+    assert "/lake/a of stream 'a' is gone" in caplog.text
+    shutil.rmtree(fleet.root / "lake" / "c")
+    with pytest.raises(AirflowSkipException, match=r"1 unchanged, 2 gone"):
+        operator.execute(fleet.context("r3"))
+    assert [(one["stream"], one["state"]) for one in told] == [("a", "unreadable"), ("c", "unreadable")]
+    assert "is gone" in told[0]["why"]
+
+
+def test_a_table_of_a_pattern_that_is_gone_fails_the_task_with_on_gone_fail(fleet, of_a_pattern):
+    operator = of_a_pattern(on_gone="fail")
     assert operator.execute(fleet.context())["counts"] == {"loaded": 2}
     fleet.table("c")
     shutil.rmtree(fleet.root / "lake" / "a")
@@ -221,6 +257,7 @@ def test_bad_arguments_are_refused_together(fleet):
             streams=[fleet.one("a"), fleet.one("a")],
             parallelism=0,
             on_stream_failure="ignore",
+            on_gone="ignore",
             max_bytes_in_flight=0,
             stream_timeout=-1,
             timeout=5,
@@ -231,6 +268,7 @@ def test_bad_arguments_are_refused_together(fleet):
         "'a' is given twice",
         "parallelism",
         "on_stream_failure",
+        "on_gone must be 'alert' or 'fail', got 'ignore'",
         "max_bytes",
         "stream_timeout",
         "timeout has",

@@ -88,6 +88,23 @@ def test_a_run_by_hand_reads_what_the_scheduled_run_of_its_partition_reads(cron,
     assert span(partitioned(key, timetable, partition_date=None)) == expected
 
 
+def test_a_key_of_an_hour_that_is_there_twice_is_refused_and_an_offset_asks_for_the_second():
+    hourly = cron_partitions("0 * * * *", timezone="America/New_York", key_format="%Y-%m-%dT%H")
+    both = "2026-11-01T05:00:00Z and 2026-11-01T06:00:00Z"
+    with pytest.raises(ConfigurationError, match=f"names two partitions, because the clocks are set back.*{both}"):
+        span(partitioned("2026-11-01T01", hourly, partition_date=None))
+    second = partitioned("2026-11-01T01", hourly, partition_date=datetime(2026, 11, 1, 6, tzinfo=UTC))
+    assert span(second) == ("2026-11-01T06", "2026-11-01T07")
+    for key, expected in (("00", ("04", "05")), ("02", ("07", "08"))):
+        assert span(partitioned(f"2026-11-01T{key}", hourly, partition_date=None)) == tuple(
+            f"2026-11-01T{hour}" for hour in expected
+        )
+    zoned = cron_partitions("0 * * * *", timezone="America/New_York", key_format="%Y-%m-%dT%H%z")
+    for offset, hour in (("-0400", 5), ("-0500", 6)):
+        found = span(partitioned(f"2026-11-01T01{offset}", zoned, partition_date=None))
+        assert found == (f"2026-11-01T{hour:02}", f"2026-11-01T{hour + 1:02}")
+
+
 def test_airflow_32_tells_no_partition_date_and_writes_keys_in_utc():
     daily = cron_partitions("0 0 * * *", timezone="Europe/Berlin")
     context = partitioned("2026-01-30T23:00:00", daily)

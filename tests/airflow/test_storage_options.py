@@ -58,8 +58,27 @@ def test_without_a_connection_the_environments_credentials_are_used():
     assert storage_options(None, "s3://lake/orders") == {}
 
 
-def test_a_local_table_needs_no_credentials_even_if_a_connection_is_named(connection):
-    assert storage_options("not_there", "/data/orders") == {}
+@pytest.mark.parametrize("conn_type", ["aws", "hdfs", "spark"])
+def test_a_local_path_needs_no_credentials_of_the_connection_that_is_named(connection, conn_type):
+    assert storage.storage_options(connection(conn_type, login="key", password="word"), "/data/orders") == {}
+
+
+@pytest.mark.parametrize("uri", ["/data/orders", "file:///data/orders"])
+def test_a_missing_connection_is_an_error_for_a_local_path_too(uri):
+    with pytest.raises(ConfigurationError, match=rf"'not_there', which is the storage_conn_id for '{uri}'") as caught:
+        storage.storage_options("not_there", uri)
+    assert caught.value.reason_code == "CONNECTION_NOT_FOUND"
+    assert "Omit storage_conn_id" in str(caught.value)
+    assert "airflow connections add" not in str(caught.value)
+
+
+def test_the_hook_reads_a_local_table_only_with_a_connection_that_exists(connection, lake):
+    from airflow_provider_fds import DeltaTableHook
+
+    lake.append("orders", 1)
+    with pytest.raises(ConfigurationError, match="'not_there'"):
+        DeltaTableHook("not_there").latest_version(f"{lake.uri}/orders")
+    assert DeltaTableHook(connection("aws")).latest_version(f"{lake.uri}/orders") == 0
 
 
 def test_keys_region_and_endpoint_of_an_aws_connection(connection):

@@ -46,12 +46,12 @@ def add_commands(commands: CommandParsers) -> None:
     parser.add_argument(
         "--dry-run",
         action="store_true",
-        help="only read and print; with --staging, from the position of the stream, whoever it belongs to",
+        help="only read and print; with --stream, from its position in staging, whoever it belongs to",
     )
     parser.add_argument(
         "--estimate",
         action="store_true",
-        help="only read, and print totals of everything that is left; with --staging, from the stream's position",
+        help="only read, and print totals of everything that is left; with --stream, from its position in staging",
     )
     parser.add_argument(
         "--batches-per-run",
@@ -80,16 +80,13 @@ def plan(arguments: argparse.Namespace) -> int:
 
         return plan_fleet(arguments, estimate)
     fleet.require(arguments, [("table", "TABLE")])
+    _settle_staging(arguments)
     if arguments.estimate:
         return _estimate(arguments)
-    if arguments.dry_run and arguments.staging and arguments.offset:
-        raise ConfigurationError(
-            "--from and --staging cannot be combined with --dry-run: omit --staging to read from the offset, or --from "
-            "to read from the position of the stream"
-        )
     if not arguments.dry_run and not arguments.staging:
         raise ConfigurationError(
-            "fds plan needs --staging DIR to write plans and manifests, or --dry-run or --estimate to write nothing"
+            "fds plan needs --stream NAME and --staging DIR to write plans and manifests, or --dry-run or --estimate "
+            "to write nothing"
         )
     stream = common.stream_of(arguments)
     if arguments.offset and stream.options.is_bounded:
@@ -106,6 +103,24 @@ def plan(arguments: argparse.Namespace) -> int:
             waiting.pause()
             print(json.dumps(row) if arguments.output == "json" else _line(row), flush=True)
     return _end(arguments, outcome, number)
+
+
+def _settle_staging(arguments: argparse.Namespace) -> None:
+    """Leave a staging folder in the arguments only if a stream in it is planned; that of the environment is optional.
+
+    Raises:
+        ConfigurationError: A folder is given, but no stream, or another place to begin.
+    """
+    is_anywhere = not arguments.stream or (arguments.dry_run and arguments.offset)
+    if is_anywhere and arguments.staging == common.staging_of_environment():
+        arguments.staging = None
+    if arguments.dry_run and arguments.staging and arguments.offset:
+        raise ConfigurationError(
+            "--from and --staging cannot be combined with --dry-run: omit --staging to read from the offset, or --from "
+            "to read from the position of the stream"
+        )
+    if arguments.staging:
+        fleet.require(arguments, [("stream", common.STREAM_NEEDED)])
 
 
 def _end(arguments: argparse.Namespace, outcome: Outcome, number: int) -> int:

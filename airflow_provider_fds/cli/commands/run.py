@@ -36,7 +36,13 @@ _NO_LIMIT = 2**31
 _BATCHES_PER_APPLICATION = 200
 
 #: What one stream needs; a file has it for each stream.
-_NEEDED: Final = (("table", "TABLE"), ("sink", "--sink"), ("staging", "--staging"), ("checkpoint", "--checkpoint"))
+_NEEDED: Final = (
+    ("table", "TABLE"),
+    ("stream", common.STREAM_NEEDED),
+    ("sink", "--sink"),
+    ("staging", "--staging"),
+    ("checkpoint", "--checkpoint"),
+)
 
 
 def add_commands(commands: CommandParsers) -> None:

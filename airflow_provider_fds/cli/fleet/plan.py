@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,11 +22,19 @@ if TYPE_CHECKING:
     from airflow_provider_fds.fleet.value import FleetStream
     from airflow_provider_fds.stream.declaration.delta_stream import DeltaStream
 
+logger = logging.getLogger(__name__)
+
 _HEADER: Final = ("STREAM", "BATCHES", "FILES", "BYTES", "TABLE", "SINK")
 _RIGHT: Final = frozenset({"BATCHES", "FILES", "BYTES"})
 
 #: What a file replaces.
-_OF_ONE: Final = (("table", "TABLE"), ("option", "--option"), ("offset", "--from"), ("max_batches", "--max-batches"))
+_OF_ONE: Final = (
+    ("table", "TABLE"),
+    ("stream", "--stream"),
+    ("option", "--option"),
+    ("offset", "--from"),
+    ("max_batches", "--max-batches"),
+)
 
 
 @dataclass(frozen=True)
@@ -77,6 +86,7 @@ def plan_fleet(
     with Waiting("planning", is_shown=arguments.output == "text"):
         groups = list(fleet.find_fleet(arguments, dry_run=True))
         found = [fleet.in_threads(left_of, group.streams) for group in groups]
+    _warn_without_staging(arguments, [stream for group in groups for stream in group.streams])
     everything = [one for group in found for one in group]
     applications = sum(
         _applications(left, one.group.batches_per_run or arguments.batches_per_run)
@@ -86,6 +96,18 @@ def plan_fleet(
     errors = [one.outcome.error for one in everything if one.outcome.error is not None]
     problems = fleet.messages_of(groups)
     return max([error.exit_code for error in errors] + [ConfigurationError.exit_code] * bool(problems), default=EXIT_OK)
+
+
+def _warn_without_staging(arguments: argparse.Namespace, streams: Sequence[FleetStream]) -> None:
+    """Warn if streams are planned as new ones because nobody says where their positions are kept."""
+    without = [one.name for one in streams if not (one.stream.staging or arguments.staging)]
+    if without:
+        logger.warning(
+            "%s planned as if new, because no staging folder is known that may have a position: %s. Give --staging, "
+            "or set AIRFLOW__FDS__STAGING",
+            format_count(len(without), "stream"),
+            ", ".join(without[:5]) + ", …" * (len(without) > 5),  # noqa: PLR2004
+        )
 
 
 def _applications(group: Sequence[_Left], batches_per_run: int) -> int:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 #: What a file replaces.
 _OF_ONE: Final = (
     ("table", "TABLE"),
+    ("stream", "--stream"),
     ("option", "--option"),
     ("sink", "--sink"),
     ("checkpoint", "--checkpoint"),

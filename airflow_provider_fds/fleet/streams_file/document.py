@@ -13,7 +13,7 @@ from airflow_provider_fds.credentials import is_secret, redacted
 from airflow_provider_fds.fleet.streams_file.environment import interpolated
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 #: Keys and indexes from the top of the file to a value.
 Path = tuple[str | int, ...]
@@ -43,11 +43,13 @@ class Problem:
         line: Line, from 1.
         column: Column, from 1.
         text: What happened, why, and what to do.
+        between: Where the file has the streams that cannot be together, if nothing else is wrong with them.
     """
 
     line: int
     column: int
     text: str
+    between: tuple[Path, ...] = ()
 
 
 @dataclass
@@ -68,13 +70,13 @@ class Document:
     places: dict[Path, tuple[int, int]] = field(default_factory=dict)
     unread: set[Path] = field(default_factory=set)
 
-    def add(self, path: Path, text: str) -> None:
+    def add(self, path: Path, text: str, between: tuple[Path, ...] = ()) -> None:
         """Add a problem at the value of ``path``, or at the innermost value around it that the file has."""
         while path and path not in self.places:
             path = path[:-1]
         if path in self.unread:
             return
-        self.problems.append(Problem(*self.places.get(path, (1, 1)), text))
+        self.problems.append(Problem(*self.places.get(path, (1, 1)), text, between))
 
     def place(self, path: Path) -> str:
         """Return the place of a value as ``line 3``."""
@@ -82,7 +84,14 @@ class Document:
 
     def messages(self) -> list[str]:
         """Return each problem once as ``file:line:column: text``, in the order of the file."""
-        return list(dict.fromkeys(f"{self.name}:{one.line}:{one.column}: {one.text}" for one in sorted(self.problems)))
+        return self._texts(self.problems)
+
+    def messages_between(self, path: Path) -> list[str]:
+        """Return likewise the problems that the stream at ``path`` has with others."""
+        return self._texts(one for one in self.problems if path in one.between)
+
+    def _texts(self, problems: Iterable[Problem]) -> list[str]:
+        return list(dict.fromkeys(f"{self.name}:{one.line}:{one.column}: {one.text}" for one in sorted(problems)))
 
 
 def read_document(text: str, name: str, environment: Mapping[str, str]) -> Document:

@@ -39,8 +39,27 @@ def read_fleet_file(path: str | os.PathLike[str], environment: Mapping[str, str]
     """
     found, document = open_fleet_file(path, environment)
     if document.problems:
-        raise ConfigurationError(*document.messages(), subject="file", reason=Reason.INVALID_OPTION)
+        raise _error(document)
     return found
+
+
+def read_fleet_groups(path: str | os.PathLike[str]) -> tuple[FleetGroup, ...]:
+    """Read a file of streams as :func:`read_fleet_file` does, but leave streams that clash to their groups.
+
+    Two streams with one name, one sink or one checkpoint, or a table inside another one, are then ``refused`` in their
+    groups, so that they do not hold back the other streams.
+
+    Raises:
+        ConfigurationError: Anything else is wrong; reports all problems at once.
+    """
+    found, document = open_fleet_file(path)
+    if any(not one.between for one in document.problems):
+        raise _error(document)
+    return found.groups
+
+
+def _error(document: Document) -> ConfigurationError:
+    return ConfigurationError(*document.messages(), subject="file", reason=Reason.INVALID_OPTION)
 
 
 def open_fleet_file(
@@ -97,15 +116,22 @@ def _read(document: Document) -> tuple[FleetGroup, ...]:
     for entry in entries:
         check_own_dag(document, entry, arguments.get(entry.group, {}))
     names = dict.fromkeys([entry.group for entry in entries])
-    return tuple(_group(arguments.get(name) or read_group(document, name, {}), entries) for name in names)
+    return tuple(_group(document, arguments.get(name) or read_group(document, name, {}), entries) for name in names)
 
 
-def _group(arguments: dict[str, Any], entries: list[Entry]) -> FleetGroup:
-    values = [entry.value for entry in entries if entry.group == arguments["name"]]
+def _group(document: Document, arguments: dict[str, Any], entries: list[Entry]) -> FleetGroup:
+    own = [entry for entry in entries if entry.group == arguments["name"]]
+    values = [entry.value for entry in own]
+    refused: dict[str, tuple[str, ...]] = {}
+    for entry in own:
+        if isinstance(entry.value, FleetStream) and (clashes := document.messages_between(entry.path)):
+            name = entry.value.name
+            refused[name] = tuple(dict.fromkeys([*refused.get(name, ()), *clashes]))
     declared = [entry.value.stream.table for entry in entries if isinstance(entry.value, FleetStream)]
     return FleetGroup(
-        streams=tuple(value for value in values if isinstance(value, FleetStream)),
+        streams=tuple(value for value in values if isinstance(value, FleetStream) and value.name not in refused),
         patterns=tuple(value.without(declared) for value in values if isinstance(value, TablePattern)),
+        refused=refused,
         **arguments,
     )
 
@@ -161,4 +187,4 @@ def _mapping(document: Document, path: Path, given: Any) -> dict[str, Any]:
     return given
 
 
-__all__ = ["DEFAULT_GROUP", "open_fleet_file", "parse_fleet_file", "read_fleet_file"]
+__all__ = ["DEFAULT_GROUP", "open_fleet_file", "parse_fleet_file", "read_fleet_file", "read_fleet_groups"]

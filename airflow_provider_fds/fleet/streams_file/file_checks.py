@@ -69,6 +69,7 @@ def _check_names(document: Document, streams: list[Entry]) -> None:
                 _key(document, entry, "name"),
                 f"the stream {name!r} is here a second time, first in {document.place(other.path)}. Each stream has "
                 "one position: give one of them another name.",
+                (entry.path, other.path),
             )
 
 
@@ -83,6 +84,7 @@ def _check_checkpoints(document: Document, streams: list[Entry]) -> None:
                 _key(document, entry, "checkpoint"),
                 f"the checkpoint {stream.checkpoint!r} is also that of the stream in {document.place(other.path)}. "
                 "Give each stream its own, with a part such as {name}, or use checkpoint: variable.",
+                (entry.path, other.path),
             )
 
 
@@ -118,10 +120,12 @@ def _check_sinks(document: Document, entries: list[Entry]) -> None:
         target = "delta" if identity["kind"].startswith("delta") else identity["kind"]
         other = first.setdefault((target, location(identity["target"])), entry)
         if other is not entry and not (entry.shares_sink and other.shares_sink):
+            are_streams = isinstance(entry.value, FleetStream) and isinstance(other.value, FleetStream)
             document.add(
                 _key(document, entry, "sink"),
                 f"the sink {identity['target']} is also that of the stream in {document.place(other.path)}. Give each "
                 "stream its own sink, or set shares_sink: true for both.",
+                (entry.path, other.path) if are_streams else (),
             )
 
 
@@ -149,6 +153,7 @@ def _check_nesting(document: Document, streams: list[Entry]) -> None:
             _key(document, use.entry, use.what),
             f"the {use} is {'' if use.uri == around.uri else 'inside '}the {around} of the stream in "
             f"{document.place(around.entry.path)}. Each table needs a folder of its own.",
+            (use.entry.path, around.entry.path),
         )
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.fleet.value import FleetStream, TablePattern
 
 #: Keys about streams that one task loads together.
-_OF_FLEETS: Final = frozenset({"parallelism", "on_stream_failure", "max_bytes_in_flight"})
+_OF_FLEETS: Final = frozenset({"parallelism", "on_stream_failure", "on_gone", "max_bytes_in_flight"})
 _PRESETS: Final = ("@once", "@continuous", "@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly")
 _CRON: Final = re.compile(r"\S+(?: +\S+){4,5}")
 _NOTIFIER: Final = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
@@ -36,6 +36,7 @@ class FleetGroup:
         name: Name of the group.
         streams: The streams that the file lists, in its order.
         patterns: Its table patterns, in its order.
+        refused: The streams that are not among them because they cannot be together with others: by name, why.
         conn_id: Airflow connection of Spark.
         schedule: Schedule of the DAG: a cron expression or preset, a time between runs, or ``None``.
         dag_id: Id of the group's DAG.
@@ -44,6 +45,7 @@ class FleetGroup:
         parallelism: How many streams Spark loads at the same time.
         pool: Airflow pool of the tasks.
         on_stream_failure: What a failed stream means for the task.
+        on_gone: What a table of a pattern that is gone means for the task.
         max_bytes_in_flight: Bytes of all batches that Spark loads at the same time; ``None``: no limit.
         run_time_limit: Once this much time has passed, a run starts no further batch.
         batches_per_run: Maximum number of batches of a stream in one Spark application; ``None``: as the operator.
@@ -57,6 +59,7 @@ class FleetGroup:
     name: str
     streams: tuple[FleetStream, ...] = ()
     patterns: tuple[TablePattern, ...] = ()
+    refused: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
     conn_id: str = "spark_default"
     schedule: str | timedelta | None = None
     dag_id: str = ""
@@ -65,6 +68,7 @@ class FleetGroup:
     parallelism: int = 8
     pool: str | None = None
     on_stream_failure: Literal["fail_at_end", "continue", "fail_fast"] = "fail_at_end"
+    on_gone: Literal["alert", "fail"] = "alert"
     max_bytes_in_flight: int | None = None
     run_time_limit: timedelta | None = None
     batches_per_run: int | None = None
@@ -203,6 +207,7 @@ _READERS: Final[dict[str, Callable[[Any], Any]]] = {
     "parallelism": count,
     "pool": _text,
     "on_stream_failure": _choice("on_stream_failure"),
+    "on_gone": _choice("on_gone"),
     "max_bytes_in_flight": size,
     "run_time_limit": _duration,
     "batches_per_run": count,

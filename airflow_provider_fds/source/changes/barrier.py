@@ -10,7 +10,7 @@ from airflow_provider_fds.delta.reader.log import TableState
 from airflow_provider_fds.delta.schema import check_schema, schema_change
 from airflow_provider_fds.errors import SchemaChangedError, StoppedError, TableReplacedError
 from airflow_provider_fds.source.changes.change_recording import is_enabled, not_recorded
-from airflow_provider_fds.source.changes.classify import Skip, Stop, classify
+from airflow_provider_fds.source.changes.classify import LOAD_ANEW, Skip, Stop, classify
 from airflow_provider_fds.source.options.schema_policy import OPTION, SchemaPolicy
 from airflow_provider_fds.source.planned import PassedSchemaChange
 
@@ -170,8 +170,8 @@ class Barrier:
         if isinstance(classify(content, self._options, table=table), Stop):
             message += (
                 f" This commit also changes data ({content.describe_changes}), which the options do not let pass "
-                f"either: after the schema, `fds skip STREAM --version {version} --why …` goes on without its rows, "
-                "and `fds reset` loads the table again."
+                f"either: after the schema, `fds skip STREAM --version {version} --why …` goes on without its rows; "
+                f"{LOAD_ANEW}."
             )
         return SchemaChangedError(message, table=table, version=version, operation=content.operation_text)
 

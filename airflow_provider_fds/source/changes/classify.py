@@ -28,6 +28,13 @@ _T = TypeVar("_T")
 #: Maximum number of characters of ``commitInfo.operationParameters`` in an error.
 _MAX_PARAMETERS: Final = 300
 
+#: How to load a table anew that was overwritten, with what becomes of the rows of the sink.
+LOAD_ANEW: Final = (
+    "`fds reset STREAM --sink-rows keep|empty --why …` loads the table anew, as it is now if the stream has no start "
+    "option (remove it first, otherwise the stream stops here again); with keep the sink keeps all its rows, so that "
+    "those that are still in the table are there twice, and with empty the next run removes all rows of the sink first"
+)
+
 #: Metrics of a MERGE that are all "0" if no row changed; a missing metric proves nothing.
 _MERGE_METRICS: Final = ("numTargetRowsInserted", "numTargetRowsUpdated", "numTargetRowsDeleted")
 
@@ -120,6 +127,13 @@ class CommitContent(msgspec.Struct, frozen=True):
         Neither kind then has a meaning without the other: a delete and an insert of one key are an update.
         """
         return self.change_files > 0 or (self.adds > 0 and self.removes > 0)
+
+    @property
+    def overwrites(self) -> bool:
+        """Whether it may have put other rows in the place of all that the table had."""
+        operation = self.operation or ""
+        is_overwrite = str((self.parameters or {}).get("mode")).lower() == "overwrite"
+        return is_overwrite or "REPLACE TABLE" in operation or operation == "RESTORE"
 
     @property
     def has_changes(self) -> bool:
@@ -247,6 +261,8 @@ def _violation(content: CommitContent, table: str) -> ViolationError:
             )
         )
     ways.append(f"`fds skip STREAM --version {version} --why …` skips this commit only and records it")
+    if content.overwrites:
+        ways.append(LOAD_ANEW)
     what = "changes or replaces rows" if is_mixed else "deletes rows"
     text = "\n".join(f"  - {way}" for way in ways)
     return ViolationError(

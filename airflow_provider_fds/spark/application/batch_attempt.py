@@ -100,11 +100,17 @@ class BatchAttempt:
         failure = explain(error)
         message = failure.message
         if not isinstance(error, RefusalError):
-            print(redacted(traceback.format_exc()), file=sys.stderr)
             batch = self.batch
             message = (
                 f"stream {batch.stream!r}, batch {batch.batch_id} ({_versions(batch)}) into "
                 f"{describe_sink(self._spec.sink)}: {message}"
+            )
+            # first the cause, which a person would otherwise look for in a hundred lines of the JVM
+            print(
+                f"{self._subject} {batch.batch_id} fails with {failure.error_class}: {shortened(message)}; the trace:\n"
+                + redacted("".join(traceback.format_exception(type(error), error, error.__traceback__))),
+                file=sys.stderr,
+                flush=True,
             )
         return replace(
             self._blank,

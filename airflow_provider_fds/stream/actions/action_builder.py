@@ -38,6 +38,7 @@ from airflow_provider_fds.stream.epochs.sink_before import describe_seen
 from airflow_provider_fds.stream.epochs.skipped_versions import refuse_skipped
 from airflow_provider_fds.stream.planning.whole_commits import is_inside_commit
 from airflow_provider_fds.stream.position.changed_start import start_options
+from airflow_provider_fds.stream.position.data_interval import interval_asked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -235,6 +236,7 @@ class ActionBuilder:
             command: BaseAction = Acknowledged(version=version, why=self.why, of="schema")
             return self._word(command, f"goes on with the schema of version {version}, and loads its rows")
         if interval is not None:
+            interval = interval_asked(interval)
             try:
                 command = Accepted(interval=interval, why=self.why)
             except ValueError as error:

@@ -296,7 +296,7 @@ ACTIONS: Final[dict[str, OperatorAction]] = {
                 Argument(
                     "interval",
                     "text",
-                    "the blocked data interval, as shown in the message",
+                    "the blocked data interval, as shown in the message; times without a zone are UTC",
                     metavar="START/END",
                     excludes="accepted",
                 ),

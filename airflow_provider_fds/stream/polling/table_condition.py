@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_fds.batch.version_ranges import describe_range
-from airflow_provider_fds.delta.moments import parse_moment
+from airflow_provider_fds.delta.moments import parse_instant
 from airflow_provider_fds.delta.names import commit_key
 from airflow_provider_fds.delta.reader.log import DeltaLog
 from airflow_provider_fds.delta.reader.timestamps import CommitTimestamps
@@ -30,7 +30,7 @@ class TableCondition:
         version: The table has this version.
         after_version: A later version than this one (exclusive) has data; -1 for any version.
         committed_after: A version committed at this time or later (inclusive) has data; a time that
-            :func:`parse_moment` reads.
+            :func:`parse_instant` reads.
         after_modified_ms: With ``after_version``: when the file of that commit was written, in milliseconds since the
             epoch. If the log has another one, the table was replaced, and any version with data counts. ``None`` to
             not compare it.
@@ -78,7 +78,7 @@ class ConditionPoller:
         self._log = DeltaLog(storage)
         self._condition = condition
         self._instant_ms = (
-            None if condition.committed_after is None else instant_ms(parse_moment(condition.committed_after))
+            None if condition.committed_after is None else instant_ms(parse_instant(condition.committed_after))
         )
         self._next: int | None = None if condition.after_version is None else condition.after_version + 1
         self._newest: int | None = None

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
+from airflow_provider_fds.delta.moments import parse_instant
 from airflow_provider_fds.delta.reader.timestamps import CommitTimestamps
 from airflow_provider_fds.errors import ConfigurationError, LostPositionError
 from airflow_provider_fds.ledger.entries import iso_time
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
+
+#: Between the two times of an interval; names of zones have a slash, too.
+_BETWEEN: Final = re.compile(r"/(?=\d{4})")
 
 #: A timetable that gives runs non-empty intervals, for messages.
 TIMETABLE: Final = (
@@ -73,6 +78,22 @@ def instant_text(instant: datetime) -> str:
     return iso_time(_EPOCH + instant_ms(instant) * _MILLISECOND)
 
 
+def interval_asked(text: str) -> str:
+    """Return the name of the interval that a person writes as ``START/END``, in any zone; UTC without one.
+
+    Raises:
+        ConfigurationError: It is not two times, or a time is not one instant.
+    """
+    times = _BETWEEN.split(text, maxsplit=1)
+    if len(times) != 2:  # noqa: PLR2004  # start and end
+        raise ConfigurationError(
+            f"{text!r} is not a data interval: write START/END, as in the message about it",
+            reason=Reason.DATA_INTERVAL_UNUSABLE,
+        )
+    start, end = map(parse_instant, times)
+    return DataInterval(start, end).name
+
+
 def version_at(log: DeltaLog, instant: datetime, known: Sequence[KnownBoundary], *, now: datetime) -> int:
     """Return the first version at or after ``instant``.
 
@@ -124,4 +145,4 @@ def version_at(log: DeltaLog, instant: datetime, known: Sequence[KnownBoundary],
     )
 
 
-__all__ = ["TIMETABLE", "DataInterval", "instant_ms", "instant_text", "version_at"]
+__all__ = ["TIMETABLE", "DataInterval", "instant_ms", "instant_text", "interval_asked", "version_at"]

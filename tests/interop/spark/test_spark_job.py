@@ -153,6 +153,36 @@ def test_one_line_is_printed_for_people(spark, stream, capsys):
     assert line.endswith(" s")
 
 
+@pytest.mark.parametrize("constraint", ["CHECK", "NOT NULL"])
+def test_the_cause_is_one_line_above_the_trace(spark, stream_of_a_copy, capsys, constraint):
+    stream = stream_of_a_copy
+    sink = f"delta.`{stream.sink_path}`"
+    empty = spark.read.format("delta").load(str(stream.source)).limit(0)
+    if constraint == "CHECK":
+        empty.write.format("delta").save(str(stream.sink_path))
+        spark.sql(f"ALTER TABLE {sink} ADD CONSTRAINT negative CHECK (id < 0)")
+        cause = "[DELTA_VIOLATE_CONSTRAINT_WITH_VALUES] CHECK constraint negative (id < 0) violated by row with values"
+    else:
+        spark.sql(f"CREATE TABLE {sink} (id BIGINT NOT NULL, name STRING, p BIGINT) USING delta")
+        null = spark.sql("SELECT CAST(NULL AS BIGINT) AS id").unionByName(empty, allowMissingColumns=True)
+        null.write.format("delta").mode("append").save(str(stream.source))
+        cause = "[DELTA_NOT_NULL_CONSTRAINT_VIOLATED] NOT NULL constraint violated for column: id"
+    batch = stream.plan()[-1]
+    code, (report,) = stream.work(spark, stream.job(replace(batch, prev_txn_version=None)))
+    said = capsys.readouterr()
+    first, *trace = said.err.splitlines()
+
+    assert (code, report.outcome) == (11, "failed")
+    assert first.startswith(f"FDS batch {batch.batch_id} fails with {report.error_class}: {report.error_message}")
+    assert cause in first
+    assert trace[0].startswith("Traceback ")
+    assert len(trace) > 50
+    # and the report of the attempt comes last
+    assert (
+        said.out.splitlines()[-1] == f"FDS batch {batch.batch_id} failed: {report.error_class}: {report.error_message}"
+    )
+
+
 def test_a_report_of_the_same_attempt_is_replaced(spark, stream):
     spec = stream.job(stream.plan()[0])
     path = stream.reports / report_name(1, 0, spec.attempt_id)

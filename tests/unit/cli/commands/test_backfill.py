@@ -59,7 +59,7 @@ def test_a_stream_that_does_not_exist_needs_a_table(backfill, tmp_path):
 
 def test_both_commands_that_load_may_allow_an_overlap(tmp_path):
     places = ("--staging", "s", "--sink", "t", "--checkpoint", "c", "--allow-overlap")
-    run = parser().parse_args(["run", str(tmp_path), *places])
+    run = parser().parse_args(["run", str(tmp_path), "--stream", "orders", *places])
     assert stream_of(run).allow_overlap
     backfill = parser().parse_args(["backfill", "orders", "--table", str(tmp_path), *places])
     assert stream_of(backfill).backfill(start=0, end=1).allow_overlap

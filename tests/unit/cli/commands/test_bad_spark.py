@@ -33,7 +33,16 @@ def refused(log_builder, tmp_path, monkeypatch, capsys):
     work.mkdir()
 
     def run(*words):
-        places = ["--sink", work / "sink", "--staging", work / "staging", "--checkpoint", work / "checkpoint.json"]
+        places = [
+            "--stream",
+            "s",
+            "--sink",
+            work / "sink",
+            "--staging",
+            work / "staging",
+            "--checkpoint",
+            work / "checkpoint.json",
+        ]
         code = main([str(word) for word in ("run", log_builder.root, *places, *words)])
         captured = capsys.readouterr()
         assert code == EXIT_CONFIGURATION, captured.err

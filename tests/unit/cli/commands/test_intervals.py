@@ -56,6 +56,21 @@ def test_an_interval_that_is_not_blocked_cannot_be_accepted(staging, capsys):
     assert "is not blocked" in text
 
 
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ("2024-01-01T00:00/2024-01-01T01:00", f"interval {NAME!r} is not blocked"),
+        ("2024-01-01 01:00 Europe/Berlin/2024-01-01T02:00+01:00", f"interval {NAME!r} is not blocked"),
+        ("2024-01-01T01:00+01:00/2024-01-01T02:00+01:00", f"interval {NAME!r} is not blocked"),
+        ("2024-10-27 02:00 CET/2024-10-27 03:00 CET", "either 2024-10-27T00:00:00Z or 2024-10-27T01:00:00Z"),
+        ("2024-01-01T01:00", "write START/END"),
+    ],
+)
+def test_an_interval_can_be_asked_for_in_any_zone_but_not_by_a_time_that_is_there_twice(staging, capsys, asked, says):
+    code, text = fds(capsys, "accept", "days", "--staging", staging, "--interval", asked, "--why", "looked")
+    assert (code, says in text) == (2, True), text
+
+
 def test_a_run_by_offset_is_refused(staging, log_builder, tmp_path, capsys):
     arguments = ("--stream", "days", "--staging", staging, "--checkpoint", str(tmp_path / "c.json"))
     code, text = fds(capsys, "run", str(log_builder.root), "--sink", str(tmp_path / "sink"), *arguments)

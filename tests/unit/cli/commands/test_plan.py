@@ -65,8 +65,9 @@ def test_planning_twice_prints_the_same_uncommitted_batches(table, capsys, tmp_p
 
 def test_max_batches_stops_with_more(table, capsys, tmp_path):
     code, rows, _ = fds(
-        capsys, "plan", table.root, "--staging", tmp_path / "s", "--option", "starting_version=0", "--option",
-        "max_versions_per_batch=1", "--max-batches", "1", "--output", "json",
+        capsys, "plan", table.root, "--staging", tmp_path / "s", "--stream", "x",
+        "--option", "starting_version=0", "--option", "max_versions_per_batch=1",
+        "--max-batches", "1", "--output", "json",
     )  # fmt: skip
 
     assert code == 0
@@ -82,7 +83,7 @@ def test_a_plan_starts_at_a_given_offset(table, capsys, tmp_path):
         "index": 0,
         "isStartingVersion": False,
     }
-    for extra in (("--dry-run",), ("--staging", tmp_path / "s")):
+    for extra in (("--dry-run",), ("--staging", tmp_path / "s", "--stream", "x")):
         code, rows, text = fds(capsys, "plan", table.root, *extra, "--from", json.dumps(offset), "--output", "json")
         assert code == 0, text
         assert rows[0]["start"] == offset
@@ -160,14 +161,25 @@ def test_a_dry_run_begins_after_a_feature_that_was_dropped_as_a_run_does(log_bui
     log_builder.append(1)
 
     dry = fds(capsys, "plan", log_builder.root, "--dry-run", "--option", "starting_version=2")
-    real = fds(capsys, "plan", log_builder.root, "--staging", tmp_path / "s", "--option", "starting_version=2")
+    real = fds(
+        capsys, "plan", log_builder.root, "--staging", tmp_path / "s", "--stream", "x", "--option", "starting_version=2"
+    )
 
     assert dry == real
     assert dry[0] == 0
 
 
 def test_a_table_with_another_id_is_code_4(table, capsys, tmp_path):
-    arguments = ("plan", table.root, "--staging", tmp_path / "s", "--option", "starting_version=latest")
+    arguments = (
+        "plan",
+        table.root,
+        "--staging",
+        tmp_path / "s",
+        "--stream",
+        "x",
+        "--option",
+        "starting_version=latest",
+    )
     assert fds(capsys, *arguments)[0] == 0
     first = table.log / f"{0:020d}.json"
     first.write_text(first.read_text().replace(table.table_id, "22222222-0000-0000-0000-000000000000"))
@@ -267,7 +279,9 @@ def test_options_that_are_changed_while_a_batch_is_planned_say_when_they_take_ef
 
 def test_a_staging_that_cannot_be_written_is_code_5(table, capsys, tmp_path):
     (tmp_path / "file").write_text("in the way")
-    code, _, text = fds(capsys, "plan", table.root, "--staging", tmp_path / "file", "--option", "starting_version=0")
+    code, _, text = fds(
+        capsys, "plan", table.root, "--staging", tmp_path / "file", "--stream", "x", "--option", "starting_version=0"
+    )
 
     assert code == 5
     assert "the staging" in text
@@ -275,7 +289,18 @@ def test_a_staging_that_cannot_be_written_is_code_5(table, capsys, tmp_path):
 
 
 def test_a_repeated_plan_sees_what_came_after_its_batches(table, capsys, tmp_path):
-    arguments = ("plan", table.root, "--staging", tmp_path / "s", "--option", "starting_version=0", "--output", "json")
+    arguments = (
+        "plan",
+        table.root,
+        "--staging",
+        tmp_path / "s",
+        "--stream",
+        "x",
+        "--option",
+        "starting_version=0",
+        "--output",
+        "json",
+    )
     assert fds(capsys, *arguments)[1][-1]["status"] == "up_to_date"
     table.append(1)
     code, rows, _ = fds(capsys, *arguments)
@@ -284,7 +309,18 @@ def test_a_repeated_plan_sees_what_came_after_its_batches(table, capsys, tmp_pat
 
 
 def test_a_repeated_plan_still_reports_what_stops_it(table, capsys, tmp_path):
-    arguments = ("plan", table.root, "--staging", tmp_path / "s", "--option", "starting_version=0", "--output", "json")
+    arguments = (
+        "plan",
+        table.root,
+        "--staging",
+        tmp_path / "s",
+        "--stream",
+        "x",
+        "--option",
+        "starting_version=0",
+        "--output",
+        "json",
+    )
     table.commit(table.remove("part-00001-00000.parquet"), operation="DELETE")
     for _ in range(2):
         code, rows, _ = fds(capsys, *arguments)

@@ -99,6 +99,22 @@ def test_plan_begins_at_the_position_of_a_stream_that_exists(file, tmp_path, cap
     assert (streams[0]["batches"], streams[0]["first_version"]) == (1, 2)
 
 
+def test_plan_begins_at_a_position_in_the_staging_of_the_environment(file, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("AIRFLOW__FDS__STAGING", str(tmp_path / "staging"))
+    assert fds(capsys, "plan", tmp_path / "orders", "--stream", "orders", "--option", "starting_version=2")[0] == 0
+    *streams, _ = rows_of(fds(capsys, "plan", "--all", file, "--dry-run", "--output", "json")[1])
+    assert (streams[0]["batches"], streams[0]["first_version"]) == (1, 2)
+
+
+def test_plan_says_that_streams_without_a_staging_folder_are_planned_as_new(file, capsys, caplog, tmp_path):
+    fds(capsys, "plan", "--all", file, "--dry-run")
+    assert "4 streams planned as if new" in caplog.text
+    assert "orders, gone, a, b. Give --staging, or set AIRFLOW__FDS__STAGING" in caplog.text
+    caplog.clear()
+    fds(capsys, "plan", "--all", file, "--dry-run", "--staging", tmp_path / "staging")
+    assert not caplog.text
+
+
 def test_plan_says_that_a_stream_has_no_position_until_its_next_run_and_is_no_failure(file, tmp_path, capsys):
     table(tmp_path / "gone", 0)
     staging = tmp_path / "staging"
@@ -183,7 +199,11 @@ def test_plan_and_status_know_what_a_run_has_recorded_and_leave_every_byte_as_it
         (("plan", "--all", "FILE", "--dry-run", "/table"), "TABLE and --all cannot be combined"),
         (("plan", "--all", "FILE", "--dry-run", "--option", "a=b"), "--option and --all cannot be combined"),
         (("plan", "--dry-run"), "missing TABLE; for all streams of a file, give --all FILE"),
+        (("plan", "--all", "FILE", "--dry-run", "--stream", "a"), "--stream and --all cannot be combined"),
         (("plan", "--all", "nofile.yaml", "--dry-run"), "nofile.yaml"),
+        (("plan", "/table"), "needs --stream NAME and --staging DIR"),
+        (("plan", "/table", "--dry-run", "--staging", "s"), "missing --stream NAME"),
+        (("plan", "/table", "--staging", "s"), "missing --stream NAME"),
         (("status", "orders"), "missing --staging"),
         (("status", "--all"), "missing --staging"),
         (("status", "--all", "nofile.yaml", "--staging", "s"), "nofile.yaml"),

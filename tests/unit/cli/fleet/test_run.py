@@ -177,8 +177,16 @@ def test_a_properties_file_which_only_a_task_passes_on_is_refused(spark, tables,
 
 def test_one_stream_still_needs_its_arguments(capsys, monkeypatch):
     monkeypatch.delenv("AIRFLOW__FDS__STAGING", raising=False)
-    assert main(["run", "/table", "--sink", "/sink"]) == 2
+    assert main(["run", "/table", "--sink", "/sink", "--stream", "orders"]) == 2
     assert "missing --staging, --checkpoint; for all streams of a file" in capsys.readouterr().err
+
+
+def test_a_run_without_a_name_for_its_stream_writes_nothing(tables, capsys, tmp_path):
+    places = ("--sink", tmp_path / "sink", "--staging", tmp_path / "staging", "--checkpoint", tmp_path / "offset")
+    before = sorted(tmp_path.rglob("*"))
+    assert main(["run", *map(str, (tmp_path / "raw" / "a", *places))]) == 2
+    assert "missing --stream NAME (the name under which staging keeps the position)" in capsys.readouterr().err
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_a_terminal_has_a_table_of_the_streams_while_spark_works(spark, tables, tmp_path, capsys, monkeypatch):

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from airflow_provider_fds.delta.moments import parse_timestamp
+from airflow_provider_fds.delta.moments import moment_text, parse_timestamp
 from airflow_provider_fds.delta.reader.log import DeltaLog
 from airflow_provider_fds.delta.reader.timestamps import CommitTimestamps
 from airflow_provider_fds.delta.storage.local import LocalStorage
@@ -200,6 +200,27 @@ def _write_json_checkpoint(builder, version):
 
 
 # reading a timestamp
+
+
+@pytest.mark.parametrize(
+    ("text", "first", "second"),
+    [
+        ("2026-10-25 02:30 Europe/Berlin", "2026-10-25T00:30:00Z", "2026-10-25T01:30:00Z"),
+        ("2026-11-01T01:00:00 America/New_York", "2026-11-01T05:00:00Z", "2026-11-01T06:00:00Z"),
+        ("2026-03-29 02:30 Europe/Berlin", "2026-03-29T00:30:00Z", "2026-03-29T01:30:00Z"),
+    ],
+)
+def test_a_local_time_that_the_clocks_show_twice_or_never_is_refused_with_both_instants(text, first, second):
+    with pytest.raises(ConfigurationError, match=f"either {first} or {second}; write one of these"):
+        parse_timestamp(text)
+    with pytest.raises(ConfigurationError, match=f"either {first} or {second}"):
+        moment_text(text)
+    assert parse_timestamp(second) - parse_timestamp(first) == 3_600_000
+
+
+@pytest.mark.parametrize("text", ["2026-10-25 01:59:59 Europe/Berlin", "2026-10-25 03:00 Europe/Berlin"])
+def test_local_times_beside_a_change_of_the_clocks_are_read(text):
+    assert parse_timestamp(text)
 
 
 # D43

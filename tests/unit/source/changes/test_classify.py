@@ -138,9 +138,37 @@ def test_42_a_change_stops_the_stream_and_never_suggests_ignore_deletes(options:
     assert "WRITE (mode -> Overwrite, n -> 1)" in text
     assert "adds 1 data file and removes 2 data files" in text
     hints = [line.split("=")[0].strip(" -") for line in text.splitlines()[1:]]
-    assert hints[:-1] == ["skip_change_commits", "ignore_changes", "skip_versions", "skip_operations"]
+    assert hints[:4] == ["skip_change_commits", "ignore_changes", "skip_versions", "skip_operations"]
     assert "ignore_deletes" not in text
     assert "arrive again" in text
+
+
+@pytest.mark.parametrize(
+    ("operation", "parameters"),
+    [
+        ("WRITE", {"mode": "Overwrite"}),
+        ("CREATE OR REPLACE TABLE AS SELECT", {}),
+        ("REPLACE TABLE", {}),
+        ("RESTORE", {"version": "1"}),
+    ],
+)
+@pytest.mark.parametrize("actions", [[REMOVE], [ADD, REMOVE]])
+def test_an_overwrite_also_names_the_way_to_load_the_table_anew(
+    operation: str, parameters: dict[str, object], actions: list[Action]
+) -> None:
+    text = message([*actions, Action(commitInfo=CommitInfo(operation=operation, operationParameters=parameters))])
+    assert text.splitlines()[-1].startswith(
+        "  - `fds reset STREAM --sink-rows keep|empty --why …` loads the table anew"
+    )
+    assert "with keep the sink keeps all its rows" in text
+    assert "with empty the next run removes all rows of the sink first" in text
+    assert redacted(text) == text
+
+
+@pytest.mark.parametrize("parameters", [{"mode": "Append"}, {"predicate": '["true"]'}])
+def test_other_commits_do_not_name_it(parameters: dict[str, object]) -> None:
+    info = Action(commitInfo=CommitInfo(operation="UPDATE", operationParameters=parameters))
+    assert "fds reset" not in message([ADD, REMOVE, info])
 
 
 @pytest.mark.parametrize("actions", [[REMOVE], [ADD, REMOVE]])
