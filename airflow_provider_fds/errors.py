@@ -24,7 +24,7 @@ EXIT_BATCH_FAILED: Final = 6
 
 
 #: A command that a message tells a person to type, with its arguments.
-_COMMAND: Final = re.compile(r"`fds [a-z-]+ [^`]+`")
+_COMMAND: Final = re.compile(r"`fds (?:admin [a-z-]+|(?!admin\b)[a-z-]+) [^`]+`")
 
 
 def with_staging(message: str, staging: str) -> str:

@@ -159,7 +159,7 @@ if [ "$group" = dev ]; then
     .venv/bin/uv pip install --quiet --python .venv/bin/python --target .venv/openlineage --no-deps --require-hashes \
         -r requirements/openlineage.txt
     say "fetching Delta's JARs and preparing Spark's start, once per machine"
-    .venv/bin/fds prepare >/dev/null
+    .venv/bin/fds admin prepare >/dev/null
 else
     say "fetching Delta's JARs, once per machine"
     .venv/bin/python -c 'from airflow_provider_fds.spark.installation.jars import delta_jars; delta_jars()'

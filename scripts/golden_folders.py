@@ -338,7 +338,7 @@ def _by_offset(maker: Maker) -> None:
         maker.append("customers")
     options = {"max_files_per_batch": 1}
     maker.run("snapshot", "customers", "--max-batches", "1", options=options)
-    maker.fds("clone", "snapshot", "snapshot_fork", "--staging", str(PLACE / STAGING))
+    maker.fds("fork", "snapshot", "snapshot_fork", "--staging", str(PLACE / STAGING))
     maker.run("snapshot_fork", "customers", "--max-batches", "1", options=options)
 
 
@@ -375,8 +375,8 @@ def _places(maker: Maker) -> None:
     maker.act("hold", "moved")
     (PLACE / "exports").mkdir()
     archive = str(PLACE / "exports" / "moved.zip")
-    maker.fds("export", "moved", archive, "--staging", str(PLACE / STAGING))
-    maker.fds("import", archive, "--staging", str(PLACE / "other-staging"), "--deployment", "other")
+    maker.fds("admin", "export", "moved", archive, "--staging", str(PLACE / STAGING))
+    maker.fds("admin", "import", archive, "--staging", str(PLACE / "other-staging"), "--deployment", "other")
     maker.declare("moved", "customers", {"starting_version": 0}, staging="other-staging")
 
     # to another Airflow, and back
@@ -402,7 +402,7 @@ def _fleet(maker: Maker) -> None:
     for table in ("shop_a", "shop_b"):
         maker.append(table)
     file = PLACE / "streams.yaml"
-    run = ["run", "--all", str(file), "--staging", str(PLACE / STAGING), "--spark-remote", maker.remote]
+    run = ["run", "--file", str(file), "--staging", str(PLACE / STAGING), "--spark-remote", maker.remote]
     maker.fds(*run)
     maker.append("shop_a")
     maker.fds(*run)

@@ -203,7 +203,7 @@ def prepare() -> None:
 
     They pass without it, so a failure is only shown.
     """
-    subprocess.run([Path(sys.executable).with_name("fds"), "prepare"], cwd=ROOT, check=False)
+    subprocess.run([Path(sys.executable).with_name("fds"), "admin", "prepare"], cwd=ROOT, check=False)
 
 
 def digest_of_files() -> str | None:

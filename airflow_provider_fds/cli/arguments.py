@@ -275,8 +275,12 @@ def ledger_of(arguments: argparse.Namespace) -> tuple[Ledger, Actor]:
     options = pairs(arguments.storage_option, "--storage-option")
     ledger = Ledger(open_storage(arguments.staging, options), arguments.stream)
     if ledger.find().phase == "empty":
+        from airflow_provider_fds.cli.command_list import closest
+        from airflow_provider_fds.stream.monitoring.all_statuses import stream_names
+
+        hint = closest(arguments.stream, stream_names(ledger.storage)) or " Check the name and the staging folder"
         raise ConfigurationError(
-            f"there is no stream {arguments.stream!r} in {arguments.staging}. Check the name and the staging folder",
+            f"there is no stream {arguments.stream!r} in {arguments.staging}.{hint}",
             reason=Reason.STREAM_NOT_FOUND,
         )
     actor = person(ledger.state.deployment)

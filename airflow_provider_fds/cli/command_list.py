@@ -5,31 +5,37 @@ Listing them imports no command. The operator's actions are commands too, of the
 
 from __future__ import annotations
 
+import textwrap
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final
+
+from airflow_provider_fds.errors import ConfigurationError
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterable, Sequence
 
-#: Name -> module and help.
-_READING_AND_LOADING: Final = {
-    "plan": ("plan", "print the next batches of a table; with --staging, also write their plans and manifests"),
+#: The command whose commands are rare.
+ADMIN: Final = "admin"
+_ADMIN_HELP: Final = "rare commands: move ledgers and checkpoints, prepare a machine"
+
+#: Name -> module and help, of the commands that are no actions.
+_COMMANDS: Final = {
+    "status": ("status", "the position and state of all streams, or of one"),
+    "explain": ("status", "why a stream does not move, the evidence, and what to run"),
+    "history": ("history", "the history of a stream, entry by entry"),
+    "monitor": ("monitor", "watch all streams of a staging folder until it is interrupted"),
+    "latest": ("plan", "the newest version of a table"),
+    "plan": ("plan", "print the next batches of a table; with --stream, also write their plans and manifests"),
     "run": ("run", "load a table into a sink with Spark on this machine, until the sink is up to date"),
     "backfill": (
         "backfill",
         "load a range of a stream's table with Spark on this machine, without moving the stream's position",
     ),
-    "status": ("status", "the position and state of a stream, or of all streams"),
-    "explain": ("status", "why a stream does not move, the evidence, and what to run"),
-    "monitor": ("monitor", "watch all streams of a staging folder until it is interrupted"),
-    "top": ("top", "watch all streams live on the terminal"),
-    "show": ("inspect", "the full state of a stream, including planned batches, as JSON"),
-    "latest": ("inspect", "the newest version of a table"),
-    "history": ("history", "the history of a stream, entry by entry"),
-}
-_MOVING_AND_PREPARING: Final = {
-    "clone": ("clone", "create a stream that continues where another one is"),
+    "fork": ("fork", "create a stream that continues where another one is"),
+    "validate": ("validate", "check a file of streams"),
     "export": ("export", "write a stream's ledger to a file, to continue the stream from another staging folder"),
-    "import": ("export", "continue a stream from a file that `fds export` wrote"),
+    "import": ("export", "continue a stream from a file that `fds admin export` wrote"),
     "import-checkpoint": (
         "import_checkpoint",
         "create a stream that continues where a Structured Streaming query stopped",
@@ -39,24 +45,101 @@ _MOVING_AND_PREPARING: Final = {
         "write a Structured Streaming checkpoint that continues where a stream is",
     ),
     "prepare": ("prepare", "fetch Delta's JARs and build the class archive now instead of at the first run"),
-    "validate": ("validate", "check a file of streams"),
 }
 #: The module of all actions.
 _ACTIONS: Final = "actions"
 
+#: Title of the help -> commands, in order.
+_GROUPS: Final[dict[str, tuple[str, ...]]] = {
+    "look": ("status", "explain", "history", "monitor", "latest"),
+    "load": ("plan", "run", "backfill"),
+    "decide": ("accept", "skip", "hold", "resume", "adopt"),
+    "move": ("rewind", "reset", "replan", "rebind"),
+    "streams": ("fork", "transfer", "recover", "retire"),
+    "set up": ("validate", ADMIN),
+}
+#: The commands of :data:`ADMIN`.
+_RARE: Final = ("export", "import", "export-checkpoint", "import-checkpoint", "prepare")
 
-def commands_beside(command: str | None) -> dict[str, tuple[str, str]]:
-    """Return the module and the help of the commands in the module of ``command``; of all, if it is none of those here.
+#: Another spelling -> the command.
+_OTHER_NAMES: Final = {
+    "acknowledge": "accept` (go on with a version) or `fds skip",
+    "clone": "fork",
+    "show": "status STREAM --full",
+    "top": "status --watch",
+    **{name: f"{ADMIN} {name}" for name in _RARE},
+}
 
-    The actions are read from their list only if they are needed.
+#: Width of a name in the help.
+_WIDTH: Final = 18
+
+
+def chosen_command(words: Sequence[str]) -> str | None:
+    """Return the name of the command in the words of a command line; ``None`` if they name none, as with ``--help``.
+
+    Raises:
+        ConfigurationError: There is no such command; the message names the one that may be meant.
     """
-    known = {**_READING_AND_LOADING, **_MOVING_AND_PREPARING}
-    if command in known:
-        return {name: entry for name, entry in known.items() if entry[0] == known[command][0]}
+    names = [word for word in words if not word.startswith("-")]
+    if not names or names == [ADMIN]:
+        return None
+    if names[0] == ADMIN:
+        word, known, start = names[1], list(_RARE), f"{ADMIN} "
+    else:
+        word, known, start = names[0], [name for group in _GROUPS.values() for name in group], ""
+    if word in known:
+        return word
+    meant = [word] if word in _OTHER_NAMES and not start else get_close_matches(word, [*known, *_OTHER_NAMES], 1)
+    if meant:
+        hint = f"Did you mean `fds {_OTHER_NAMES.get(meant[0], start + meant[0])}`?"
+    else:
+        hint = f"`fds {start}--help` lists the commands"
+    raise ConfigurationError(f"there is no command {start + word!r}. {hint}", subject="command line")
+
+
+def help_of(command: str) -> str:
+    """Return what the help says of a command."""
+    if command in _COMMANDS:
+        return _COMMANDS[command][1]
     from airflow_provider_fds.stream.actions.operator_actions import ACTIONS
 
-    actions = {name: (_ACTIONS, action.help) for name, action in ACTIONS.items()}
-    return {**_READING_AND_LOADING, **actions, **_MOVING_AND_PREPARING}
+    return ACTIONS[command].help
+
+
+def module_of(command: str) -> str:
+    """Return the module of a command in ``commands/``."""
+    return _COMMANDS[command][0] if command in _COMMANDS else _ACTIONS
+
+
+def all_commands() -> list[str]:
+    """Return the names of all commands, those of :data:`ADMIN` last."""
+    return [name for group in _GROUPS.values() for name in group if name != ADMIN] + list(_RARE)
+
+
+def describe_groups() -> str:
+    """Return the groups of commands for the help."""
+    return "\n\n".join(f"{title}:\n{_lines(names)}" for title, names in _GROUPS.items())
+
+
+def describe_rare() -> str:
+    """Return the commands of :data:`ADMIN` for its help."""
+    return _lines(_RARE)
+
+
+def closest(word: str, known: Iterable[str]) -> str:
+    """Return ``" Did you mean 'orders'?"`` for the known word that is close to a given one, ``""`` if none is."""
+    close = get_close_matches(word, list(known), 1)
+    return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def _lines(names: Iterable[str]) -> str:
+    lines = []
+    for name in names:
+        text = _ADMIN_HELP if name == ADMIN else help_of(name)
+        lines.append(
+            textwrap.fill(text, 100, initial_indent=f"  {name:{_WIDTH}}", subsequent_indent=" " * (_WIDTH + 2))
+        )
+    return "\n".join(lines)
 
 
 class CommandParsers:
@@ -64,21 +147,36 @@ class CommandParsers:
 
     Args:
         parsers: Where argparse keeps them.
-        commands: Module and help of each command.
+        rare: Where it keeps those of :data:`ADMIN`.
     """
 
     def __init__(
-        self, parsers: argparse._SubParsersAction[argparse.ArgumentParser], commands: dict[str, tuple[str, str]]
+        self,
+        parsers: argparse._SubParsersAction[Any],
+        rare: argparse._SubParsersAction[Any],
     ) -> None:
         self._parsers = parsers
-        self._commands = commands
+        self._rare = rare
 
     def add_parser(self, name: str, *, description: str = "", **more: Any) -> argparse.ArgumentParser:
         """Return the new parser of a command; without a description, its help describes it."""
-        _, text = self._commands[name]
-        return self._parsers.add_parser(
-            name, help=text, description=description or f"{text[0].upper()}{text[1:]}.", **more
+        text = help_of(name)
+        place = self._rare if name in _RARE else self._parsers
+        # with `help`, argparse would list it without its group
+        added: argparse.ArgumentParser = place.add_parser(
+            name, description=description or f"{text[0].upper()}{text[1:]}.", allow_abbrev=False, **more
         )
+        return added
 
 
-__all__ = ["CommandParsers", "commands_beside"]
+__all__ = [
+    "ADMIN",
+    "CommandParsers",
+    "all_commands",
+    "chosen_command",
+    "closest",
+    "describe_groups",
+    "describe_rare",
+    "help_of",
+    "module_of",
+]

@@ -9,10 +9,19 @@ import logging
 import os
 import sys
 from importlib import import_module
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from airflow_provider_fds import __version__
-from airflow_provider_fds.cli.command_list import CommandParsers, commands_beside
+from airflow_provider_fds.cli.command_list import (
+    ADMIN,
+    CommandParsers,
+    all_commands,
+    chosen_command,
+    closest,
+    describe_groups,
+    describe_rare,
+    module_of,
+)
 from airflow_provider_fds.cli.messages import end_of, shown
 from airflow_provider_fds.credentials import redacted, redacted_uri, secret_part
 from airflow_provider_fds.errors import ConfigurationError, FdsError
@@ -39,31 +48,53 @@ exit codes:
 """
 
 
-def parser(program: str = _PROGRAM, command: str | None = None) -> argparse.ArgumentParser:
+#: Another spelling -> what to type.
+_OTHER_OPTIONS: Final = {"--all": " It is now `--file FILE`; `fds status` without a STREAM shows all"}
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser that names the option that a misspelled one is close to."""
+
+    def error(self, message: str) -> NoReturn:
+        """End the process with a message."""
+        _, found, words = message.partition("unrecognized arguments: ")
+        word = words.split()[0].partition("=")[0] if found else ""
+        hint = _OTHER_OPTIONS.get(word) or closest(word, self.options())
+        super().error(f"{message}.{hint}" if hint else message)
+
+    def options(self) -> list[str]:
+        """Return the options that it and its commands take."""
+        own = list(self._option_string_actions)
+        for group in self._actions:
+            for one in group.choices.values() if isinstance(group.choices, dict) else ():
+                own += one.options()
+        return own
+
+
+def parser(program: str = _PROGRAM, command: str | None = "") -> argparse.ArgumentParser:
     """Return the parser of the command line; each command sets ``command`` to the function that performs it.
 
     Args:
         program: How the program is called.
-        command: The one that has its arguments; others are at most listed. ``None``: all have theirs.
+        command: The only command that it takes, with the others of its module. ``""``: all. ``None``: none, for the
+            help.
     """
-    root = argparse.ArgumentParser(
+    about = "Incremental Delta Lake ingestion: plan, run and inspect streams."
+    raw = argparse.RawDescriptionHelpFormatter
+    root = _Parser(
         prog=program,
-        description="Incremental Delta Lake ingestion: plan, run and inspect streams.",
+        description=about if command else f"{about}\n\n{describe_groups()}",
         epilog=_EXIT_CODES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=raw,
+        allow_abbrev=False,
     )
     root.add_argument("--version", action="version", version=f"fds {__version__}")
-    parsers = root.add_subparsers(metavar="COMMAND", required=True)
-    commands = commands_beside(command)
-    adding = CommandParsers(parsers, commands)
-    wanted = {module for name, (module, _) in commands.items() if command in (None, name)}
-    for name, (module, text) in commands.items():
-        if name in parsers.choices:
-            continue
-        if module in wanted:
-            import_module(f"airflow_provider_fds.cli.commands.{module}").add_commands(adding)
-        else:
-            parsers.add_parser(name, help=text)
+    parsers = root.add_subparsers(metavar="COMMAND", required=True, help=argparse.SUPPRESS)
+    rare = parsers.add_parser(ADMIN, description=None if command else describe_rare(), formatter_class=raw)
+    adding = CommandParsers(parsers, rare.add_subparsers(metavar="COMMAND", required=True, help=argparse.SUPPRESS))
+    wanted = [] if command is None else [command] if command else all_commands()
+    for module in dict.fromkeys(map(module_of, wanted)):
+        import_module(f"airflow_provider_fds.cli.commands.{module}").add_commands(adding)
     return root
 
 
@@ -85,13 +116,10 @@ def main(
     _tolerate_characters()
     # what is fetched, and for how long
     logging.getLogger("airflow_provider_fds.spark.installation.jars").setLevel(logging.INFO)
-    try:
-        words = sys.argv[1:] if argv is None else argv
-        chosen = next((word for word in words if not word.startswith("-")), "")
-        arguments = parser(program, chosen).parse_args(words)
-        arguments.airflow_owner_is_running = airflow_owner_is_running
-    except SystemExit as exit_:
-        return exit_.code if isinstance(exit_.code, int) else 2
+    arguments = _parsed(sys.argv[1:] if argv is None else argv, program)
+    if isinstance(arguments, int):
+        return arguments
+    arguments.airflow_owner_is_running = airflow_owner_is_running
     try:
         _check_uris(arguments)
         return int(arguments.command(arguments))
@@ -117,6 +145,17 @@ def main(
         if getattr(arguments, "output", "text") == "json":
             print(json.dumps(end_of(bug)))
         return bug.exit_code
+
+
+def _parsed(words: Sequence[str], program: str) -> argparse.Namespace | int:
+    """Return the arguments, or the exit code if there is nothing more to do."""
+    try:
+        return parser(program, chosen_command(words)).parse_args(words)
+    except SystemExit as exit_:
+        return exit_.code if isinstance(exit_.code, int) else 2
+    except ConfigurationError as error:
+        print(f"fds: [{error.reason_code}] {error}", file=sys.stderr)
+        return error.exit_code
 
 
 def _tolerate_characters() -> None:

@@ -47,7 +47,7 @@ class Committed(CommittedFacts, BatchAction, frozen=True, kw_only=True, tag="com
             raise refusals.refusal(
                 state,
                 f"cannot {what}: its manifest has digest {digest_of_parts(parts)}, but the report names "
-                f"{self.digest!r}. The job loaded something else; `fds show {state.name}` prints the plan",
+                f"{self.digest!r}. The job loaded something else; `fds status --full {state.name}` prints the plan",
             )
         if state.sink is None:
             raise refusals.refusal(

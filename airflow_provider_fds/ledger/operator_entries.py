@@ -76,7 +76,7 @@ class Resumed(BaseAction, frozen=True, kw_only=True, tag="resumed"):
                 state,
                 f"cannot {self.describe()}: its position was exported to {state.exported_to}, and a query that "
                 "continues there loads the same rows. End the stream with `fds retire`, or load another sink with "
-                "`fds clone`. If no query was or will be started with that checkpoint, remove it and use --force",
+                "`fds fork`. If no query was or will be started with that checkpoint, remove it and use --force",
             )
         return None if state.held is None and state.quarantined is None else self
 

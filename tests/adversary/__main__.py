@@ -61,7 +61,7 @@ def main() -> int:
     folder = arguments.folder or Path(tempfile.mkdtemp(prefix="fds-adversary-"))
     print(f"seed {master}, {len(names)} kinds, folder {folder}", flush=True)
     # scenarios use an existing class archive, and create none
-    subprocess.run([*FDS, "prepare"], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([*FDS, "admin", "prepare"], check=True, stdout=subprocess.DEVNULL)
     stage = Stage(folder.resolve(), is_long=(arguments.minutes or 0) >= 20)
 
     def leave(*_: object) -> None:

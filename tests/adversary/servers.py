@@ -72,9 +72,9 @@ def clock(shift: str) -> dict[str, str]:
 
 
 def delta_jars() -> str:
-    """Return Delta's JARs, comma separated, as ``fds prepare`` names them."""
+    """Return Delta's JARs, comma separated, as ``fds admin prepare`` names them."""
     said = subprocess.run(
-        [sys.executable, "-m", "airflow_provider_fds.cli.main", "prepare"],
+        [sys.executable, "-m", "airflow_provider_fds.cli.main", "admin", "prepare"],
         capture_output=True,
         text=True,
         check=True,

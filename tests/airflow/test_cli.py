@@ -42,7 +42,7 @@ def airflow(airflow_home, tmp_path, log_builder):
 
 
 def test_a_command_has_the_staging_and_the_deployment_of_the_installation(airflow):
-    ran = airflow("fds", "status", "--all")
+    ran = airflow("fds", "status")
     assert ran.returncode == 0, ran.stderr
     assert "orders  loading" in ran.stdout
     ran = airflow("fds", "hold", "orders", "--why", "maintenance")

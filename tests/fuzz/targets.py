@@ -279,7 +279,7 @@ class Stream:
                 ["plan", table, "--dry-run", "--from", mutations.of_argument(self.state.position or "", rng)],
                 ["status", name, *staging],
                 ["history", name, *staging, "--all", "--output", "json"],
-                ["show", name, *staging],
+                ["status", name, "--full", *staging],
                 ["latest", table, "--storage-option", rng.choice(damaged)],
                 [mutations.of_argument("status", rng), "x", *staging],
             ]

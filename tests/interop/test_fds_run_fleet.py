@@ -1,4 +1,4 @@
-"""``fds run --all`` as a person runs it: tables from one file, a broken one, and changes while it runs."""
+"""``fds run --file`` as a person runs it: tables from one file, a broken one, and changes while it runs."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def lake(tmp_path: Path) -> Path:
 
 
 def command(lake: Path, *spark: str) -> list[str]:
-    words = "run", "--all", str(lake / "streams.yaml"), "--output", "json", *(spark or ("--master", "local[2]"))
+    words = "run", "--file", str(lake / "streams.yaml"), "--output", "json", *(spark or ("--master", "local[2]"))
     return [sys.executable, "-m", "airflow_provider_fds.cli.main", *words]
 
 

@@ -42,7 +42,7 @@ def streamed_rows(lab, path, checkpoint, batches, **options):
 
 def imported_rows(lab, path, checkpoint, name):
     staging = lab.path(f"staging {name}")
-    assert main(["import-checkpoint", checkpoint, path, "--stream", name, "--staging", staging]) == 0
+    assert main(["admin", "import-checkpoint", checkpoint, path, "--stream", name, "--staging", staging]) == 0
     actor, owner = Actor(deployment="cli"), Owner(kind="cli", deployment="cli", run_id="plan:x")
     context = StreamContext(
         staging_uri=staging, deployment="cli", actor=actor, owner=owner, owner_is_running=lambda _owner: False

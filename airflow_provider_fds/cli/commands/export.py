@@ -1,4 +1,4 @@
-"""``fds export``, ``fds import``: move a stream to another staging folder, of another deployment."""
+"""``fds admin export``, ``fds admin import``: move a stream to another staging folder, of another deployment."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def add_commands(commands: CommandParsers) -> None:
     """Add ``export`` and ``import``."""
     parser = commands.add_parser(
         "export",
-        description="Write the ledger of a held stream to a file. `fds import` continues the stream from it in another "
-        "staging folder, with its history, its position and its identity in the sink.",
+        description="Write the ledger of a held stream to a file. `fds admin import` continues the stream from it in "
+        "another staging folder, with its history, its position and its identity in the sink.",
     )
     parser.add_argument("stream", metavar="STREAM", help="name of the stream")
     parser.add_argument("file", metavar="FILE", help="new local file")
@@ -34,14 +34,14 @@ def add_commands(commands: CommandParsers) -> None:
         "next run closes the epoch of the old deployment in the sink, so that the old one can load nothing more. The "
         "stream stays on hold until `fds resume`. If the command is interrupted, run it again.",
     )
-    parser.add_argument("file", metavar="FILE", help="file that `fds export` wrote")
+    parser.add_argument("file", metavar="FILE", help="file that `fds admin export` wrote")
     common.add_storage(parser, staging_required=True)
-    parser.add_argument("--why", metavar="TEXT", default="fds import", help="the reason; recorded in the history")
+    parser.add_argument("--why", metavar="TEXT", default="fds admin import", help="the reason; recorded in the history")
     parser.set_defaults(command=import_)
 
 
 def export(arguments: argparse.Namespace) -> int:
-    """Perform ``fds export``."""
+    """Perform ``fds admin export``."""
     from airflow_provider_fds.ledger.archive import write_archive
 
     ledger, _ = common.ledger_of(arguments)
@@ -51,7 +51,7 @@ def export(arguments: argparse.Namespace) -> int:
         f"stream {contents.stream!r} of deployment {contents.deployment!r}, uuid {contents.uuid}, was written to "
         f"{arguments.file}: ledger entries 0 to {contents.n}"
     )
-    print(f"import it with: fds import {arguments.file} --staging URI --deployment NAME")
+    print(f"import it with: fds admin import {arguments.file} --staging URI --deployment NAME")
     print(f"do not resume stream {contents.stream!r} here: {_what_if_both_run(ledger.state)}")
     return EXIT_OK
 
@@ -94,7 +94,7 @@ def _interval_in_progress(state: StreamState) -> str | None:
 
 
 def import_(arguments: argparse.Namespace) -> int:
-    """Perform ``fds import``."""
+    """Perform ``fds admin import``."""
     from msgspec.structs import replace
 
     from airflow_provider_fds.delta.reader.log import DeltaLog

@@ -1,4 +1,4 @@
-"""``fds export-checkpoint``: let a Structured Streaming query continue where a stream stopped."""
+"""``fds admin export-checkpoint``: let a Structured Streaming query continue where a stream stopped."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def add_commands(commands: CommandParsers) -> None:
 
 
 def export_checkpoint(arguments: argparse.Namespace) -> int:
-    """Perform ``fds export-checkpoint``."""
+    """Perform ``fds admin export-checkpoint``."""
     from airflow_provider_fds.delta.storage.open import open_storage
     from airflow_provider_fds.ledger.owner import Owner
     from airflow_provider_fds.stream.actions.export_checkpoint import export_checkpoint as export

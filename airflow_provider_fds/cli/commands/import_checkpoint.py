@@ -1,4 +1,4 @@
-"""``fds import-checkpoint``: continue where a Structured Streaming query stopped."""
+"""``fds admin import-checkpoint``: continue where a Structured Streaming query stopped."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def add_commands(commands: CommandParsers) -> None:
 
 
 def import_checkpoint(arguments: argparse.Namespace) -> int:
-    """Perform ``fds import-checkpoint``."""
+    """Perform ``fds admin import-checkpoint``."""
     from airflow_provider_fds.delta.reader.log import DeltaLog
     from airflow_provider_fds.delta.storage.open import open_storage
     from airflow_provider_fds.ledger.owner import Owner

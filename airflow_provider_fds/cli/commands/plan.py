@@ -69,6 +69,22 @@ def add_commands(commands: CommandParsers) -> None:
     parser.add_argument("--max-batches", type=int, metavar="N", help="plan at most N batches")
     parser.add_argument("--output", choices=("text", "json"), default="text", help="default: %(default)s")
     parser.set_defaults(command=plan)
+    parser = commands.add_parser("latest", description="Print the newest version.")
+    parser.add_argument("table", metavar="TABLE", help="URI or path of a Delta table")
+    parser.add_argument(
+        "--storage-option", metavar="KEY=VALUE", action="append", default=[], help=common.STORAGE_OPTION_HELP
+    )
+    parser.set_defaults(command=latest)
+
+
+def latest(arguments: argparse.Namespace) -> int:
+    """Perform ``fds latest``."""
+    from airflow_provider_fds.delta.reader.log import DeltaLog
+    from airflow_provider_fds.delta.storage.open import open_storage
+
+    options = common.pairs(arguments.storage_option, "--storage-option")
+    print(DeltaLog(open_storage(arguments.table, options)).latest())
+    return EXIT_OK
 
 
 def plan(arguments: argparse.Namespace) -> int:

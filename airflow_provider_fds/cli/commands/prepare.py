@@ -1,4 +1,4 @@
-"""``fds prepare``: fetches and builds what a first run would, for an image or a new machine."""
+"""``fds admin prepare``: fetches and builds what a first run would, for an image or a new machine."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def add_commands(commands: CommandParsers) -> None:
 
 
 def prepare(given: argparse.Namespace) -> int:
-    """Perform ``fds prepare``."""
+    """Perform ``fds admin prepare``."""
     from airflow_provider_fds.spark.installation.cache import SparkSetupError
     from airflow_provider_fds.spark.installation.install import java_problem
     from airflow_provider_fds.spark.installation.own_spark import choose_spark

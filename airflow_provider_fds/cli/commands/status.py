@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import replace
+from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -17,7 +18,6 @@ from airflow_provider_fds.errors import EXIT_ATTENTION, EXIT_OK, ConfigurationEr
 
 if TYPE_CHECKING:
     import argparse
-    from datetime import timedelta
 
     from airflow_provider_fds.cli.command_list import CommandParsers
     from airflow_provider_fds.stream.connected_stream import ConnectedStream
@@ -31,21 +31,25 @@ def add_commands(commands: CommandParsers) -> None:
     """Add ``status`` and ``explain``."""
     parser = commands.add_parser(
         "status",
-        epilog="With --all, the exit code is 1 if a stream needs attention or lags longer than --lagging, else 0.",
+        epilog="The exit code is 1 if a stream needs attention, for none of the reasons with a code of their own, or "
+        "lags longer than --lagging. --watch: press q or Ctrl-C to quit; without a terminal it prints a line for each "
+        "stream whose state or lag in versions has changed, as `fds monitor` does, and a round costs one request for "
+        "each table that has not changed. It writes nothing.",
     )
-    parser.add_argument("stream", metavar="STREAM", nargs="?", help="name of the stream")
     parser.add_argument(
-        "--all",
-        metavar="FILE",
+        "stream",
+        metavar="STREAM",
         nargs="?",
-        const="",
-        help="all streams of the staging folder, one per line; with a FILE of streams, those that it declares",
+        help="name of a stream; without it, all streams of the staging folder, one per line",
     )
+    parser.add_argument("-f", "--file", metavar="FILE", help="all streams that a file of streams declares")
+    parser.add_argument("--full", action="store_true", help="with STREAM: the state of its ledger, as JSON")
+    parser.add_argument("--watch", action="store_true", help="all streams live on the terminal")
     parser.add_argument(
         "--lagging",
         metavar="DURATION",
         type=common.duration,
-        help="with --all: only streams that need attention, or whose oldest unread version is older than this, such "
+        help="of all streams, only those that need attention, or whose oldest unread version is older than this, such "
         "as 90s, 10m, 2h or 1d",
     )
     common.add_storage(parser, staging_required=True, may_be_in_file=True)
@@ -53,8 +57,9 @@ def add_commands(commands: CommandParsers) -> None:
         "--output",
         choices=("text", "json", "prometheus"),
         default="text",
-        help="prometheus needs --all (default: %(default)s)",
+        help="prometheus: for all streams (default: %(default)s)",
     )
+    common.add_interval(parser, default=timedelta(seconds=5), examples="5s or 1m")
     parser.set_defaults(command=status)
     parser = commands.add_parser("explain")
     parser.add_argument("stream", metavar="STREAM", help="name of the stream")
@@ -65,18 +70,26 @@ def add_commands(commands: CommandParsers) -> None:
 
 def status(arguments: argparse.Namespace) -> int:
     """Perform ``fds status``."""
-    if arguments.all is not None:
-        if arguments.stream is not None:
-            raise ConfigurationError(f"give either a STREAM or --all, not both: got {arguments.stream!r} and --all")
-        if not arguments.all:
-            fleet.require(arguments, [("staging", "--staging")])
-        return _all(arguments)
-    fleet.require(arguments, [("staging", "--staging")])
-    if arguments.stream is None:
-        raise ConfigurationError("give the name of a STREAM, or --all for all streams of the staging folder")
-    if arguments.lagging is not None or arguments.output == "prometheus":
-        raise ConfigurationError("--lagging and --output prometheus need --all")
-    return _one(arguments)
+    if arguments.file is None:
+        fleet.require(arguments, [("staging", "--staging")])
+    of_all = {
+        "--file": arguments.file is not None,
+        "--watch": arguments.watch,
+        "--lagging": arguments.lagging is not None,
+        "--output prometheus": arguments.output == "prometheus",
+    }
+    given = [name for name, is_given in of_all.items() if is_given]
+    if arguments.stream is not None and given:
+        raise ConfigurationError(f"{given[0]} is for all streams: omit the STREAM {arguments.stream!r}")
+    if arguments.watch and len(given) > 1:
+        raise ConfigurationError(f"--watch shows all streams of the staging folder: omit {given[0]}")
+    if arguments.full and arguments.stream is None:
+        raise ConfigurationError("--full needs the name of a STREAM")
+    if arguments.watch:
+        from airflow_provider_fds.cli.commands.watch import watch
+
+        return watch(arguments)
+    return _all(arguments) if arguments.stream is None else _one(arguments)
 
 
 def explain(arguments: argparse.Namespace) -> int:
@@ -111,6 +124,11 @@ def _connected(arguments: argparse.Namespace) -> ConnectedStream:
 def _one(arguments: argparse.Namespace) -> int:
     from airflow_provider_fds.stream.monitoring.status import status_of
 
+    if arguments.full:
+        import msgspec
+
+        print(json.dumps(msgspec.to_builtins(common.ledger_of(arguments)[0].state), indent=2))
+        return EXIT_OK
     found = status_of(_connected(arguments))
     if arguments.output == "json":
         print(json.dumps(found.to_dict()))
@@ -124,7 +142,7 @@ def _one(arguments: argparse.Namespace) -> int:
 def _all(arguments: argparse.Namespace) -> int:
     from airflow_provider_fds.stream.monitoring.metrics import exposition
 
-    found, notes, problems = _of_file(arguments) if arguments.all else (_of_staging(arguments), [], [])
+    found, notes, problems = _of_file(arguments) if arguments.file is not None else (_of_staging(arguments), [], [])
     limit: timedelta | None = arguments.lagging
     bad = [
         one
@@ -148,7 +166,7 @@ def _all(arguments: argparse.Namespace) -> int:
                 print(f"{one.name}: [{one.reason_code}] {one.problem}", file=sys.stderr)
     else:
         none_bad = f"none of the {len(found)} streams needs attention or lags that long"
-        print(none_bad if found else f"no streams found in {arguments.all or arguments.staging}")
+        print(none_bad if found else f"no streams found in {arguments.file or arguments.staging}")
     if arguments.output == "text":
         print(*notes, sep="\n", end="\n" if notes else "")
     for problem in problems:
@@ -167,7 +185,6 @@ def _of_file(arguments: argparse.Namespace) -> tuple[list[StreamStatus], list[st
     """Return the statuses, a line for each pattern, and what someone should know about their tables."""
     from airflow_provider_fds.ledger.owner import Owner
 
-    arguments.file = arguments.all
     groups = list(fleet.find_fleet(arguments, dry_run=True))
     fleet.check_staging(arguments, [stream for group in groups for stream in group.streams])
     context = common.context_of(arguments, owner=Owner.of_plan(arguments.deployment))

@@ -1,4 +1,4 @@
-"""The fleet of a file, for the commands that have ``--all FILE``."""
+"""The fleet of a file, for the commands that have ``--file FILE``."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ class FoundGroup:
 
 
 def add_file(parser: argparse.ArgumentParser) -> None:
-    """Add ``--all FILE``."""
+    """Add ``--file FILE``."""
     parser.add_argument(
-        "--all", metavar="FILE", dest="file", help="all streams of a file, and the tables that its patterns find"
+        "-f", "--file", metavar="FILE", help="all streams of a file, and the tables that its patterns find"
     )
 
 
@@ -65,7 +65,7 @@ def refuse_together(arguments: argparse.Namespace, given: Iterable[tuple[str, st
         ConfigurationError: Names all of them.
     """
     problems = [
-        f"{flag} and --all cannot be combined: the file says it for each stream. Omit {flag}."
+        f"{flag} and --file cannot be combined: the file says it for each stream. Omit {flag}."
         for name, flag in given
         if getattr(arguments, name, None)
     ]
@@ -81,7 +81,7 @@ def require(arguments: argparse.Namespace, needed: Iterable[tuple[str, str]]) ->
     """
     missing = [flag for name, flag in needed if not getattr(arguments, name, None)]
     if missing:
-        raise ConfigurationError(f"missing {', '.join(missing)}; for all streams of a file, give --all FILE instead")
+        raise ConfigurationError(f"missing {', '.join(missing)}; for all streams of a file, give --file FILE instead")
 
 
 def find_fleet(arguments: argparse.Namespace, *, dry_run: bool) -> Iterator[FoundGroup]:

@@ -1,4 +1,4 @@
-"""``fds plan --all FILE --dry-run``: what each stream of a file has left to load. Reads only."""
+"""``fds plan --file FILE --dry-run``: what each stream of a file has left to load. Reads only."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def plan_fleet(
     arguments: argparse.Namespace,
     estimate: Callable[[argparse.Namespace, DeltaStream], tuple[dict[str, Any], Outcome]],
 ) -> int:
-    """Perform ``fds plan --all FILE --dry-run``.
+    """Perform ``fds plan --file FILE --dry-run``.
 
     Args:
         arguments: The arguments.
@@ -69,7 +69,7 @@ def plan_fleet(
     fleet.refuse_together(arguments, _OF_ONE)
     if not (arguments.dry_run or arguments.estimate):
         raise ConfigurationError(
-            "fds plan --all writes nothing, so it needs --dry-run. To plan and load all streams, use fds run --all"
+            "fds plan --file writes nothing, so it needs --dry-run. To plan and load all streams, use fds run --file"
         )
     if arguments.batches_per_run < 1:
         raise ConfigurationError(f"--batches-per-run must be 1 or more, got {arguments.batches_per_run}")

@@ -1,4 +1,4 @@
-"""What ``fds run --all`` shows while it loads: a table on a terminal, plain lines otherwise. All of it is on stderr."""
+"""What ``fds run --file`` shows while it loads, on stderr: a table on a terminal, plain lines otherwise."""
 
 from __future__ import annotations
 

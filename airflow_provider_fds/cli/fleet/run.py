@@ -1,4 +1,4 @@
-"""``fds run --all FILE``: load the streams of a file, each group in one Spark application at a time."""
+"""``fds run --file FILE``: load the streams of a file, each group in one Spark application at a time."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ _EXIT_UNKNOWN: Final = 1
 
 
 def run_fleet(arguments: argparse.Namespace) -> int:
-    """Perform ``fds run --all FILE``."""
+    """Perform ``fds run --file FILE``."""
     fleet.refuse_together(arguments, _OF_ONE)
     # what became of each stream is printed at the end
     logging.getLogger("airflow_provider_fds.fleet.session").setLevel(logging.CRITICAL)

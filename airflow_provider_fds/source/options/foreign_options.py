@@ -104,7 +104,7 @@ FOREIGN: Final = (
     ForeignOption(
         _SPARK,
         "checkpointLocation",
-        "FDS keeps the position in staging and the checkpoint; `fds import-checkpoint` continues a query's checkpoint",
+        "FDS keeps the position in staging and the checkpoint; `fds admin import-checkpoint` continues that of a query",
     ),
     ForeignOption(
         _SPARK,

@@ -314,7 +314,7 @@ ACTIONS: Final[dict[str, OperatorAction]] = {
             "resume",
             "let a stream continue after a hold or a quarantine",
             "After a quarantine, the next run checks the version again, with the stream's options at that time. A "
-            "stream whose position was exported with `fds export-checkpoint` is not resumed.",
+            "stream whose position was exported with `fds admin export-checkpoint` is not resumed.",
             (_FORCE_RESUME,),
             asks=False,
         ),

@@ -157,7 +157,13 @@ def test_a_query_reads_on_from_an_exported_checkpoint(site, capsys, options):
     fds("hold", "orders", *WHY)
     checkpoint = str(site.lake / "checkpoint é")
     capsys.readouterr()
-    fds("export-checkpoint", "orders", checkpoint, *(f"--option={name}={value}" for name, value in options.items()))
+    fds(
+        "admin",
+        "export-checkpoint",
+        "orders",
+        checkpoint,
+        *(f"--option={name}={value}" for name, value in options.items()),
+    )
     said = capsys.readouterr().out
     for part in (f".load('file://{site.source}')", f".option('checkpointLocation', 'file://{checkpoint}')"):
         assert part in said
@@ -182,8 +188,8 @@ def test_a_stream_that_is_imported_elsewhere_goes_on_there_and_is_refused_where_
     late = session.job(session.begin(to, max_batches=1), to)
     file = str(site.lake / "orders.fds")
     here_fds("hold", "orders", *WHY)
-    here_fds("export", "orders", file)
-    there_fds("import", file)
+    here_fds("admin", "export", "orders", file)
+    there_fds("admin", "import", file)
     there_fds("resume", "orders", *WHY)
     # its batch counts as loaded
     run(spark, JobSpec.from_json(Path(unquote(urlsplit(late).path)).read_bytes()))
@@ -213,8 +219,8 @@ def test_what_the_old_deployment_loads_after_the_export_is_not_loaded_again(site
     site.load(stream, "bronze", max_batches=1)
     file = str(site.lake / "orders.fds")
     here_fds("hold", "orders", *WHY)
-    here_fds("export", "orders", file)
-    there_fds("import", file)
+    here_fds("admin", "export", "orders", file)
+    there_fds("admin", "import", file)
     there_fds("resume", "orders", *WHY)
     here_fds("resume", "orders", *WHY)
     site.load(stream, "bronze")

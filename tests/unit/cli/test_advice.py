@@ -14,7 +14,7 @@ from airflow_provider_fds.errors import with_staging
 
 ROOT = Path(__file__).parents[3]
 #: With an argument at least: a bare `fds run` is a name, not a command to type.
-COMMAND = re.compile(r"`(fds [a-z-]+ [^`]+)`")
+COMMAND = re.compile(r"`(fds (?:admin [a-z-]+|(?!admin\b)[a-z-]+) [^`]+)`")
 #: What stands for a value of the person's in a page.
 PLACEHOLDERS = {
     "N-M": "1-2",

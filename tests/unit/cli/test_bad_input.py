@@ -92,7 +92,7 @@ MISSPELLED_URIS = ["//me:HUSH@host/x", "s3:me:HUSH@bucket/x", "s3://me:HUSH%40bu
         ("latest", "URI"),
         ("status", "x", "--staging", "URI"),
         ("history", "x", "--staging", "URI"),
-        ("show", "x", "--staging", "URI"),
+        ("status", "x", "--full", "--staging", "URI"),
         ("resume", "x", "--why", "y", "--staging", "URI"),
         ("transfer", "x", "--why", "y", "--staging", "URI"),
         ("rewind", "x", "--why", "y", "--to-version", "1", "--staging", "URI"),
@@ -125,12 +125,12 @@ class PanicException(BaseException):
 
 @pytest.mark.parametrize("error", [PanicException("password=HUSH"), OSError("password=HUSH"), RecursionError("x")])
 def test_an_unexpected_error_is_also_one_line(capsys, monkeypatch, error):
-    from airflow_provider_fds.cli.commands import inspect
+    from airflow_provider_fds.cli.commands import plan
 
     def fail(_):
         raise error
 
-    monkeypatch.setattr(inspect, "latest", fail)
+    monkeypatch.setattr(plan, "latest", fail)
     shown = said(capsys, "latest", "/tmp/none", code=1)
     assert type(error).__name__ in shown
     assert "HUSH" not in shown

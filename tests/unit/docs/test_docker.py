@@ -112,7 +112,7 @@ def test_the_image_runs_as_a_user_that_owns_its_folders():
     (user,) = [number for number, line in enumerate(lines) if line.startswith("USER ")]
     assert lines[user] == "USER fds"
     assert any("install --directory --owner fds /airflow /cache /lake" in line for line in lines[:user])
-    assert any("fds prepare" in line for line in lines[user:])
+    assert any("fds admin prepare" in line for line in lines[user:])
     mounted = {volume.split(":")[1] for volume in compose()["x-fds"]["volumes"]}
     assert mounted == {"/airflow", "/lake", "/dags"}
 

@@ -99,8 +99,8 @@ def test_status_of_a_table_that_cannot_be_read_exits_with_the_code_of_the_proble
     assert (code, text.partition(" ")[0]) == (2, "problem")
 
 
-def test_show_prints_the_whole_state(planned, capsys):
-    code, text = fds(capsys, "show", "x", "--staging", planned)
+def test_a_full_status_prints_the_whole_state(planned, capsys):
+    code, text = fds(capsys, "status", "x", "--full", "--staging", planned)
 
     assert code == 0
     assert json.loads(text)["planned"][0]["num_files"] == 2
@@ -152,7 +152,7 @@ def test_latest_prints_the_newest_version(log_builder, capsys):
 
 
 def test_a_missing_stream_is_named(planned, capsys):
-    for command in ("status", "show", "history"):
+    for command in ("status", "explain", "history"):
         code, text = fds(capsys, command, "y", "--staging", planned)
         assert code == 2
         assert "no stream 'y'" in text

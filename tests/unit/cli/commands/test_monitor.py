@@ -185,7 +185,7 @@ def test_prometheus_scrapes_the_same_names_as_status(staging, capsys):
         with pytest.raises(urllib.error.HTTPError, match="404"):
             get(url.replace("/metrics", "/"))
     assert kind.startswith("text/plain; version=0.0.4")
-    assert main(["status", "--all", "--staging", str(staging), "--output", "prometheus"]) == 0
+    assert main(["status", "--staging", str(staging), "--output", "prometheus"]) == 0
     names = {line.split("{")[0] for line in capsys.readouterr().out.splitlines() if not line.startswith("#")}
     assert {line.split("{")[0] for line in text.splitlines() if not line.startswith("#")} == names
     assert 'fds_pending_files{stream="planned"' in text

@@ -1,4 +1,4 @@
-"""``fds prepare``: what a first run would fetch and make."""
+"""``fds admin prepare``: what a first run would fetch and make."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def arguments_with(archive):
 def run(monkeypatch, capsys, archive):
     monkeypatch.setattr(install, "java_problem", lambda: None)
     monkeypatch.setattr(submit, "submit_arguments", lambda *_, **__: arguments_with(archive))
-    code = main(["prepare"])
+    code = main(["admin", "prepare"])
     return code, capsys.readouterr()
 
 
@@ -50,5 +50,5 @@ def test_jars_that_cannot_be_had_are_an_error(monkeypatch, capsys):
 
     monkeypatch.setattr(install, "java_problem", lambda: None)
     monkeypatch.setattr(submit, "submit_arguments", fail)
-    assert main(["prepare"]) == 2
+    assert main(["admin", "prepare"]) == 2
     assert "no repository" in capsys.readouterr().err

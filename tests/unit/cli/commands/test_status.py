@@ -1,4 +1,4 @@
-"""``fds status --all``: all streams of a staging folder, whatever state each is in."""
+"""``fds status``: all streams of a staging folder, whatever state each is in."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def fds(capsys: Any, *arguments: object) -> tuple[int, str, str]:
 
 
 def statuses(capsys: Any, staging: object, *more: object) -> tuple[int, dict[str, dict[str, Any]]]:
-    code, out, _ = fds(capsys, "status", "--all", "--staging", staging, "--output", "json", *more)
+    code, out, _ = fds(capsys, "status", "--staging", staging, "--output", "json", *more)
     found = [json.loads(line) for line in out.splitlines()]
     return code, {one["name"]: one for one in found}
 
@@ -33,7 +33,7 @@ def make_older(log_builder: Any, version: int, seconds: float) -> None:
 
 def test_all_streams_are_listed_with_state_and_lag(staging, log_builder, capsys):
     make_older(log_builder, 1, 7260)
-    code, out, err = fds(capsys, "status", "--all", "--staging", staging)
+    code, out, err = fds(capsys, "status", "--staging", staging)
     assert (code, err) == (0, "")
     header, *rows = out.splitlines()
     assert re.split(r"\s{2,}", header) == ["STREAM", "STATE", "LAG", "OLDEST UNREAD", "RETENTION LEFT", "TABLE", "SINK"]
@@ -60,7 +60,7 @@ def test_lagging_shows_what_lags_longer_and_exits_with_1(staging, log_builder, c
     assert [*statuses(capsys, staging, "--lagging", "50m")[1]] == ["planned"]
     assert statuses(capsys, staging, "--lagging", "50m")[0] == 1
     assert statuses(capsys, staging, "--lagging", "2h") == (0, {})
-    assert "none of the 2 streams" in fds(capsys, "status", "--all", "--staging", staging, "--lagging", "2h")[1]
+    assert "none of the 2 streams" in fds(capsys, "status", "--staging", staging, "--lagging", "2h")[1]
 
 
 def test_a_held_stream_is_listed_but_needs_nobody(staging, capsys):
@@ -86,7 +86,7 @@ def test_one_unreadable_ledger_does_not_hide_the_other_streams(staging, capsys):
     assert code == 1
     assert {name: one["condition"] for name, one in found.items()} == {"newest": "unreadable", "planned": "loading"}
     assert found["newest"]["problem"]
-    _, out, err = fds(capsys, "status", "--all", "--staging", staging)
+    _, out, err = fds(capsys, "status", "--staging", staging)
     assert re.search(r"^newest +unreadable\b", out, re.MULTILINE)
     assert err.startswith("newest: [")
 
@@ -108,7 +108,7 @@ def test_folders_that_are_no_streams_are_left_out(staging, capsys):
     (staging / "not a stream").mkdir()
     (staging / "notes").mkdir()
     assert [*statuses(capsys, staging)[1]] == ["newest", "planned"]
-    code, out, _ = fds(capsys, "status", "--all", "--staging", staging / "notes")
+    code, out, _ = fds(capsys, "status", "--staging", staging / "notes")
     assert (code, out) == (0, f"no streams found in {staging / 'notes'}\n")
 
 
@@ -123,7 +123,7 @@ def test_prometheus_gets_a_sample_for_what_is_known_with_escaped_labels(staging,
         return replace(real(connected), table='a"b\\c\nd')
 
     monkeypatch.setattr(module, "status_of", odd_table)
-    code, out, _ = fds(capsys, "status", "--all", "--staging", staging, "--output", "prometheus")
+    code, out, _ = fds(capsys, "status", "--staging", staging, "--output", "prometheus")
     assert code == 0
     assert 'fds_lag_versions{stream="newest",table="a\\"b\\\\c\\nd"} 0' in out.splitlines()
     assert 'fds_needs_attention{stream="planned",state="loading",table="a\\"b\\\\c\\nd"} 0' in out.splitlines()
@@ -136,11 +136,12 @@ def test_prometheus_gets_a_sample_for_what_is_known_with_escaped_labels(staging,
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((), "give the name of a STREAM, or --all"),
-        (("planned", "--all"), "give either a STREAM or --all, not both"),
-        (("planned", "--lagging", "10m"), "--lagging and --output prometheus need --all"),
-        (("planned", "--output", "prometheus"), "--lagging and --output prometheus need --all"),
-        (("--all", "--lagging", "ten minutes"), "expected a duration such as 90s, 10m, 2h or 1d, got 'ten minutes'"),
+        (("--all",), "It is now `--file FILE`; `fds status` without a STREAM shows all"),
+        (("planned", "--lagging", "10m"), "--lagging is for all streams: omit the STREAM 'planned'"),
+        (("planned", "--output", "prometheus"), "--output prometheus is for all streams"),
+        (("--full",), "--full needs the name of a STREAM"),
+        (("--watch", "--file", "f"), "--watch shows all streams of the staging folder: omit --file"),
+        (("--lagging", "ten minutes"), "expected a duration such as 90s, 10m, 2h or 1d, got 'ten minutes'"),
     ],
 )
 def test_arguments_that_do_not_fit_are_refused(staging, capsys, arguments, said):

@@ -1,4 +1,4 @@
-"""``--all FILE``: the streams of a file, and the tables that its patterns find."""
+"""``--file FILE``: the streams of a file, and the tables that its patterns find."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def rows_of(out: str) -> list[dict[str, Any]]:
 
 def test_plan_totals_what_each_stream_has_left_and_the_applications_and_writes_nothing(file, tmp_path, capsys):
     before = sorted(tmp_path.rglob("*"))
-    code, out, _ = fds(capsys, "plan", "--all", file, "--dry-run", "--output", "json")
+    code, out, _ = fds(capsys, "plan", "--file", file, "--dry-run", "--output", "json")
     *streams, total = rows_of(out)
     # gone fails, the others are planned
     assert code == 2
@@ -82,7 +82,7 @@ def test_plan_totals_what_each_stream_has_left_and_the_applications_and_writes_n
 def test_plan_is_a_table_for_people(file, tmp_path, capsys):
     (tmp_path / "gone").mkdir()
     table(tmp_path / "gone", 0)
-    code, out, _ = fds(capsys, "plan", "--all", file, "--dry-run", "--batches-per-run", 2)
+    code, out, _ = fds(capsys, "plan", "--file", file, "--dry-run", "--batches-per-run", 2)
     header, orders, *_, pattern, total = out.splitlines()
     assert code == 0
     assert header.split() == ["STREAM", "BATCHES", "FILES", "BYTES", "TABLE", "SINK"]
@@ -95,23 +95,23 @@ def test_plan_begins_at_the_position_of_a_stream_that_exists(file, tmp_path, cap
     staging = tmp_path / "staging"
     arguments = ("plan", tmp_path / "orders", "--staging", staging, "--stream", "orders")
     assert fds(capsys, *arguments, "--option", "starting_version=2")[0] == 0
-    *streams, _ = rows_of(fds(capsys, "plan", "--all", file, "--dry-run", "--staging", staging, "--output", "json")[1])
+    *streams, _ = rows_of(fds(capsys, "plan", "--file", file, "--dry-run", "--staging", staging, "--output", "json")[1])
     assert (streams[0]["batches"], streams[0]["first_version"]) == (1, 2)
 
 
 def test_plan_begins_at_a_position_in_the_staging_of_the_environment(file, tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("AIRFLOW__FDS__STAGING", str(tmp_path / "staging"))
     assert fds(capsys, "plan", tmp_path / "orders", "--stream", "orders", "--option", "starting_version=2")[0] == 0
-    *streams, _ = rows_of(fds(capsys, "plan", "--all", file, "--dry-run", "--output", "json")[1])
+    *streams, _ = rows_of(fds(capsys, "plan", "--file", file, "--dry-run", "--output", "json")[1])
     assert (streams[0]["batches"], streams[0]["first_version"]) == (1, 2)
 
 
 def test_plan_says_that_streams_without_a_staging_folder_are_planned_as_new(file, capsys, caplog, tmp_path):
-    fds(capsys, "plan", "--all", file, "--dry-run")
+    fds(capsys, "plan", "--file", file, "--dry-run")
     assert "4 streams planned as if new" in caplog.text
     assert "orders, gone, a, b. Give --staging, or set AIRFLOW__FDS__STAGING" in caplog.text
     caplog.clear()
-    fds(capsys, "plan", "--all", file, "--dry-run", "--staging", tmp_path / "staging")
+    fds(capsys, "plan", "--file", file, "--dry-run", "--staging", tmp_path / "staging")
     assert not caplog.text
 
 
@@ -121,7 +121,7 @@ def test_plan_says_that_a_stream_has_no_position_until_its_next_run_and_is_no_fa
     planned = ("plan", tmp_path / "orders", "--staging", staging, "--stream", "orders", "--deployment", "cli")
     assert fds(capsys, *planned)[0] == 0
     assert fds(capsys, "reset", "orders", "--staging", staging, "--why", "a test", "--yes")[0] == 0
-    arguments = ("plan", "--all", file, "--dry-run", "--staging", staging)
+    arguments = ("plan", "--file", file, "--dry-run", "--staging", staging)
     code, out, _ = fds(capsys, *arguments)
     assert code == 0
     assert out.splitlines()[1].split()[:2] == ["orders", "unknown"]
@@ -137,7 +137,7 @@ def test_status_has_the_streams_that_have_not_begun_too(file, tmp_path, capsys):
     assert fds(capsys, *arguments, "--option", "starting_version=0")[0] == 0
     # not in the file
     assert fds(capsys, "plan", tmp_path / "raw" / "tmp_c", "--staging", staging, "--stream", "other")[0] == 0
-    code, out, _ = fds(capsys, "status", "--all", file, "--staging", staging, "--output", "json")
+    code, out, _ = fds(capsys, "status", "--file", file, "--staging", staging, "--output", "json")
     found = {row["name"]: (row["condition"], row["newest_version"]) for row in rows_of(out)}
     assert code == 1
     assert found == {
@@ -146,20 +146,20 @@ def test_status_has_the_streams_that_have_not_begun_too(file, tmp_path, capsys):
     assert rows_of(out)[2]["sink"] == {
         "kind": "delta_append", "target": f"{tmp_path}/sinks/a", "delivery": "transaction"
     }  # fmt: skip
-    code, out, err = fds(capsys, "status", "--all", file, "--staging", staging)
+    code, out, err = fds(capsys, "status", "--file", file, "--staging", staging)
     assert out.splitlines()[-1] == f"pattern {tmp_path}/raw/*: 2 tables"
     assert "gone: [TABLE_NOT_FOUND]" in err
 
 
 def test_staging_may_be_in_the_file(file, tmp_path, capsys):
-    assert "has no staging folder. Give --staging" in fds(capsys, "status", "--all", file)[2]
+    assert "has no staging folder. Give --staging" in fds(capsys, "status", "--file", file)[2]
     file.write_text(file.read_text().replace("defaults:", f"defaults:\n  staging: {tmp_path}/staging"))
-    assert fds(capsys, "status", "--all", file)[0] == 1
+    assert fds(capsys, "status", "--file", file)[0] == 1
 
 
 def test_a_table_of_a_pattern_with_the_name_of_a_stream_is_named_and_not_loaded(file, tmp_path, capsys):
     table(tmp_path / "raw" / "orders", 1)
-    code, out, _ = fds(capsys, "plan", "--all", file, "--dry-run")
+    code, out, _ = fds(capsys, "plan", "--file", file, "--dry-run")
     assert code == 2
     assert f"table {tmp_path}/raw/orders is not loaded: its stream 'orders' has the name of the stream of" in out
 
@@ -180,13 +180,13 @@ def test_plan_and_status_know_what_a_run_has_recorded_and_leave_every_byte_as_it
 
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     assert list((tmp_path / "staging" / ".fleets").iterdir())
-    code, out, _ = fds(capsys, "plan", "--all", file, "--dry-run", "--output", "json")
+    code, out, _ = fds(capsys, "plan", "--file", file, "--dry-run", "--output", "json")
     *streams, total = rows_of(out)
     assert ([row["stream"] for row in streams], code) == (["orders", "gone", "a"], 2)
     gone, new = total["problems"]
     assert "of stream 'b' is gone" in gone
     assert "raw/c is new and is not loaded" in new
-    code, out, err = fds(capsys, "status", "--all", file)
+    code, out, err = fds(capsys, "status", "--file", file)
     assert (code, out.splitlines()[-1]) == (1, f"pattern {tmp_path}/raw/*: 1 table")
     assert "of stream 'b' is gone" in err
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
@@ -195,18 +195,18 @@ def test_plan_and_status_know_what_a_run_has_recorded_and_leave_every_byte_as_it
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("plan", "--all", "FILE"), "fds plan --all writes nothing, so it needs --dry-run"),
-        (("plan", "--all", "FILE", "--dry-run", "/table"), "TABLE and --all cannot be combined"),
-        (("plan", "--all", "FILE", "--dry-run", "--option", "a=b"), "--option and --all cannot be combined"),
-        (("plan", "--dry-run"), "missing TABLE; for all streams of a file, give --all FILE"),
-        (("plan", "--all", "FILE", "--dry-run", "--stream", "a"), "--stream and --all cannot be combined"),
-        (("plan", "--all", "nofile.yaml", "--dry-run"), "nofile.yaml"),
+        (("plan", "--file", "FILE"), "fds plan --file writes nothing, so it needs --dry-run"),
+        (("plan", "--file", "FILE", "--dry-run", "/table"), "TABLE and --file cannot be combined"),
+        (("plan", "--file", "FILE", "--dry-run", "--option", "a=b"), "--option and --file cannot be combined"),
+        (("plan", "--dry-run"), "missing TABLE; for all streams of a file, give --file FILE"),
+        (("plan", "--file", "FILE", "--dry-run", "--stream", "a"), "--stream and --file cannot be combined"),
+        (("plan", "--file", "nofile.yaml", "--dry-run"), "nofile.yaml"),
         (("plan", "/table"), "needs --stream NAME and --staging DIR"),
         (("plan", "/table", "--dry-run", "--staging", "s"), "missing --stream NAME"),
         (("plan", "/table", "--staging", "s"), "missing --stream NAME"),
         (("status", "orders"), "missing --staging"),
-        (("status", "--all"), "missing --staging"),
-        (("status", "--all", "nofile.yaml", "--staging", "s"), "nofile.yaml"),
+        (("status",), "missing --staging"),
+        (("status", "--file", "nofile.yaml", "--staging", "s"), "nofile.yaml"),
     ],
 )
 def test_what_cannot_work_is_refused(file, capsys, monkeypatch, arguments, message):

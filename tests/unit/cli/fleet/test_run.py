@@ -1,4 +1,4 @@
-"""``fds run --all``: what it does with a file and prints, with a Spark that only leaves its reports."""
+"""``fds run --file``: what it does with a file and prints, with a Spark that only leaves its reports."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def tables(tmp_path):
 
 
 def fds(capsys: Any, folder: Any, *arguments: str) -> tuple[int, str, str]:
-    code = main(["run", "--all", str(folder / "streams.yaml"), *arguments])
+    code = main(["run", "--file", str(folder / "streams.yaml"), *arguments])
     captured = capsys.readouterr()
     return code, captured.out, captured.err
 
@@ -154,9 +154,9 @@ def test_a_new_table_is_loaded_and_a_gone_one_is_an_error(spark, tables, tmp_pat
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--sink", "/sink"), "--sink and --all cannot be combined"),
-        (("--checkpoint", "/file", "--merge-schema"), "--merge-schema and --all cannot be combined"),
-        (("--max-batches", "3"), "--max-batches and --all cannot be combined"),
+        (("--sink", "/sink"), "--sink and --file cannot be combined"),
+        (("--checkpoint", "/file", "--merge-schema"), "--merge-schema and --file cannot be combined"),
+        (("--max-batches", "3"), "--max-batches and --file cannot be combined"),
     ],
 )
 def test_what_the_file_says_of_each_stream_is_refused_as_an_argument(tables, tmp_path, capsys, arguments, message):

@@ -54,7 +54,7 @@ def test_every_suggested_option_exists(option: ForeignOption) -> None:
     assert option.answer in refusal(option.name)
     named = set(re.findall(r"[a-z]+(?:_[a-z]+)+", option.answer))
     assert named <= FIELDS | ARGUMENTS
-    others = ("omit it", "wait=True", "the stream's name", "`fds import-checkpoint`")
+    others = ("omit it", "wait=True", "the stream's name", "`fds admin import-checkpoint`")
     assert named or any(words in option.answer for words in others)
 
 

@@ -1,4 +1,4 @@
-"""``fds export`` and ``fds import``: a ledger in a file.
+"""``fds admin export`` and ``fds admin import``: a ledger in a file.
 
 Runs on both sides are in tests/interop/spark/test_take_over.py.
 """
@@ -50,10 +50,10 @@ class Sites:
         return code, out.out + out.err
 
     def export(self) -> tuple[int, str]:
-        return self.fds("export", "orders", str(self.file), "--staging", str(self.bench.staging))
+        return self.fds("admin", "export", "orders", str(self.file), "--staging", str(self.bench.staging))
 
     def import_(self, *more: str) -> tuple[int, str]:
-        return self.fds("import", str(self.file), "--staging", str(self.there), "--deployment", "new", *more)
+        return self.fds("admin", "import", str(self.file), "--staging", str(self.there), "--deployment", "new", *more)
 
     def ledger(self, *, there: bool) -> Ledger:
         ledger = Ledger(open_storage(str(self.there if there else self.bench.staging)), "orders")
@@ -163,12 +163,12 @@ def test_a_stream_that_may_go_on_or_has_ended_is_refused(sites, tmp_path):
     other = sites.bench.stream("second")
     sites.bench.run_once(type(sites.sink)(str(tmp_path / "second")), "run-1", other)
     staging = ("--staging", str(sites.bench.staging))
-    code, text = sites.fds("export", "second", str(sites.file), *staging)
+    code, text = sites.fds("admin", "export", "second", str(sites.file), *staging)
     assert (code, "fds hold second" in text) == (2, True), text
     sites.decide(Retired(why="done"))
     code, text = sites.export()
     assert (code, "is retired" in text) == (2, True), text
-    code, text = sites.fds("export", "third", str(sites.file), *staging)
+    code, text = sites.fds("admin", "export", "third", str(sites.file), *staging)
     assert (code, "there is no stream 'third'" in text) == (2, True), text
     assert not sites.file.exists()
 
@@ -207,9 +207,9 @@ def test_a_stream_can_return_to_the_folder_that_it_came_from(sites):
     assert sites.export()[0] == 0
     assert sites.import_()[0] == 0
     back = sites.file.with_name("back.fds")
-    assert sites.fds("export", "orders", str(back), "--staging", str(sites.there))[0] == 0
+    assert sites.fds("admin", "export", "orders", str(back), "--staging", str(sites.there))[0] == 0
     place = ("--staging", str(sites.bench.staging), "--deployment", "test")
-    code, text = sites.fds("import", str(back), *place)
+    code, text = sites.fds("admin", "import", str(back), *place)
     assert code == 0, text
     assert sites.ledger(there=False).state.deployment == "test"
 
@@ -230,7 +230,7 @@ def test_a_fork_that_has_not_begun_takes_its_snapshot_with_it(sites, tmp_path):
     session = sites.bench.session("fork", stream=sites.stream.fork("audit"))
     state = ensure_created(session.connected, None)
     session.connected.execute(Held(why="a move"))
-    assert sites.fds("export", "audit", str(sites.file), "--staging", str(sites.bench.staging))[0] == 0
+    assert sites.fds("admin", "export", "audit", str(sites.file), "--staging", str(sites.bench.staging))[0] == 0
     assert sites.import_()[0] == 0
     assert (sites.there / "audit" / state.origin.snapshot.key).exists()
 
@@ -245,7 +245,7 @@ def test_an_interval_in_progress_is_refused_unless_it_would_be_planned_again(sit
     session = StreamSession(stream, context, DataInterval(start, start + timedelta(minutes=2)))
     assert session.begin(sink).status == "work"
     session.connected.execute(Held(why="a move"))
-    code, text = sites.fds("export", "days", str(sites.file), "--staging", str(sites.bench.staging))
+    code, text = sites.fds("admin", "export", "days", str(sites.file), "--staging", str(sites.bench.staging))
     if replaces:
         # no fence closes an interval of the old folder
         assert (code, "both would load the same rows" in text) == (0, True), text

@@ -1,4 +1,4 @@
-"""``fds export-checkpoint``: what it writes, says and refuses.
+"""``fds admin export-checkpoint``: what it writes, says and refuses.
 
 A query goes on in tests/interop/spark/test_take_over.py.
 """
@@ -54,7 +54,7 @@ class HeldStream:
             for word in ("--option", f"{name}={','.join(map(str, value)) if isinstance(value, list) else value}")
         ]
         staging = ("--staging", str(self.bench.staging))
-        code = main(["export-checkpoint", "orders", str(self.checkpoint), *staging, *words, *more])
+        code = main(["admin", "export-checkpoint", "orders", str(self.checkpoint), *staging, *words, *more])
         out = self.capsys.readouterr()
         return code, out.out + out.err
 
@@ -89,7 +89,7 @@ def test_import_of_the_exported_checkpoint_gives_the_same_position(held, tmp_pat
     connected = held.hold(held.begin(max_files_per_batch=2))
     assert held.export()[0] == 0
     again = ("--staging", str(tmp_path / "other"), "--stream", "again")
-    assert main(["import-checkpoint", str(held.checkpoint), str(held.bench.table), *again]) == 0
+    assert main(["admin", "import-checkpoint", str(held.checkpoint), str(held.bench.table), *again]) == 0
     assert connected.load().position in held.capsys.readouterr().out
 
 

@@ -189,7 +189,7 @@ def decided(*actions: Any) -> Callable[[Place], None]:
 
 def exported(place: Place) -> None:
     decided(Held(why="a move"))(place)
-    place.fds("export", "orders", str(place.tmp_path / "orders.fds"))
+    place.fds("admin", "export", "orders", str(place.tmp_path / "orders.fds"))
 
 
 def before_a_schema(place: Place) -> None:
@@ -230,10 +230,10 @@ def in_a_snapshot(place: Place) -> None:
 
 OPERATIONS: Final = {
     "import-checkpoint": Operation(
-        "import-checkpoint", "{tmp}/query", "{table}", "--stream", "orders", why=False, before=a_query
+        "admin", "import-checkpoint", "{tmp}/query", "{table}", "--stream", "orders", why=False, before=a_query
     ),
-    "import": Imported("import", "{tmp}/orders.fds", "--deployment", "new", why=False, before=exported),
-    "clone": Cloned("clone", "orders", "audit", "--sink", "{tmp}/audit", why=False, before=in_a_snapshot),
+    "import": Imported("admin", "import", "{tmp}/orders.fds", "--deployment", "new", why=False, before=exported),
+    "fork": Cloned("fork", "orders", "audit", "--sink", "{tmp}/audit", why=False, before=in_a_snapshot),
     "rewind": Operation("rewind", "orders", "--to-version", "1", "--sink-rows", "keep", "--yes"),
     "reset": Operation("reset", "orders", "--sink-rows", "keep", "--yes"),
     "replan": Operation("replan", "orders", "--yes"),

@@ -239,10 +239,10 @@ def test_every_surface_shows_the_same_state(scene, capsys, cause, state, code):
     _, out = fds(capsys, "status", "orders", *staging)
     assert f"state            {state.replace('_', ' ')}\n" in out
 
-    exit_code, out = fds(capsys, "status", "--all", *staging, "--lagging", "100d", "--output", "json")
+    exit_code, out = fds(capsys, "status", *staging, "--lagging", "100d", "--output", "json")
     assert [json.loads(line)["condition"] for line in out.splitlines() if line.startswith("{")] == [state] * needs
     assert exit_code == int(needs)
-    _, out = fds(capsys, "status", "--all", *staging, "--output", "prometheus")
+    _, out = fds(capsys, "status", *staging, "--output", "prometheus")
     assert re.search(rf'fds_needs_attention{{stream="orders",state="{state}",[^}}]*}} {int(needs)}$', out, re.MULTILINE)
 
     _, out = fds(capsys, "explain", "orders", *staging, "--output", "json")

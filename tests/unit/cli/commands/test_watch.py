@@ -1,4 +1,4 @@
-"""``fds top``: a live table on a terminal, lines otherwise; `fds status --all` has colours on a terminal."""
+"""``fds status --watch``: a live table on a terminal, lines otherwise; `fds status` has colours on a terminal."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from rich.console import Console
 
-from airflow_provider_fds.cli.commands import status, top
-from airflow_provider_fds.cli.commands.top import Rounds, _screen
+from airflow_provider_fds.cli.commands import status, watch
+from airflow_provider_fds.cli.commands.watch import Rounds, _screen
 from airflow_provider_fds.cli.main import main
 from airflow_provider_fds.cli.stream_table import by_urgency, plain_table, rich_table
 from airflow_provider_fds.errors import ConfigurationError, StorageError
@@ -114,12 +114,22 @@ def test_a_round_that_fails_for_a_moment_is_shown_and_another_error_ends_it() ->
 
 
 def test_a_short_interval_and_a_staging_that_does_not_exist_are_refused(tmp_path: Any, capsys: Any) -> None:
-    assert main(["top", "--staging", str(tmp_path), "--interval", "0.1s"]) == 2
+    assert main(["status", "--watch", "--staging", str(tmp_path), "--interval", "0.1s"]) == 2
     assert "--interval must be at least 1s" in capsys.readouterr().err
 
 
 def command(staging: Any) -> list[str]:
-    return [sys.executable, "-m", "airflow_provider_fds.cli.main", "top", "--staging", str(staging), "--interval", "1s"]
+    return [
+        sys.executable,
+        "-m",
+        "airflow_provider_fds.cli.main",
+        "status",
+        "--watch",
+        "--staging",
+        str(staging),
+        "--interval",
+        "1s",
+    ]
 
 
 def test_without_a_terminal_there_is_a_line_for_each_stream(staging: Any) -> None:
@@ -136,12 +146,12 @@ def test_ctrl_c_ends_it_without_an_error(staging: Any, monkeypatch: Any) -> None
     def interrupted(_: Rounds) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(top, "_print_changes", interrupted)
-    assert main(["top", "--staging", str(staging)]) == 0
+    monkeypatch.setattr(watch, "_print_changes", interrupted)
+    assert main(["status", "--watch", "--staging", str(staging)]) == 0
 
 
 class Terminal:
-    """``fds top`` on a terminal of 24 lines."""
+    """``fds status --watch`` on a terminal of 24 lines."""
 
     def __init__(self, staging: Any, columns: int = 100, **environment: str) -> None:
         self._ours, theirs = pty.openpty()
@@ -247,7 +257,7 @@ def test_status_of_all_streams_is_drawn_on_a_terminal(staging: Any, monkeypatch:
     text = io.StringIO()
     console = Console(file=text, force_terminal=True, width=120, color_system="standard")
     monkeypatch.setattr(status, "rich_console", lambda **_: console)
-    assert main(["status", "--all", "--staging", str(staging)]) == 0
+    assert main(["status", "--staging", str(staging)]) == 0
     assert "\x1b[36mloading" in text.getvalue()
 
 

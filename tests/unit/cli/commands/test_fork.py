@@ -1,4 +1,4 @@
-"""``fds clone``: what it creates, says and refuses."""
+"""``fds fork``: what it creates, says and refuses."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def fds(log_builder: Any, tmp_path: Path, capsys: Any) -> Callable[..., tuple[in
 
 
 def test_a_clone_starts_at_the_position_and_the_same_command_again_does_nothing(fds, tmp_path):
-    code, text = fds("clone", "orders", "audit", "--sink", str(tmp_path / "audit sink"))
+    code, text = fds("fork", "orders", "audit", "--sink", str(tmp_path / "audit sink"))
     assert code == 0, text
     assert "stream 'audit' is a fork of 'orders' and starts at {" in text
     assert '"reservoirVersion":1,"index":-1' in text
@@ -45,7 +45,7 @@ def test_a_clone_starts_at_the_position_and_the_same_command_again_does_nothing(
     state = ledger.find()
     assert (state.deployment, state.origin.stream, state.range_options) == ("prod", "orders", {"starting_version": 1})
 
-    code, text = fds("clone", "orders", "audit", "--sink", str(tmp_path / "audit sink"))
+    code, text = fds("fork", "orders", "audit", "--sink", str(tmp_path / "audit sink"))
     assert (code, "is already a fork of 'orders'" in text) == (0, True), text
     assert ledger.refresh() == state
 
@@ -65,13 +65,13 @@ def test_a_clone_starts_at_the_position_and_the_same_command_again_does_nothing(
     ],
 )
 def test_what_cannot_work_is_refused(fds, arguments, says):
-    code, text = fds("clone", *arguments)
+    code, text = fds("fork", *arguments)
     assert (code, says in text) == (2, True), text
 
 
 def test_a_stream_that_exists_is_refused(fds, log_builder):
     assert fds("plan", str(log_builder.root), "--stream", "audit", "--option", "starting_version=0")[0] == 0
-    code, text = fds("clone", "orders", "audit", "--deployment", "cli")
+    code, text = fds("fork", "orders", "audit", "--deployment", "cli")
     assert (code, "exists and is not a fork of 'orders'" in text) == (2, True), text
 
 
@@ -81,5 +81,5 @@ def test_a_stream_of_another_table_is_refused(fds, tmp_path):
 
     write_deltalake(tmp_path / "customers", table({"id": [1]}))
     assert fds("plan", str(tmp_path / "customers"), "--stream", "audit", "--option", "starting_version=0")[0] == 0
-    code, text = fds("clone", "orders", "audit", "--deployment", "cli")
+    code, text = fds("fork", "orders", "audit", "--deployment", "cli")
     assert (code, "customers since it was created, but its table is now" in text) == (2, True), text

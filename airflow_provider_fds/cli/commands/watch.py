@@ -1,4 +1,4 @@
-"""``fds top``: all streams of a staging folder, live on the terminal."""
+"""``fds status --watch``: all streams of a staging folder, live on the terminal."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Iterator
 
-    from airflow_provider_fds.cli.command_list import CommandParsers
     from airflow_provider_fds.stream.monitoring.status import StreamStatus
 
 #: Seconds between two checks of the keyboard.
@@ -33,23 +32,8 @@ _MOST_KEYS: Final = 1024
 _OTHER_LINES: Final = 4
 
 
-def add_commands(commands: CommandParsers) -> None:
-    """Add ``top``."""
-    parser = commands.add_parser(
-        "top",
-        description="Watch all streams live on the terminal: first those that need attention, then those that lag "
-        "most.",
-        epilog="Press q or Ctrl-C to quit. Without a terminal it prints a line for each stream whose state or lag in "
-        "versions has changed, as `fds monitor` does. It writes nothing. A round costs one request for each table "
-        "that has not changed.",
-    )
-    common.add_storage(parser, staging_required=True)
-    common.add_interval(parser, default=timedelta(seconds=5), examples="5s or 1m")
-    parser.set_defaults(command=top)
-
-
-def top(arguments: argparse.Namespace) -> int:
-    """Perform ``fds top``."""
+def watch(arguments: argparse.Namespace) -> int:
+    """Perform ``fds status --watch``: first the streams that need attention, then those that lag most."""
     from airflow_provider_fds.ledger.owner import Owner
     from airflow_provider_fds.stream.monitoring.monitor import StreamMonitor
 
@@ -119,7 +103,7 @@ def _print_changes(rounds: Rounds) -> None:
             if rounds.number > seen:
                 seen = rounds.number
                 if rounds.failed is not None:
-                    print(f"fds top: this round failed: {rounds.failed}", file=sys.stderr, flush=True)
+                    print(f"fds status: this round failed: {rounds.failed}", file=sys.stderr, flush=True)
                 elif rounds.statuses is not None:
                     lines.statuses(rounds.statuses)
             time.sleep(_KEY_SECONDS)
@@ -213,4 +197,4 @@ def _no_key() -> str:
     return ""
 
 
-__all__ = ["Rounds", "add_commands", "top"]
+__all__ = ["Rounds", "watch"]

@@ -1,4 +1,4 @@
-"""``fds clone``: a new stream that continues where another one is."""
+"""``fds fork``: a new stream that continues where another one is."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 def add_commands(commands: CommandParsers) -> None:
-    """Add ``clone``."""
+    """Add ``fork``."""
     parser = commands.add_parser(
-        "clone",
+        "fork",
         description="Create the stream NAME at the committed position of the stream SOURCE, for a second sink or to "
         "replace SOURCE. SOURCE is only read, never changed. Repeating the command does nothing. Run NAME with the "
         "options that SOURCE has.",
@@ -33,11 +33,11 @@ def add_commands(commands: CommandParsers) -> None:
         action="store_true",
         help="bind it to the sink of SOURCE even if SOURCE is not retired",
     )
-    parser.set_defaults(command=clone)
+    parser.set_defaults(command=fork)
 
 
-def clone(arguments: argparse.Namespace) -> int:
-    """Perform ``fds clone``."""
+def fork(arguments: argparse.Namespace) -> int:
+    """Perform ``fds fork``."""
     from airflow_provider_fds.delta.storage.open import open_storage
     from airflow_provider_fds.ledger.log import Ledger
     from airflow_provider_fds.ledger.owner import Owner
@@ -80,4 +80,4 @@ def clone(arguments: argparse.Namespace) -> int:
     return EXIT_OK
 
 
-__all__ = ["add_commands", "clone"]
+__all__ = ["add_commands", "fork"]
