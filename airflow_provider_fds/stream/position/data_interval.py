@@ -82,14 +82,12 @@ def interval_asked(text: str) -> str:
     """Return the name of the interval that a person writes as ``START/END``, in any zone; UTC without one.
 
     Raises:
-        ConfigurationError: It is not two times, or a time is not one instant.
+        ConfigurationError: A time cannot be read, or is not one instant.
     """
     times = _BETWEEN.split(text, maxsplit=1)
     if len(times) != 2:  # noqa: PLR2004  # start and end
-        raise ConfigurationError(
-            f"{text!r} is not a data interval: write START/END, as in the message about it",
-            reason=Reason.DATA_INTERVAL_UNUSABLE,
-        )
+        # the ledger refuses it
+        return text
     start, end = map(parse_instant, times)
     return DataInterval(start, end).name
 
