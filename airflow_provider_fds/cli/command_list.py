@@ -71,7 +71,7 @@ _OTHER_NAMES: Final = {
 }
 
 #: Width of a name in the help.
-_WIDTH: Final = 18
+_WIDTH: Final = 19
 
 
 def chosen_command(words: Sequence[str]) -> str | None:

@@ -83,15 +83,23 @@ def parser(program: str = _PROGRAM, command: str | None = "") -> argparse.Argume
     raw = argparse.RawDescriptionHelpFormatter
     root = _Parser(
         prog=program,
+        usage=f"{program} [-h] [--version] COMMAND …",
         description=about if command else f"{about}\n\n{describe_groups()}",
         epilog=_EXIT_CODES,
         formatter_class=raw,
         allow_abbrev=False,
     )
     root.add_argument("--version", action="version", version=f"fds {__version__}")
-    parsers = root.add_subparsers(metavar="COMMAND", required=True, help=argparse.SUPPRESS)
-    rare = parsers.add_parser(ADMIN, description=None if command else describe_rare(), formatter_class=raw)
-    adding = CommandParsers(parsers, rare.add_subparsers(metavar="COMMAND", required=True, help=argparse.SUPPRESS))
+    parsers = root.add_subparsers(prog=program, metavar="COMMAND", required=True, help=argparse.SUPPRESS)
+    admin = f"{program} {ADMIN}"
+    below = parsers.add_parser(
+        ADMIN,
+        usage=f"{admin} [-h] COMMAND …",
+        description=None if command else describe_rare(),
+        formatter_class=raw,
+    )
+    rare = below.add_subparsers(prog=admin, metavar="COMMAND", required=True, help=argparse.SUPPRESS)
+    adding = CommandParsers(parsers, rare)
     wanted = [] if command is None else [command] if command else all_commands()
     for module in dict.fromkeys(map(module_of, wanted)):
         import_module(f"airflow_provider_fds.cli.commands.{module}").add_commands(adding)
