@@ -90,7 +90,8 @@ def held_back(environ: Mapping[str, str] | None = None) -> list[str]:
 def child_environment(environ: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return the environment for Spark, to which a task's ``env_vars`` are added."""
     environ = os.environ if environ is None else environ
-    without = set(held_back(environ))
+    # by the last one, pyspark tells a process with Connect sessions: they are of this process, and not of its Spark
+    without = {*held_back(environ), "SPARK_CONNECT_MODE_ENABLED"}
     return {name: value for name, value in environ.items() if name not in without}
 
 

@@ -69,3 +69,7 @@ def test_a_session_of_a_task_is_started_without_them_and_the_task_keeps_them(key
     assert seen["MINE"] == "1"
     assert "HUSH" not in seen.values()
     assert all(os.environ[name] == "HUSH" for name in KEYS)
+
+
+def test_a_spark_that_starts_while_this_process_has_connect_sessions_has_a_session_of_its_own():
+    assert child_environment({"SPARK_CONNECT_MODE_ENABLED": "1", "SPARK_HOME": "/spark"}) == {"SPARK_HOME": "/spark"}
