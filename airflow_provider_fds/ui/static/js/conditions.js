@@ -21,10 +21,15 @@ const CONDITIONS = {
 
 const ORDER = Object.keys(CONDITIONS);
 
-/** Return the place of a row in the order of urgency: those that need attention come first. */
-export function urgency({ condition, needs_attention: needsAttention }) {
+/** Return the place of a condition in the order of urgency. */
+export function conditionPlace(condition) {
   const index = ORDER.indexOf(condition);
-  return (index < 0 ? ORDER.length : index) + (needsAttention ? 0 : ORDER.length + 1);
+  return index < 0 ? ORDER.length : index;
+}
+
+/** Return the place of a row in the default order: first the rows that need attention, then all others alike. */
+export function urgency({ condition, needs_attention: needsAttention }) {
+  return needsAttention ? conditionPlace(condition) : ORDER.length + 1;
 }
 
 export function conditionWords(condition) {

@@ -2,8 +2,8 @@
 
 import { followInAirflow } from "./airflow.js";
 import { COLUMNS, SORTS, searchText } from "./columns.js";
-import { conditionBadge, conditionTone, conditionWords, urgency } from "./conditions.js";
-import { h, keepingFocus, renderIfChanged } from "./dom.js";
+import { conditionBadge, conditionPlace, conditionTone, conditionWords } from "./conditions.js";
+import { h, keepingFocus, middleText, renderIfChanged } from "./dom.js";
 import { emptyInstallation } from "./empty.js";
 import { formatCount, formatCountOf } from "./format.js";
 
@@ -112,7 +112,7 @@ export class StreamList {
     for (const { condition } of this.streams) counts.set(condition, (counts.get(condition) ?? 0) + 1);
     for (const state of this.states) if (state !== NEEDS_PERSON && !counts.has(state)) counts.set(state, 0);
     const stuck = this.streams.filter((row) => row.needs_attention).length;
-    const states = [...counts].sort(([one], [other]) => urgency({ condition: one }) - urgency({ condition: other }));
+    const states = [...counts].sort(([one], [other]) => conditionPlace(one) - conditionPlace(other));
     renderIfChanged(this.chips, [states, stuck, [...this.states]], () => [
       (stuck > 0 || this.states.has(NEEDS_PERSON)) && this.chip(NEEDS_PERSON, "Needs attention", "bad", stuck),
       ...states.map(([state, n]) => this.chip(state, conditionWords(state), conditionTone(state), n)),
@@ -184,17 +184,18 @@ class Line {
 
   update(row, now) {
     this.element.classList.toggle("stuck", row.needs_attention);
-    COLUMNS.forEach((column, index) => renderIfChanged(this.cells[index], column.parts(row, now).filter(Boolean), (parts) => parts.map(line)));
+    COLUMNS.forEach((column, index) => renderIfChanged(this.cells[index], column.parts(row, now).filter(Boolean), (parts) => parts.map((part) => line(part, column))));
   }
 }
 
-function line(part) {
+function line(part, { isNumber }) {
   if (part.badge) return h("div", null, conditionBadge(part.badge));
   const classes = [part.muted && "muted", part.tone && `text-${part.tone}`].filter(Boolean).join(" ") || null;
+  const words = isNumber ? part.text : middleText(part.text);
   const text = part.href
-    ? h("a", { href: part.href, "data-focus": part.focus, ...(part.leaves ? { target: "_top", onclick: followInAirflow } : {}) }, part.text)
-    : part.text;
-  return h("div", { class: classes, title: part.title }, text);
+    ? h("a", { href: part.href, "aria-label": isNumber ? null : part.text, "data-focus": part.focus, ...(part.leaves ? { target: "_top", onclick: followInAirflow } : {}) }, words)
+    : words;
+  return h("div", { class: classes, title: part.title ?? (isNumber ? null : part.text) }, text);
 }
 
 function comparator({ value }, isDescending) {
