@@ -21,7 +21,7 @@ from airflow_provider_fds.errors import AccessDeniedError, ConfigurationError, F
 from airflow_provider_fds.hooks.settings import deployment
 from airflow_provider_fds.ledger.owner import Actor
 from airflow_provider_fds.stream.monitoring.status_file import update_status_file
-from airflow_provider_fds.ui.actions import PAGE_ACTIONS, describe_actions
+from airflow_provider_fds.ui.actions import PAGE_ACTIONS
 from airflow_provider_fds.ui.audit import record_action
 from airflow_provider_fds.ui.owners import owner_is_running
 from airflow_provider_fds.ui.rights import Rights
@@ -90,8 +90,7 @@ def create_app() -> FastAPI:
         found = _find(streams, rights, stream_id)
         row, details = found.details()
         row_now = row_of(row, found.staging.uri, datetime.now(UTC))
-        actions = {"actions": describe_actions(), "may_act": rights.may("PUT", found.row)}
-        return _answer({**row_now, **details, **actions})
+        return _answer({**row_now, **details, "may_act": rights.may("PUT", found.row)})
 
     @app.post("/api/streams/{stream_id}/actions/{action}/preview")
     def preview(stream_id: str, action: str, body: PreviewBody, request: Request, user: GetUserDep) -> Response:
