@@ -56,10 +56,13 @@ def row(name: str, condition: str = "up_to_date", **fields: Any) -> dict[str, An
         },
         "rows_per_second": 2440.5,
         "dag_id": f"{name}_to_bronze",
+        "dag_owners": ["data-platform"],
+        "dag_is_gone": False,
         "task_id": "ingest",
         "run_id": "scheduled__2026-11-23T13:00:00+00:00",
         "owner": None,
         "observed_at": ago(12),
+        "last_run_at": ago(12),
         "age_seconds": 12.0,
         "stale": False,
     }

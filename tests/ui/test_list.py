@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import expect
 
-from tests.ui.sample_streams import HOSTILE, UNKNOWN, ago, many, row, typical
+from tests.ui.sample_streams import HOSTILE, UNKNOWN, ago, detail, many, row, typical
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -200,6 +200,53 @@ def test_text_and_state_filter_the_rows_and_the_location_keeps_them(page, server
     open_list(page, server, location)
     assert len(names(page)) == 4
     expect(page.get_by_role("button", name="Waiting")).to_have_attribute("aria-pressed", "true")
+
+
+def test_dag_and_owner_filter_the_rows_and_the_location_keeps_them(page, server):
+    streams = [
+        row("a", dag_id="load", dag_owners=["anna", "sales"]),
+        row("b", dag_id="load", dag_owners=["anna", "sales"]),
+        row("c", dag_id="other", dag_owners=["sales"]),
+        row("d", dag_id=None, dag_owners=[]),
+    ]
+    server.show(streams)
+    open_list(page, server)
+    owners, dags = page.get_by_label("Filter by owner"), page.get_by_label("Filter by DAG")
+    expect(owners.locator("option")).to_have_text(["All owners", "anna", "sales"])
+    owners.select_option("sales")
+    assert names(page) == ["a", "b", "c"]
+    dags.select_option("load")
+    assert names(page) == ["a", "b"]
+    location = page.evaluate("location.hash")
+    assert location == "#/?dag=load&owner=sales"
+    page.goto("about:blank")
+    open_list(page, server, location)
+    assert names(page) == ["a", "b"]
+    expect(dags).to_have_value("load")
+    # a value that no stream has now stays chosen
+    server.show([streams[3]])
+    page.get_by_role("button", name="Refresh", exact=True).click()
+    page.get_by_role("button", name="Clear the filters").click()
+    assert names(page) == ["d"]
+    expect(owners).to_be_hidden()
+
+
+def test_a_stream_whose_dag_is_gone_is_marked_in_the_list_and_on_its_page(page, server):
+    gone = row("orders", dag_is_gone=True, last_run_at="2026-01-02T03:04:05+00:00")
+    unknown = row("refunds", dag_is_gone=True, last_run_at=None, last_batch=None)
+    server.show([gone, unknown, row("customers")])
+    open_list(page, server)
+    assert page.locator("tr", has=page.locator(".no-dag")).locator("th").all_inner_texts() == ["orders", "refunds"]
+    said = (
+        "Airflow no longer has the DAG orders_to_bronze. No run since 2026-01-02 04:04:05 GMT+1. Was it renamed? "
+        "Continue under the new name with `fds clone`. Has it ended? Use `fds retire`."
+    )
+    expect(page.locator(".no-dag").first).to_have_attribute("title", said)
+    assert "since" not in page.locator(".no-dag").last.get_attribute("title")
+    assert page.get_by_role("link", name="orders_to_bronze", exact=True).count() == 0
+    server.show_stream(detail(gone))
+    page.get_by_role("link", name="orders", exact=True).click()
+    expect(page.locator(".part-state .notice")).to_have_text(said)
 
 
 def test_filters_that_match_nothing_can_be_cleared(page, server):

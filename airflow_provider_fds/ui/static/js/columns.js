@@ -1,7 +1,7 @@
 // The columns of the list: what a cell shows and by which value the column is sorted.
 
 import { taskUrl } from "./airflow.js";
-import { conditionWords, urgency } from "./conditions.js";
+import { conditionWords, noDagWords, urgency } from "./conditions.js";
 import {
   UNKNOWN,
   formatAge,
@@ -31,9 +31,9 @@ export const COLUMNS = [
   },
   {
     parts: (row, now) => [
-      { badge: { condition: row.condition, will_retry: row.will_retry } },
+      { badge: { condition: row.condition, will_retry: row.will_retry, noDag: noDagWords(row) } },
       row.stale && staleMark(row, now),
-      row.since && { text: `${formatCountOf(row.failed_runs, "failed run")}, first ${formatAge(secondsSince(row.since, now))}`, title: `The first failed ${formatTime(row.since)}`, tone: "bad" },
+      row.since && { text: `${formatCountOf(row.failed_runs, "failed run")}, first ${formatAge(secondsSince(row.since, now))}`, title: `The first failed ${formatTime(row.since)}`, tone: "warn" },
       (row.problem || row.waits_for) && { text: (row.problem ?? row.waits_for).split("\n", 1)[0], title: row.problem ?? row.waits_for, muted: true },
     ],
     sorts: [{ key: "state", title: "State", help: "Streams that need attention come first, then those with the largest lag in time", value: urgency }],
@@ -105,7 +105,7 @@ export function secondsSince(iso, now) {
 
 /** Return the text that the filter searches. */
 export function searchText(row) {
-  const parts = [row.name, row.table, row.sink?.target, row.sink?.kind, row.dag_id, row.task_id, row.owner, conditionWords(row.condition)];
+  const parts = [row.name, row.table, row.sink?.target, row.sink?.kind, row.dag_id, row.task_id, row.owner, ...row.dag_owners, conditionWords(row.condition)];
   return parts.filter(Boolean).join("\n").toLowerCase();
 }
 
@@ -138,8 +138,8 @@ function dagParts(row) {
   if (!row.dag_id) return [{ text: UNKNOWN }];
   const dag = { dag_id: row.dag_id };
   return [
-    { text: row.dag_id, href: taskUrl(dag), leaves: true, focus: `dag ${row.id}` },
-    row.task_id && { text: row.task_id, href: taskUrl(row), leaves: true, muted: true, focus: `task ${row.id}` },
+    { text: row.dag_id, href: row.dag_is_gone ? null : taskUrl(dag), leaves: true, focus: `dag ${row.id}` },
+    row.task_id && { text: row.task_id, href: row.dag_is_gone ? null : taskUrl(row), leaves: true, muted: true, focus: `task ${row.id}` },
   ];
 }
 

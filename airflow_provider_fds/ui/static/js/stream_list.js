@@ -9,6 +9,12 @@ import { formatCount, formatCountOf } from "./format.js";
 
 const NEEDS_PERSON = "needs_person";
 
+/** What the rows can be filtered by, besides text and state. */
+const FILTERS = [
+  { key: "dag", all: "All DAGs", label: "Filter by DAG", valuesOf: (row) => [row.dag_id].filter(Boolean) },
+  { key: "owner", all: "All owners", label: "Filter by owner", valuesOf: (row) => row.dag_owners },
+];
+
 export class StreamList {
   constructor(parameters) {
     this.title = "Delta streams";
@@ -17,11 +23,13 @@ export class StreamList {
     this.sort = SORTS.has(parameters.get("sort")) ? parameters.get("sort") : "state";
     this.isDescending = parameters.get("order") === "desc";
     this.states = new Set((parameters.get("state") ?? "").split(",").filter(Boolean));
+    this.chosen = Object.fromEntries(FILTERS.map(({ key }) => [key, parameters.get(key) ?? ""]));
     this.build(parameters.get("q") ?? "");
   }
 
   build(text) {
     this.search = h("input", { type: "search", class: "search", placeholder: "Filter by name, table, sink, DAG …", "aria-label": "Filter streams", value: text, oninput: () => this.changed() });
+    this.selects = FILTERS.map(({ key, label }) => h("select", { "aria-label": label, onchange: ({ target }) => this.choose(key, target.value) }));
     this.chips = h("div", { class: "chips", role: "group", "aria-label": "Filter by state" });
     this.count = h("p", { class: "count", "aria-live": "polite" });
     this.problems = h("div", { class: "notices" });
@@ -30,7 +38,7 @@ export class StreamList {
     this.table = h("table", { class: "streams" }, h("caption", { class: "only-read" }, "Delta streams"), h("thead", null, h("tr", null, this.headers)), this.body);
     this.scroller = h("div", { class: "scroller", role: "region", "aria-label": "Table of streams", tabindex: "0" }, this.table);
     this.nothing = h("p", { class: "nothing", hidden: true }, "No stream matches. ", h("button", { class: "link", type: "button", onclick: () => this.clear() }, "Clear the filters"));
-    this.full = h("div", null, h("div", { class: "tools" }, this.search, this.chips, this.count), this.problems, this.scroller, this.nothing);
+    this.full = h("div", null, h("div", { class: "tools" }, this.search, this.selects, this.chips, this.count), this.problems, this.scroller, this.nothing);
     this.empty = h("div", { hidden: true });
     this.element = h("div", { class: "list" }, this.full, this.empty);
   }
@@ -60,8 +68,9 @@ export class StreamList {
   /** Show what the tools and headers ask for. */
   show() {
     this.showChips();
+    this.showFilters();
     const terms = this.search.value.toLowerCase().split(/\s+/).filter(Boolean);
-    const shown = this.streams.filter((row) => this.hasState(row) && terms.every((term) => row.text.includes(term)));
+    const shown = this.streams.filter((row) => this.isChosen(row) && terms.every((term) => row.text.includes(term)));
     shown.sort(comparator(SORTS.get(this.sort), this.isDescending));
     keepingFocus(() => this.showRows(shown));
     const [all, some] = [this.streams.length, shown.length];
@@ -70,6 +79,21 @@ export class StreamList {
     this.scroller.hidden = some === 0;
     this.nothing.hidden = some > 0 || all === 0;
     this.showOrder();
+  }
+
+  /** Show the values of each filter that divide the streams. */
+  showFilters() {
+    FILTERS.forEach(({ key, all, valuesOf }, index) => {
+      const values = [...new Set([...this.streams.flatMap(valuesOf), this.chosen[key]].filter(Boolean))].sort(collator.compare);
+      renderIfChanged(this.selects[index], values, () => [h("option", { value: "" }, all), values.map((value) => h("option", { value }, value))]);
+      this.selects[index].value = this.chosen[key];
+      this.selects[index].hidden = values.length < 2 && !this.chosen[key];
+    });
+  }
+
+  choose(key, value) {
+    this.chosen[key] = value;
+    this.changed();
   }
 
   showOrder() {
@@ -133,7 +157,8 @@ export class StreamList {
     );
   }
 
-  hasState(row) {
+  isChosen(row) {
+    if (!FILTERS.every(({ key, valuesOf }) => !this.chosen[key] || valuesOf(row).includes(this.chosen[key]))) return false;
     return this.states.size === 0 || this.states.has(row.condition) || (this.states.has(NEEDS_PERSON) && row.needs_attention);
   }
 
@@ -146,6 +171,7 @@ export class StreamList {
   clear() {
     this.search.value = "";
     this.states.clear();
+    for (const { key } of FILTERS) this.chosen[key] = "";
     this.changed();
     this.search.focus();
   }
@@ -165,6 +191,7 @@ export class StreamList {
     const parameters = new URLSearchParams();
     if (this.search.value) parameters.set("q", this.search.value);
     if (this.states.size) parameters.set("state", [...this.states].join(","));
+    for (const { key } of FILTERS) if (this.chosen[key]) parameters.set(key, this.chosen[key]);
     if (this.sort !== "state" || this.isDescending) {
       parameters.set("sort", this.sort);
       parameters.set("order", this.isDescending ? "desc" : "asc");
