@@ -273,7 +273,7 @@ def detail(stream: dict[str, Any], **fields: Any) -> dict[str, Any]:
                     "by": "maria",
                     "action": "skipped",
                     "why": "The GDPR deletion of ticket 4711; the sink was cleaned by hand.",
-                    "details": {"version": 187},
+                    "details": "version 187",
                 }
             ],
             "skipped": [
@@ -285,6 +285,7 @@ def detail(stream: dict[str, Any], **fields: Any) -> dict[str, Any]:
                     "at": ago(90_000),
                 }
             ],
+            "intervals": None,
             "samples": samples(lags),
             "actions": ACTIONS,
             "may_act": True,

@@ -37,10 +37,35 @@ def test_the_page_says_where_the_stream_is_and_what_it_did(page, server):
     assert newest[7:12] == ["0.3", "0.8", "16.0", "0.4", "17.6"]
     assert "versions 355 to 358" in page.locator(".part-planned").inner_text()
     decisions = page.locator(".part-decisions").inner_text()
-    for words in ("maria", "skipped", "GDPR", "version: 187"):
+    for words in ("maria", "skipped", "GDPR", "version 187"):
         assert words in decisions
     assert "skipped by maria" in page.locator(".part-skipped").inner_text()
     assert page.title() == f"orders {UNKNOWN} Delta streams"
+
+
+def test_a_stream_of_data_intervals_shows_the_last_the_unfinished_the_gaps_and_the_next(page, server):
+    def span(day: int, **fields: object) -> dict[str, object]:
+        return {"start": f"2026-11-{day}T00:00:00.000Z", "end": f"2026-11-{day + 1}T00:00:00.000Z"} | fields
+
+    loaded = {"generation": 2, "versions": "versions 3 to 5", "is_blocked": False}
+    intervals = {
+        "last": span(20, rows=10_250, **loaded),
+        "unfinished": [span(18, rows=None, **loaded), span(17, rows=None, **loaded | {"is_blocked": True})],
+        "gaps": [span(16)],
+        "next": span(21),
+    }
+    open_stream(page, server, detail(ORDERS, intervals=intervals))
+    lines = [line.split("\t") for line in page.locator(".part-intervals tbody tr").all_inner_texts()]
+    assert [line[0] for line in lines] == ["Last loaded", "Unfinished", "Blocked", "Gap: no run has begun it", "Next"]
+    times = ["2026-11-20 01:00:00 GMT+1", "2026-11-21 01:00:00 GMT+1"]
+    assert lines[0][1:] == [*times, "versions 3 to 5", "2", "10,250"]
+    assert lines[4][1] == times[1]
+    assert lines[4][3:] == [UNKNOWN] * 3
+
+
+def test_a_stream_by_offset_has_no_part_for_data_intervals(page, server):
+    open_stream(page, server, detail(ORDERS))
+    expect(page.locator(".part-intervals")).to_be_empty()
 
 
 def test_the_newest_batches_come_first_and_the_others_on_demand(page, server):

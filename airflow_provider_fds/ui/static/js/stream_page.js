@@ -6,7 +6,7 @@ import { SHORT_RETENTION_SECONDS, secondsSince } from "./columns.js";
 import { conditionBadge, noDagWords } from "./conditions.js";
 import { h, renderIfChanged } from "./dom.js";
 import { UNKNOWN, formatAge, formatBytes, formatCount, formatCountOf, formatDuration, formatRate, formatTime } from "./format.js";
-import { batchesSection, decisionsSection, plannedSection, skippedSection } from "./stream_history.js";
+import { batchesSection, decisionsSection, intervalsSection, plannedSection, skippedSection } from "./stream_history.js";
 import { lagCharts, rowsChart } from "./stream_charts.js";
 
 export class StreamPage {
@@ -42,6 +42,7 @@ const SECTIONS = [
   ["actions", (stream) => pick(stream, "id", "name", "actions", "may_act"), actionsSection],
   ["charts", (stream) => pick(stream, "samples", "batches"), (data) => [...lagCharts(data.samples), rowsChart(data.batches)]],
   ["facts", (stream) => pick(stream, "table", "sink", "position", "newest_version", "watermark", "offset", "epoch", "owner", "dag_id", "task_id", "run_id", "staging"), facts],
+  ["intervals", (stream) => pick(stream, "intervals"), (data) => data.intervals && intervalsSection(data.intervals)],
   ["batches", (stream) => pick(stream, "batches"), (data) => batchesSection(data.batches)],
   ["planned", (stream) => pick(stream, "planned"), (data) => plannedSection(data.planned)],
   ["skipped", (stream) => pick(stream, "skipped"), (data) => skippedSection(data.skipped)],
