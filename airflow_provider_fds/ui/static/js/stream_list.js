@@ -1,6 +1,7 @@
 // The list of all streams: sorted, filtered, and updated in place.
 
 import { followInAirflow } from "./airflow.js";
+import { BULK_ACTIONS, BulkDialog } from "./bulk_dialog.js";
 import { COLUMNS, SORTS, searchText } from "./columns.js";
 import { conditionBadge, conditionPlace, conditionTone, conditionWords } from "./conditions.js";
 import { h, keepingFocus, middleText, renderIfChanged } from "./dom.js";
@@ -34,11 +35,14 @@ export class StreamList {
     this.count = h("p", { class: "count", "aria-live": "polite" });
     this.problems = h("div", { class: "notices" });
     this.body = h("tbody");
+    this.pickAll = h("input", { type: "checkbox", "aria-label": "Select all shown streams", onchange: () => this.pickShown() });
+    this.bulk = h("div", { class: "bulk actions" });
     this.headers = COLUMNS.map((column) => this.header(column));
-    this.table = h("table", { class: "streams" }, h("caption", { class: "only-read" }, "Delta streams"), h("thead", null, h("tr", null, this.headers)), this.body);
+    this.table = h("table", { class: "streams" }, h("caption", { class: "only-read" }, "Delta streams"), h("thead", null, h("tr", null, h("th", { class: "pick" }, this.pickAll), this.headers)), this.body);
+    this.body.addEventListener("change", () => this.showPicked());
     this.scroller = h("div", { class: "scroller", role: "region", "aria-label": "Table of streams", tabindex: "0" }, this.table);
     this.nothing = h("p", { class: "nothing", hidden: true }, "No stream matches. ", h("button", { class: "link", type: "button", onclick: () => this.clear() }, "Clear the filters"));
-    this.full = h("div", null, h("div", { class: "tools" }, this.search, this.selects, this.chips, this.count), this.problems, this.scroller, this.nothing);
+    this.full = h("div", null, h("div", { class: "tools" }, this.search, this.selects, this.chips, this.bulk, this.count), this.problems, this.scroller, this.nothing);
     this.empty = h("div", { hidden: true });
     this.element = h("div", { class: "list" }, this.full, this.empty);
   }
@@ -79,6 +83,7 @@ export class StreamList {
     this.scroller.hidden = some === 0;
     this.nothing.hidden = some > 0 || all === 0;
     this.showOrder();
+    this.showPicked();
   }
 
   /** Show the values of each filter that divide the streams. */
@@ -94,6 +99,20 @@ export class StreamList {
   choose(key, value) {
     this.chosen[key] = value;
     this.changed();
+  }
+
+  pickShown() {
+    for (const { pick } of this.rows.values()) pick.checked = this.pickAll.checked;
+    this.showPicked();
+  }
+
+  /** Offer the actions on the selected streams. Only shown streams are selected. */
+  showPicked() {
+    const picked = [...this.rows.values()].filter(({ pick }) => pick.checked).map(({ row }) => ({ id: row.id, name: row.name }));
+    this.pickAll.checked = picked.length > 0 && picked.length === this.rows.size;
+    this.pickAll.indeterminate = picked.length > 0 && !this.pickAll.checked;
+    const open = (action) => new BulkDialog(picked, action, () => this.refresh()).open();
+    renderIfChanged(this.bulk, picked, () => picked.length > 0 && [`${formatCount(picked.length)} selected`, BULK_ACTIONS.map((action) => h("button", { type: "button", class: "button", "data-focus": `action ${action.name}`, onclick: () => open(action) }, `${action.title} …`))]);
   }
 
   showOrder() {
@@ -206,10 +225,13 @@ class Line {
     this.cells = COLUMNS.map((column, index) =>
       h(index === 0 ? "th" : "td", { scope: index === 0 ? "row" : null, class: `col-${column.sorts[0].key}${column.isNumber ? " number" : ""}` }),
     );
-    this.element = h("tr", null, this.cells);
+    this.pick = h("input", { type: "checkbox" });
+    this.element = h("tr", null, h("td", { class: "pick" }, this.pick), this.cells);
   }
 
   update(row, now) {
+    this.row = row;
+    this.pick.ariaLabel = `Select ${row.name}`;
     this.element.classList.toggle("stuck", row.needs_attention);
     COLUMNS.forEach((column, index) => renderIfChanged(this.cells[index], column.parts(row, now).filter(Boolean), (parts) => parts.map((part) => line(part, column))));
   }
