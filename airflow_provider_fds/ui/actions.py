@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _TYPES: Final = {"number": "integer", "flag": "boolean", "choice": "choice"}
 
 
-def _is_moved(state: StreamState) -> bool:
+def _has_position(state: StreamState) -> bool:
     """Whether the stream has a position that a new epoch can leave."""
     return not state.reads_by_interval and (state.closed or state).position is not None
 
@@ -65,8 +65,8 @@ _APPLIES: Final[dict[str, Callable[[StreamState], bool]]] = {
     "skip": lambda state: bool(_to_decide("skip", state)),
     "adopt": lambda state: bool(plans_with_owner(state)),
     "replan": lambda state: bool((state.closed or state).planned),
-    "rebind": lambda state: _is_moved(state) and (state.sink or state.fence_sink) is not None,
-    "rewind": _is_moved,
+    "rebind": lambda state: _has_position(state) and (state.sink or state.fence_sink) is not None,
+    "rewind": _has_position,
     "reset": lambda state: not state.reads_by_interval,
     "retire": lambda _: True,
 }

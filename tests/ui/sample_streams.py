@@ -297,6 +297,34 @@ def detail(stream: dict[str, Any], **fields: Any) -> dict[str, Any]:
 #: As the API describes them; every kind of argument is there.
 ACTIONS: Final = [
     {
+        "name": "hold",
+        "title": "Hold",
+        "help": "Pause the stream until it is resumed.",
+        "needs_why": True,
+        "changes_the_sink": False,
+        "arguments": [],
+    },
+    {
+        "name": "accept",
+        "title": "Accept",
+        "help": "Let the stream continue past a version that stops it.",
+        "needs_why": True,
+        "changes_the_sink": False,
+        "arguments": [
+            {"name": "version", "type": "integer", "required": True, "help": "Version of the table"},
+        ],
+    },
+    {
+        "name": "skip",
+        "title": "Skip",
+        "help": "Load nothing from a version or a range of versions.",
+        "needs_why": True,
+        "changes_the_sink": False,
+        "arguments": [
+            {"name": "version", "type": "text", "required": True, "help": "A version, or a range such as 3-7"},
+        ],
+    },
+    {
         "name": "rewind",
         "title": "Rewind",
         "help": "Read the stream again from an earlier position. The next run closes the old epoch in the sink first.",
@@ -331,34 +359,6 @@ ACTIONS: Final = [
                 "help": "Proceed even if the owner of the planned batches appears to be running",
             },
         ],
-    },
-    {
-        "name": "accept",
-        "title": "Accept",
-        "help": "Let the stream continue past a version that stops it.",
-        "needs_why": True,
-        "changes_the_sink": False,
-        "arguments": [
-            {"name": "version", "type": "integer", "required": True, "help": "Version of the table"},
-        ],
-    },
-    {
-        "name": "skip",
-        "title": "Skip",
-        "help": "Load nothing from a version or a range of versions.",
-        "needs_why": True,
-        "changes_the_sink": False,
-        "arguments": [
-            {"name": "version", "type": "text", "required": True, "help": "A version, or a range such as 3-7"},
-        ],
-    },
-    {
-        "name": "hold",
-        "title": "Hold",
-        "help": "Pause the stream until it is resumed.",
-        "needs_why": True,
-        "changes_the_sink": False,
-        "arguments": [],
     },
     {
         "name": "retire",

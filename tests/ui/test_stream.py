@@ -109,6 +109,8 @@ def test_charts_have_units_and_a_text_for_those_who_do_not_see_them(page, server
     assert [text for text in lag.locator(".chart-tick").all_text_contents() if "min" in text] == [
         "10 min", "20 min", "30 min",
     ]  # fmt: skip
+    ticks = [text for text in lag.locator(".chart-tick").all_text_contents() if ":" in text]
+    assert re.fullmatch(r"\d\d:\d\d GMT\+[12]", ticks[-1])
     rows = page.get_by_role("img", name="Rows per batch")
     assert rows.locator(".chart-bar").count() == 42
     assert rows.locator("title").last.text_content() == "batch 41: 336,776 rows, versions 347 to 354"

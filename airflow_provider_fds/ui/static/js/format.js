@@ -78,9 +78,10 @@ export function formatTime(iso) {
   return `${format.format(time)} ${zone.formatToParts(time).find(({ type }) => type === "timeZoneName").value}`;
 }
 
-/** An instant for the axis of a chart: the time of day, in charts of several days after the day. */
-export function formatTick(time, isOfDays) {
-  return formatTime(time.toISOString()).slice(isOfDays ? 5 : 11, 16);
+/** An instant for the axis of a chart: the time of day, in charts of several days after the day; the last with the zone. */
+export function formatTick(time, isOfDays, isLast) {
+  const words = formatTime(time.toISOString());
+  return words.slice(isOfDays ? 5 : 11, 16) + (isLast ? words.slice(19) : "");
 }
 
 const formats = new Map();
