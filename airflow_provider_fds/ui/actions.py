@@ -18,38 +18,95 @@ from airflow_provider_fds.ledger.refusals import StreamMovedError
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.stream.actions.action_builder import ActionBuilder
 from airflow_provider_fds.stream.actions.operator_actions import ACTIONS, FOR_ALL_REQUESTS
-from airflow_provider_fds.stream.actions.prepared_action import perform
+from airflow_provider_fds.stream.actions.prepared_action import perform, plans_with_owner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from airflow_provider_fds.delta.storage.storage import Storage
     from airflow_provider_fds.ledger.owner import Actor, Owner
+    from airflow_provider_fds.ledger.state import StreamState
     from airflow_provider_fds.stream.actions.operator_actions import Argument, OperatorAction
     from airflow_provider_fds.stream.actions.prepared_action import PreparedAction
-
-#: The actions of the page: those that need only the ledger, and do not concern the local machine.
-PAGE_ACTIONS: Final = {
-    name: action for name, action in ACTIONS.items() if action.needs_ledger and not action.is_cli_only
-}
 
 _TYPES: Final = {"number": "integer", "flag": "boolean", "choice": "choice"}
 
 
-def describe_actions() -> list[dict[str, Any]]:
-    """Return the actions as JSON values, from which the page builds its forms."""
-    return [
-        {
-            "name": action.name,
-            "title": action.name.capitalize(),
-            "help": action.description,
-            "needs_why": True,
-            # a request of an epoch is followed by a fence, a commit in the sink
-            "changes_the_sink": set(FOR_ALL_REQUESTS) <= set(action.arguments),
-            "arguments": [_described(argument) for argument in action.arguments if not argument.is_cli_only],
-        }
-        for action in PAGE_ACTIONS.values()
-    ]
+def _has_position(state: StreamState) -> bool:
+    """Whether the stream has a position that a new epoch can leave."""
+    return not state.reads_by_interval and (state.closed or state).position is not None
+
+
+def _stop(state: StreamState, way: str) -> int | None:
+    """Return the quarantined version that a decision lets the stream pass."""
+    found = state.quarantined
+    return None if found is None or way not in found.ways_on else found.version
+
+
+def _blocked_interval(state: StreamState) -> str | None:
+    return next((record.interval for record in reversed(state.intervals) if record.blocked is not None), None)
+
+
+#: What someone has to decide, by action and argument; such an action applies if one of these is known.
+_DECISIONS: Final[dict[str, dict[str, Callable[[StreamState], int | str | None]]]] = {
+    "accept": {
+        "version": lambda state: _stop(state, "accept"),
+        "batch": lambda state: None if state.blocked is None else state.blocked.batch_id,
+        "interval": _blocked_interval,
+    },
+    "skip": {"version": lambda state: _stop(state, "skip")},
+}
+
+#: When an action applies to a stream that is not retired: the harmless first, and last what moves or ends the stream.
+_APPLIES: Final[dict[str, Callable[[StreamState], bool]]] = {
+    "hold": lambda state: state.held is None,
+    "resume": lambda state: state.held is not None or state.quarantined is not None,
+    "accept": lambda state: bool(_to_decide("accept", state)),
+    "skip": lambda state: bool(_to_decide("skip", state)),
+    "adopt": lambda state: bool(plans_with_owner(state)),
+    "replan": lambda state: bool((state.closed or state).planned),
+    "rebind": lambda state: _has_position(state) and (state.sink or state.fence_sink) is not None,
+    "rewind": _has_position,
+    "reset": lambda state: not state.reads_by_interval,
+    "retire": lambda _: True,
+}
+
+#: The actions of the page: those that need only the ledger, and do not concern the local machine.
+PAGE_ACTIONS: Final = {name: ACTIONS[name] for name in _APPLIES}
+
+
+def describe_actions(state: StreamState, deployment: str) -> list[dict[str, Any]]:
+    """Return the actions that apply to a stream now as JSON values, from which the page builds its forms.
+
+    Args:
+        state: The state of the stream.
+        deployment: Name of this Airflow installation.
+    """
+    if state.retired is not None or state.deployment != deployment:
+        return []
+    return [_described_action(action, state) for name, action in PAGE_ACTIONS.items() if _APPLIES[name](state)]
+
+
+def _to_decide(name: str, state: StreamState) -> dict[str, int | str]:
+    found = {argument: value_of(state) for argument, value_of in _DECISIONS.get(name, {}).items()}
+    return {argument: value for argument, value in found.items() if value is not None}
+
+
+def _described_action(action: OperatorAction, state: StreamState) -> dict[str, Any]:
+    known = _to_decide(action.name, state)
+    return {
+        "name": action.name,
+        "title": action.name.capitalize(),
+        "help": action.description,
+        "needs_why": True,
+        # a request of an epoch is followed by a fence, a commit in the sink
+        "changes_the_sink": set(FOR_ALL_REQUESTS) <= set(action.arguments),
+        "arguments": [
+            _described(argument) | ({"value": known[argument.name]} if known else {})
+            for argument in action.arguments
+            if not argument.is_cli_only and (not known or argument.name in known)
+        ],
+    }
 
 
 def _described(argument: Argument) -> dict[str, Any]:

@@ -21,8 +21,9 @@ from airflow_provider_fds.errors import AccessDeniedError, ConfigurationError, F
 from airflow_provider_fds.hooks.settings import deployment
 from airflow_provider_fds.ledger.owner import Actor
 from airflow_provider_fds.stream.monitoring.status_file import update_status_file
-from airflow_provider_fds.ui.actions import PAGE_ACTIONS, describe_actions
+from airflow_provider_fds.ui.actions import PAGE_ACTIONS
 from airflow_provider_fds.ui.audit import record_action
+from airflow_provider_fds.ui.dags import KnownDags, dag_here
 from airflow_provider_fds.ui.owners import owner_is_running
 from airflow_provider_fds.ui.rights import Rights
 from airflow_provider_fds.ui.rows import row_of
@@ -65,7 +66,7 @@ class ActionBody(PreviewBody):
 def create_app() -> FastAPI:
     """Return the application. Every path below ``/api`` needs a user; the page's own files hold no data."""
     app = FastAPI(title="Delta streams", docs_url=None, redoc_url=None, openapi_url=None)
-    streams = Streams()
+    streams, dags = Streams(), KnownDags()
 
     @app.get("/api/streams")
     def list_streams(request: Request, user: GetUserDep) -> Response:
@@ -73,7 +74,9 @@ def create_app() -> FastAPI:
         rights = Rights(request, user, deployment())
         now = datetime.now(UTC)
         listed = streams.all(rights.may_see)
-        rows = [row_of(one, uri, now) for uri, found in listed.rows.items() for one in rights.readable(found.values())]
+        seen = [(uri, one) for uri, found in listed.rows.items() for one in rights.readable(found.values())]
+        facts = dags.describe([one for _, one in seen], deployment())
+        rows = [row_of(one, uri, now) | more for (uri, one), more in zip(seen, facts, strict=True)]
         return _answer(
             {
                 "generated_at": now.isoformat(timespec="milliseconds"),
@@ -89,9 +92,8 @@ def create_app() -> FastAPI:
         rights = Rights(request, user, deployment())
         found = _find(streams, rights, stream_id)
         row, details = found.details()
-        row_now = row_of(row, found.staging.uri, datetime.now(UTC))
-        actions = {"actions": describe_actions(), "may_act": rights.may("PUT", found.row)}
-        return _answer({**row_now, **details, **actions})
+        row_now = row_of(row, found.staging.uri, datetime.now(UTC)) | dags.describe([row], deployment())[0]
+        return _answer({**row_now, **details, "may_act": rights.may("PUT", found.row)})
 
     @app.post("/api/streams/{stream_id}/actions/{action}/preview")
     def preview(stream_id: str, action: str, body: PreviewBody, request: Request, user: GetUserDep) -> Response:
@@ -106,14 +108,9 @@ def create_app() -> FastAPI:
         actions = found.actions(owner_is_running)
         asked = {"stream": found.row.name, "staging": found.staging.uri, **body.model_dump(mode="json")}
         name, here = user.get_name(), deployment()
-        is_here = found.row.deployment == here
-        record_action(
-            action,
-            name,
-            dag_id=found.row.dag_id if is_here else None,
-            task_id=found.row.task_id if is_here else None,
-            facts=asked,
-        )
+        dag_id = dag_here(found.row, here)
+        task_id = None if dag_id is None else found.row.task_id
+        record_action(action, name, dag_id=dag_id, task_id=task_id, facts=asked)
         message = actions.perform(
             chosen,
             body.arguments,

@@ -14,6 +14,7 @@ from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.ledger.plan_entries import Advanced, Claimed, Planned
 from airflow_provider_fds.ledger.reading import LedgerReader
 from airflow_provider_fds.stream.attempt.batch_versions import describe_versions
+from airflow_provider_fds.ui.intervals import describe_intervals
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -108,6 +109,7 @@ def describe_history(state: StreamState, entries: Sequence[Entry]) -> dict[str, 
         "planned": [_planned(batch, state) for batch in _all_planned(state)],
         "decisions": [_decision(entry) for entry in reversed(entries) if entry.action.kind in _DECISIONS],
         "skipped": _skipped(entries),
+        "intervals": describe_intervals(state),
     }
 
 

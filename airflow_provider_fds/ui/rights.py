@@ -17,6 +17,7 @@ from fastapi import HTTPException, Request, status
 from sqlalchemy import select
 
 from airflow_provider_fds.checkpoint.variable import variable_key
+from airflow_provider_fds.ui.dags import dag_here
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -79,8 +80,7 @@ class Rights:
         return dag_id not in refused and self._has_variable("GET", stream.name)
 
     def _dag_of(self, stream: StatusRow) -> str | None:
-        """Return the DAG that loads the stream, if it is one of this installation."""
-        return stream.dag_id if stream.deployment == self._deployment else None
+        return dag_here(stream, self._deployment)
 
     def _has_variable(self, method: Method, name: str) -> bool:
         manager: Any = get_auth_manager()

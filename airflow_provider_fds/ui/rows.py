@@ -62,6 +62,7 @@ def row_of(status: StatusRow, staging_uri: str, now: datetime) -> dict[str, Any]
         "run_id": status.run_id,
         "owner": status.owner,
         "observed_at": status.written_at,
+        "last_run_at": status.written_at if status.written_by == "run" else None,
         "age_seconds": round(age, 3),
         "stale": age > (_STALE_SECONDS if promised is None else 2 * promised),
     }

@@ -14,7 +14,7 @@ from airflow_provider_fds.hooks.storage import storage_options
 from airflow_provider_fds.stream.monitoring.status_file import with_state
 from airflow_provider_fds.stream.monitoring.status_row import read_status_file
 from airflow_provider_fds.stream.monitoring.stream_id import StreamId, staging_digest
-from airflow_provider_fds.ui.actions import StreamActions
+from airflow_provider_fds.ui.actions import StreamActions, describe_actions
 from airflow_provider_fds.ui.folders import StatusFolder
 from airflow_provider_fds.ui.history import StreamHistory, describe_history
 
@@ -69,6 +69,7 @@ class FoundStream:
         samples = () if file is None else file.samples
         return with_state(self.row, state, self.history.newest), {
             **describe_history(state, entries),
+            "actions": describe_actions(state, deployment()),
             "samples": [
                 {"at": one.at, "lag_versions": one.lag_versions, "lag_seconds": one.lag_seconds} for one in samples
             ],

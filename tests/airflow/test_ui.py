@@ -116,6 +116,53 @@ def test_the_list_has_a_row_for_each_stream(staging, client_of, dag_id):
     )
 
 
+def test_a_stream_whose_dag_is_gone_says_so_with_one_query_for_all(staging, client_of, dag_id, monkeypatch):
+    from sqlalchemy import event
+
+    from airflow_provider_fds.ui import dags
+
+    monkeypatch.setattr(dags, "_FRESH_SECONDS", 0.0)
+    add_stream(staging, "here", dag_id=dag_id)
+    gone = add_stream(staging, "gone", dag_id="deleted")
+    add_stream(staging, "never")
+    # the DAG of another installation is not looked for
+    add_stream(staging, "elsewhere", dag_id="deleted", deployment="production")
+    set_dag(dag_id, owners="anna, data-platform")
+    client, asked = client_of(), []
+
+    def on_query(_connection, _cursor, statement, *_):
+        if "owners" in statement and "dag.dag_id IN" in statement:
+            asked.append(statement)
+
+    from airflow.settings import engine
+
+    event.listen(engine, "before_cursor_execute", on_query)
+    try:
+        rows = {row["name"]: row for row in client.get("/fds/api/streams").raise_for_status().json()["streams"]}
+    finally:
+        event.remove(engine, "before_cursor_execute", on_query)
+    assert {name for name, row in rows.items() if row["dag_is_gone"]} == {"gone"}
+    assert {name: row["dag_owners"] for name, row in rows.items() if row["dag_owners"]} == {
+        "here": ["anna", "data-platform"]
+    }
+    assert len(asked) == 1
+    assert rows["gone"]["last_run_at"] == rows["gone"]["observed_at"]
+    assert client.get(f"/fds/api/streams/{gone}").json()["dag_is_gone"] is True
+    # Airflow keeps a DAG that left its bundle
+    set_dag(dag_id, is_stale=True)
+    rows = {row["name"]: row for row in client.get("/fds/api/streams").json()["streams"]}
+    assert {name for name, row in rows.items() if row["dag_is_gone"]} == {"gone", "here"}
+
+
+def set_dag(dag_id, **values):
+    from airflow.models.dag import DagModel
+    from airflow.utils.session import create_session
+    from sqlalchemy import update
+
+    with create_session() as session:
+        session.execute(update(DagModel).where(DagModel.dag_id == dag_id).values(**values))
+
+
 def test_an_empty_installation_has_an_empty_list(staging, client_of):
     found = client_of().get("/fds/api/streams").raise_for_status().json()
     assert (found["streams"], found["problems"]) == ([], [])

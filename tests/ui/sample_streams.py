@@ -56,10 +56,13 @@ def row(name: str, condition: str = "up_to_date", **fields: Any) -> dict[str, An
         },
         "rows_per_second": 2440.5,
         "dag_id": f"{name}_to_bronze",
+        "dag_owners": ["data-platform"],
+        "dag_is_gone": False,
         "task_id": "ingest",
         "run_id": "scheduled__2026-11-23T13:00:00+00:00",
         "owner": None,
         "observed_at": ago(12),
+        "last_run_at": ago(12),
         "age_seconds": 12.0,
         "stale": False,
     }
@@ -270,7 +273,7 @@ def detail(stream: dict[str, Any], **fields: Any) -> dict[str, Any]:
                     "by": "maria",
                     "action": "skipped",
                     "why": "The GDPR deletion of ticket 4711; the sink was cleaned by hand.",
-                    "details": {"version": 187},
+                    "details": "version 187",
                 }
             ],
             "skipped": [
@@ -282,6 +285,7 @@ def detail(stream: dict[str, Any], **fields: Any) -> dict[str, Any]:
                     "at": ago(90_000),
                 }
             ],
+            "intervals": None,
             "samples": samples(lags),
             "actions": ACTIONS,
             "may_act": True,
@@ -292,6 +296,34 @@ def detail(stream: dict[str, Any], **fields: Any) -> dict[str, Any]:
 
 #: As the API describes them; every kind of argument is there.
 ACTIONS: Final = [
+    {
+        "name": "hold",
+        "title": "Hold",
+        "help": "Pause the stream until it is resumed.",
+        "needs_why": True,
+        "changes_the_sink": False,
+        "arguments": [],
+    },
+    {
+        "name": "accept",
+        "title": "Accept",
+        "help": "Let the stream continue past a version that stops it.",
+        "needs_why": True,
+        "changes_the_sink": False,
+        "arguments": [
+            {"name": "version", "type": "integer", "required": True, "help": "Version of the table"},
+        ],
+    },
+    {
+        "name": "skip",
+        "title": "Skip",
+        "help": "Load nothing from a version or a range of versions.",
+        "needs_why": True,
+        "changes_the_sink": False,
+        "arguments": [
+            {"name": "version", "type": "text", "required": True, "help": "A version, or a range such as 3-7"},
+        ],
+    },
     {
         "name": "rewind",
         "title": "Rewind",
@@ -327,34 +359,6 @@ ACTIONS: Final = [
                 "help": "Proceed even if the owner of the planned batches appears to be running",
             },
         ],
-    },
-    {
-        "name": "accept",
-        "title": "Accept",
-        "help": "Let the stream continue past a version that stops it.",
-        "needs_why": True,
-        "changes_the_sink": False,
-        "arguments": [
-            {"name": "version", "type": "integer", "required": True, "help": "Version of the table"},
-        ],
-    },
-    {
-        "name": "skip",
-        "title": "Skip",
-        "help": "Load nothing from a version or a range of versions.",
-        "needs_why": True,
-        "changes_the_sink": False,
-        "arguments": [
-            {"name": "version", "type": "text", "required": True, "help": "A version, or a range such as 3-7"},
-        ],
-    },
-    {
-        "name": "hold",
-        "title": "Hold",
-        "help": "Pause the stream until it is resumed.",
-        "needs_why": True,
-        "changes_the_sink": False,
-        "arguments": [],
     },
     {
         "name": "retire",

@@ -211,6 +211,37 @@ def test_what_goes_wrong_in_a_preview_is_told_in_words(opened, server, status, d
     expect(dialog.get_by_role("button", name="Preview")).to_be_enabled()
 
 
+def test_the_actions_are_those_of_the_answer_in_its_order_and_what_is_known_is_filled_in(page, server):
+    version = {"name": "version", "type": "integer", "required": False, "help": "x", "one_of": "accepted", "value": 214}
+    held, accepted, _, rewind, _ = STREAM["actions"]
+    server.show_stream(STREAM | {"actions": [held, accepted | {"arguments": [version]}, rewind]})
+    server.answers[f"POST {ACTIONS}/accept/preview"] = preview()
+    page.goto(f"{server.url}/fds/#/streams/id-orders")
+    expect(page.locator(".part-actions .button")).to_have_text(["Hold", "Accept", "Rewind"])
+    dialog = start(page, "Accept")
+    expect(dialog.locator("input, select")).to_have_count(1)
+    dialog.get_by_role("button", name="Preview").click()
+    expect(dialog.get_by_label("Why")).to_be_visible()
+    assert server.asked("POST")[-1][1] == {"arguments": {"version": 214}}
+
+
+def test_an_action_that_no_longer_applies_leaves_the_focus_on_the_first_that_does(opened, server):
+    server.answers[f"POST {ACTIONS}/hold"] = (200, {"done": True, "message": "Held."})
+    server.show_stream(STREAM | {"actions": STREAM["actions"][1:]})
+    dialog = start(opened, "Hold")
+    dialog.get_by_label("Why").fill("maintenance")
+    dialog.get_by_role("button", name="Confirm: Hold").click()
+    expect(opened.get_by_role("button", name="Hold", exact=True)).to_have_count(0)
+    dialog.get_by_role("button", name="Close").click()
+    expect(opened.get_by_role("button", name="Accept", exact=True)).to_be_focused()
+
+
+def test_a_stream_without_an_action_says_why(page, server):
+    server.show_stream(STREAM | {"actions": []})
+    page.goto(f"{server.url}/fds/#/streams/id-orders")
+    expect(page.get_by_text("No action is possible here: the stream has ended")).to_be_visible()
+
+
 def test_who_may_not_act_is_told_why(page, server):
     server.show_stream(STREAM | {"may_act": False})
     page.goto(f"{server.url}/fds/#/streams/id-orders")

@@ -18,6 +18,8 @@ from airflow_stack import AirflowStack
 from airflow_provider_fds.cli.main import main
 from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.ledger.log import Ledger
+from airflow_provider_fds.ledger.operator_entries import Held
+from airflow_provider_fds.ledger.owner import Actor
 from airflow_provider_fds.stream.monitoring.status import StreamStatus
 from airflow_provider_fds.stream.monitoring.status_file import write_status_file
 from tests.conftest import LogBuilder
@@ -39,16 +41,19 @@ def airflow(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     common = ["--staging", str(staging), "--stream", "orders", "--deployment", DEPLOYMENT]
     assert main(["plan", table.uri, *common, "--option", "starting_version=0"]) == 0
     storage = open_storage(staging.as_uri())
+    state = Ledger(storage, "orders").refresh()
     status = StreamStatus(
         name="orders",
         table=table.uri,
         phase="open",
         condition="loading",
         deployment=DEPLOYMENT,
+        epoch=state.epoch,
+        position=state.position,
         lag_versions=13,
         lag_seconds=65.0,
     )
-    write_status_file(storage, status, Ledger(storage, "orders").refresh(), written_by="run")
+    write_status_file(storage, status, state, written_by="run")
     (home / "dags").mkdir()
     settings = {"AIRFLOW__FDS__STAGING": staging.as_uri(), "AIRFLOW__FDS__DEPLOYMENT": DEPLOYMENT}
     stack = AirflowStack(home, home / "dags", env=settings)
@@ -99,6 +104,21 @@ def test_a_stream_is_found_in_airflow_and_held_there(page: Page, airflow: Airflo
     # a reload of Airflow's page shows the same stream again
     page.reload()
     expect(inner.get_by_role("heading", name="orders", exact=True)).to_be_visible()
+
+
+def test_streams_are_resumed_from_the_list(page: Page, airflow: AirflowStack):
+    ledger = Ledger(open_storage((airflow.home / "staging").as_uri()), "orders", deployment=DEPLOYMENT)
+    ledger.refresh()
+    ledger.execute(Held(why="maintenance"), Actor(deployment=DEPLOYMENT, user="anna"))
+    inner = find_page(page, airflow)
+    inner.get_by_label("Select all shown streams").check()
+    inner.get_by_role("button", name="Resume …").click()
+    dialog = inner.get_by_role("dialog")
+    expect(dialog.locator(".preview")).to_contain_text("continues with its next run")
+    dialog.get_by_label("Why").fill("the maintenance is over")
+    dialog.get_by_role("button", name="Confirm: Resume").click()
+    expect(dialog.locator(".outcomes li")).to_contain_text("resume is recorded as ledger entry")
+    assert ledger.refresh().held is None
 
 
 def test_the_theme_of_airflow_is_the_page_s(page: Page, airflow: AirflowStack):

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 
 import pytest
+from msgspec import UNSET
 
 from airflow_provider_fds.errors import ConfigurationError, LedgerError
+from airflow_provider_fds.ledger.commit_entries import Blocked
 from airflow_provider_fds.ledger.log import Ledger
-from airflow_provider_fds.ledger.operator_entries import Held, Quarantined
+from airflow_provider_fds.ledger.operator_entries import Held, Quarantined, Retired
 from airflow_provider_fds.ledger.owner import Actor
 from airflow_provider_fds.ledger.refusals import StreamMovedError
 from airflow_provider_fds.sinks import DeltaTableSink
@@ -46,16 +48,20 @@ def last(connected):
     return [*Ledger(connected.staging, "orders").entries()][-1]
 
 
+def offered(connected):
+    """Return the actions that apply now, by name."""
+    return {one["name"]: one for one in describe_actions(read_ledger(connected).state, "test")}
+
+
 def test_each_action_of_the_registry_is_on_the_page_unless_it_needs_a_machine_or_the_sink():
     assert set(ACTIONS) - set(PAGE_ACTIONS) == {"transfer", "recover"}
-    described = {one["name"]: one for one in describe_actions()}
-    assert [*described] == [*PAGE_ACTIONS]
-    assert {name for name, one in described.items() if one["changes_the_sink"]} == {
-        "rewind",
-        "reset",
-        "replan",
-        "rebind",
-    }
+    assert all(action.needs_ledger and not action.is_cli_only for action in PAGE_ACTIONS.values())
+
+
+def test_only_actions_that_apply_are_offered_the_harmless_first(connected):
+    described = offered(connected)
+    assert [*described] == ["hold", "rebind", "rewind", "reset", "retire"]
+    assert {name for name, one in described.items() if one["changes_the_sink"]} == {"rewind", "reset", "rebind"}
     arguments = {one["name"]: one for one in described["rewind"]["arguments"]}
     assert (arguments["to_version"]["type"], arguments["to_version"]["one_of"]) == ("integer", "target")
     assert (arguments["sink_rows"]["type"], arguments["sink_rows"]["choices"]) == (
@@ -63,8 +69,39 @@ def test_each_action_of_the_registry_is_on_the_page_unless_it_needs_a_machine_or
         ["keep", "delete", "empty"],
     )
     assert (arguments["force_sink"]["type"], arguments["to_timestamp"]["type"]) == ("boolean", "text")
-    (version,) = described["skip"]["arguments"]
-    assert (version["type"], version["required"]) == ("text", True)
+    connected.execute(Held(why="x"))
+    assert [*offered(connected)] == ["resume", "rebind", "rewind", "reset", "retire"]
+    # another installation's stream is only viewed
+    assert describe_actions(connected.state, "copy") == []
+    connected.execute(Retired(why="x"))
+    assert offered(connected) == {}
+
+
+@pytest.mark.parametrize(
+    ("way", "names"), [("accept", ["accept"]), ("skip", ["skip"]), (UNSET, ["accept", "skip"]), (None, [])]
+)
+def test_a_quarantine_offers_the_decisions_that_pass_its_version(connected, way, names):
+    fields = {"can_be_acknowledged": False} if way is None else {"way_on": way}
+    connected.execute(Quarantined(why="x", version=5, **fields))
+    described = offered(connected)
+    assert [*described] == ["hold", "resume", *names, "rebind", "rewind", "reset", "retire"]
+    for name in names:
+        # only the version is asked for, and it is filled in
+        assert [(one["name"], one["value"]) for one in described[name]["arguments"]] == [("version", 5)]
+
+
+def test_a_blocked_batch_can_be_accepted_or_planned_again(bench, log_builder, tmp_path):
+    log_builder.create()
+    log_builder.append(1)
+    session = bench.session()
+    session.begin(DeltaTableSink(str(tmp_path / "sink")))
+    planned = offered(session.connected)
+    assert [*planned] == ["hold", "adopt", "replan", "rebind", "rewind", "reset", "retire"]
+    owner = session.connected.state.owner
+    session.connected.execute(Blocked(epoch=1, batch_id=0, attempt_id="a", reason="rows differ", owner=owner))
+    blocked = offered(session.connected)
+    assert [*blocked] == ["hold", "accept", "adopt", "replan", "rebind", "rewind", "reset", "retire"]
+    assert [(one["name"], one["value"]) for one in blocked["accept"]["arguments"]] == [("batch", 0)]
 
 
 def test_a_preview_says_what_the_command_says_and_writes_nothing(connected):

@@ -40,8 +40,9 @@ export class ActionDialog {
   closed() {
     window.removeEventListener("hashchange", this.leave);
     this.element.remove();
-    // the button may have been made again
-    document.querySelector(`[data-focus="${CSS.escape(`action ${this.action.name}`)}"]`)?.focus();
+    // the button may have been made again, or the action no longer applies
+    const button = document.querySelector(`[data-focus="${CSS.escape(`action ${this.action.name}`)}"]`);
+    (button ?? document.querySelector("[data-focus^='action ']"))?.focus();
   }
 
   show(content, buttons, next) {
@@ -59,9 +60,12 @@ export class ActionDialog {
     if (!this.step.childElementCount) this.show(h("p", { class: "muted" }, "Preparing the preview …"), [this.closeButton("Cancel")], null);
     const given = { arguments: this.form.values() };
     await this.working(async () => {
-      const preview = await previewAction(this.stream.id, this.action.name, given);
-      this.showPreview(given, preview);
+      this.showPreview(given, await this.previewOf(given));
     });
+  }
+
+  previewOf(given) {
+    return previewAction(this.stream.id, this.action.name, given);
   }
 
   showPreview(given, { allowed, refusal, preview, expected }) {

@@ -47,7 +47,7 @@ export class ActionForm {
 
 function inputOf(argument) {
   const id = `argument-${argument.name}`;
-  const common = { id, name: argument.name, required: argument.required && argument.type !== "boolean", "aria-describedby": `${id}-help` };
+  const common = { id, name: argument.name, required: argument.required && argument.type !== "boolean", "aria-describedby": `${id}-help`, value: argument.value };
   if (argument.type !== "choice") {
     const isText = !(argument.type in INPUTS);
     return h("input", { ...common, type: INPUTS[argument.type] ?? "text", step: { integer: 1, datetime: 1 }[argument.type], autocomplete: "off", spellcheck: isText ? "false" : null });

@@ -15,6 +15,12 @@ export function actionsSection(stream, page) {
     { class: "card" },
     h("h2", null, "Actions"),
     h("div", { class: "actions" }, buttons),
-    h("p", { class: "muted hint" }, stream.may_act ? "Each action shows a preview before you confirm it, and is recorded with your name and reason." : "You can view this stream but not act on it: that needs the right to edit its DAG."),
+    h("p", { class: "muted hint" }, hintOf(stream, actions)),
   );
+}
+
+function hintOf(stream, actions) {
+  if (!stream.may_act) return "You can view this stream but not act on it: that needs the right to edit its DAG.";
+  if (!actions.length) return "No action is possible here: the stream has ended, or belongs to another Airflow installation.";
+  return "These are the actions that apply now. Each shows a preview before you confirm it, and is recorded with your name and reason.";
 }

@@ -112,12 +112,12 @@ function valueAxis({ points, format, steps }, width) {
 }
 
 function timeAxis(first, last, x, width) {
-  const wanted = first === last ? 1 : Math.max(2, Math.min(6, Math.floor((width - MARGIN.left) / 100)));
+  const wanted = first === last ? 1 : Math.max(2, Math.min(6, Math.floor((width - MARGIN.left) / 130)));
   const isOfDays = last - first > ONE_AND_A_HALF_DAYS_MS;
   return Array.from({ length: wanted }, (_, index) => {
     const time = first + ((last - first) * index) / Math.max(1, wanted - 1);
     const anchor = wanted === 1 ? "middle" : index === 0 ? "start" : index === wanted - 1 ? "end" : "middle";
-    return svg("text", { class: "chart-tick", x: x(time), y: HEIGHT - 8, "text-anchor": anchor }, formatTick(new Date(time), isOfDays));
+    return svg("text", { class: "chart-tick", x: x(time), y: HEIGHT - 8, "text-anchor": anchor }, formatTick(new Date(time), isOfDays, index === wanted - 1));
   });
 }
 

@@ -1,7 +1,7 @@
 // The columns of the list: what a cell shows and by which value the column is sorted.
 
 import { taskUrl } from "./airflow.js";
-import { conditionWords, urgency } from "./conditions.js";
+import { conditionWords, noDagWords, urgency } from "./conditions.js";
 import {
   UNKNOWN,
   formatAge,
@@ -11,7 +11,6 @@ import {
   formatDuration,
   formatRate,
   formatTime,
-  shortenUri,
 } from "./format.js";
 
 /** Less than this left before the position can be lost is shown as a warning. */
@@ -27,17 +26,17 @@ export const SHORT_RETENTION_SECONDS = 24 * 3600;
  */
 export const COLUMNS = [
   {
-    parts: (row) => [{ text: row.name, title: row.name, href: `#/streams/${encodeURIComponent(row.id)}`, focus: `stream ${row.id}` }],
+    parts: (row) => [{ text: row.name, href: `#/streams/${encodeURIComponent(row.id)}`, focus: `stream ${row.id}` }],
     sorts: [{ key: "name", title: "Stream", value: (row) => row.name }],
   },
   {
     parts: (row, now) => [
-      { badge: pickState(row) },
+      { badge: { condition: row.condition, will_retry: row.will_retry, noDag: noDagWords(row) } },
       row.stale && staleMark(row, now),
-      row.since && { text: `${formatCountOf(row.failed_runs, "run")} since ${formatTime(row.since)}`, tone: "bad" },
-      (row.problem || row.waits_for) && { text: firstWords(row.problem ?? row.waits_for), title: row.problem ?? row.waits_for, muted: true },
+      row.since && { text: `${formatCountOf(row.failed_runs, "failed run")}, first ${formatAge(secondsSince(row.since, now))}`, title: `The first failed ${formatTime(row.since)}`, tone: "warn" },
+      (row.problem || row.waits_for) && { text: (row.problem ?? row.waits_for).split("\n", 1)[0], title: row.problem ?? row.waits_for, muted: true },
     ],
-    sorts: [{ key: "state", title: "State", help: "Streams that need attention come first", value: urgency }],
+    sorts: [{ key: "state", title: "State", help: "Streams that need attention come first, then those with the largest lag in time", value: urgency }],
   },
   {
     isNumber: true,
@@ -64,17 +63,15 @@ export const COLUMNS = [
   {
     isNumber: true,
     parts: (row) => [retentionPart(row)],
-    sorts: [{ key: "retention_left_seconds", title: "Retention left", help: "How long the table's retention still keeps the oldest uncommitted version", value: (row) => row.retention_left_seconds }],
+    sorts: [{ key: "retention_left_seconds", title: "Retention", label: "Retention left", help: "How long the table's retention still keeps the oldest uncommitted version", value: (row) => row.retention_left_seconds }],
   },
   {
     isNumber: true,
-    parts: (row, now) => lastBatchParts(row.last_batch, now),
-    sorts: [{ key: "last_batch", title: "Last batch", help: "Rows of the newest batch, and when it was committed", isDescending: true, value: (row) => (row.last_batch ? Date.parse(row.last_batch.committed_at) || null : null) }],
-  },
-  {
-    isNumber: true,
-    parts: (row) => [{ text: formatRate(row.rows_per_second) }],
-    sorts: [{ key: "rows_per_second", title: "Rows/s", help: "Rows per second of the newest batch", isDescending: true, value: (row) => row.rows_per_second }],
+    parts: (row, now) => lastBatchParts(row, now),
+    sorts: [
+      { key: "last_batch", title: "Last batch", help: "Rows of the newest batch, and when it was committed", isDescending: true, value: (row) => (row.last_batch ? Date.parse(row.last_batch.committed_at) || null : null) },
+      { key: "rows_per_second", title: "rows/s", label: "Rows/s", help: "Rows per second of the newest batch", isDescending: true, value: (row) => row.rows_per_second },
+    ],
   },
   {
     parts: (row) => dagParts(row),
@@ -84,7 +81,7 @@ export const COLUMNS = [
     ],
   },
   {
-    parts: (row) => [{ text: shortenUri(row.table), title: row.table }, sinkPart(row.sink)],
+    parts: (row) => [{ text: row.table }, sinkPart(row.sink)],
     sorts: [
       { key: "table", title: "Table", value: (row) => row.table },
       { key: "sink", title: "sink", label: "Sink", value: (row) => row.sink?.target ?? null },
@@ -108,7 +105,7 @@ export function secondsSince(iso, now) {
 
 /** Return the text that the filter searches. */
 export function searchText(row) {
-  const parts = [row.name, row.table, row.sink?.target, row.sink?.kind, row.dag_id, row.task_id, row.owner, conditionWords(row.condition)];
+  const parts = [row.name, row.table, row.sink?.target, row.sink?.kind, row.dag_id, row.task_id, row.owner, ...row.dag_owners, conditionWords(row.condition)];
   return parts.filter(Boolean).join("\n").toLowerCase();
 }
 
@@ -118,40 +115,35 @@ function retentionPart({ retention_left_seconds: left }) {
   return { text: left > 0 ? `⚠ ${formatDuration(left)}` : "⚠ none", tone: "warn", title: "The position can be lost soon" };
 }
 
-function lastBatchParts(batch, now) {
+function lastBatchParts({ last_batch: batch, rows_per_second: rate }, now) {
   if (!batch) return [{ text: UNKNOWN }];
   const rows = batch.rows_written ?? batch.rows_read;
   return [
     { text: rows === null || rows === undefined ? `batch ${formatCount(batch.batch_id)}` : formatCountOf(rows, "row") },
-    { text: formatAge(secondsSince(batch.committed_at, now)), title: `Batch ${batch.batch_id} of epoch ${batch.epoch}, committed ${formatTime(batch.committed_at)}`, muted: true },
+    {
+      text: [rate !== null && `${formatRate(rate)}/s`, formatAge(secondsSince(batch.committed_at, now))].filter(Boolean).join(", "),
+      title: `Batch ${batch.batch_id} of epoch ${batch.epoch}, committed ${formatTime(batch.committed_at)}`,
+      muted: true,
+    },
   ];
 }
 
 function sinkPart(sink) {
   if (!sink) return { text: "no sink", muted: true };
   const repeats = sink.delivery === "at_least_once" ? "; a repeated batch may land again" : "";
-  return { text: `→ ${shortenUri(sink.target ?? sink.kind)}`, title: `${sink.target ?? ""} (${sink.kind.replaceAll("_", " ")}${repeats})`, muted: true };
+  return { text: `→ ${sink.target ?? sink.kind}`, title: `${sink.target ?? ""} (${sink.kind.replaceAll("_", " ")}${repeats})`, muted: true };
 }
 
 function dagParts(row) {
   if (!row.dag_id) return [{ text: UNKNOWN }];
   const dag = { dag_id: row.dag_id };
   return [
-    { text: row.dag_id, href: taskUrl(dag), leaves: true, focus: `dag ${row.id}` },
-    row.task_id && { text: row.task_id, href: taskUrl(row), leaves: true, muted: true, focus: `task ${row.id}` },
+    { text: row.dag_id, href: row.dag_is_gone ? null : taskUrl(dag), leaves: true, focus: `dag ${row.id}` },
+    row.task_id && { text: row.task_id, href: row.dag_is_gone ? null : taskUrl(row), leaves: true, muted: true, focus: `task ${row.id}` },
   ];
 }
 
 function staleMark(row, now) {
   const age = formatAge(secondsSince(row.observed_at, now));
   return { text: `Stale: from ${age}`, tone: "warn", title: "The status has not been updated since. The stream may be in another state by now" };
-}
-
-function pickState({ condition, will_retry }) {
-  return { condition, will_retry };
-}
-
-function firstWords(text) {
-  const line = text.split("\n", 1)[0];
-  return line.length > 60 ? `${line.slice(0, 57)}…` : line;
 }

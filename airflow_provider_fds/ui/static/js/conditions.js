@@ -1,6 +1,7 @@
 // The conditions of a stream: their labels, colours and order of urgency.
 
 import { h } from "./dom.js";
+import { formatTime } from "./format.js";
 
 /** In the order of urgency. A condition of a newer server is shown by its name. */
 const CONDITIONS = {
@@ -21,10 +22,15 @@ const CONDITIONS = {
 
 const ORDER = Object.keys(CONDITIONS);
 
-/** Return the place of a row in the order of urgency: those that need attention come first. */
-export function urgency({ condition, needs_attention: needsAttention }) {
+/** Return the place of a condition in the order of urgency. */
+export function conditionPlace(condition) {
   const index = ORDER.indexOf(condition);
-  return (index < 0 ? ORDER.length : index) + (needsAttention ? 0 : ORDER.length + 1);
+  return index < 0 ? ORDER.length : index;
+}
+
+/** Return the place of a row in the default order: first the rows that need attention, then all others alike. */
+export function urgency({ condition, needs_attention: needsAttention }) {
+  return needsAttention ? conditionPlace(condition) : ORDER.length + 1;
 }
 
 export function conditionWords(condition) {
@@ -35,13 +41,22 @@ export function conditionTone(condition) {
   return CONDITIONS[condition]?.tone ?? "idle";
 }
 
-/** Return the badge of a row's condition: a word, with a colour. */
-export function conditionBadge({ condition, will_retry: isRetried }) {
+/** Return the badge of a row's condition: a word, with a colour; and a mark if its DAG is gone. */
+export function conditionBadge({ condition, will_retry: isRetried, noDag }) {
   const tone = isRetried ? "warn" : conditionTone(condition);
-  return h(
+  const mark = noDag && [" ", h("span", { class: "badge tone-warn no-dag", title: noDag }, "no DAG")];
+  const badge = h(
     "span",
     { class: `badge tone-${tone}`, title: CONDITIONS[condition]?.meaning },
     h("span", { class: "badge-dot", "aria-hidden": "true" }),
     isRetried ? `${conditionWords(condition)}, retrying` : conditionWords(condition),
   );
+  return [badge, mark];
+}
+
+/** Return what to do about a stream whose DAG is gone, in words; null if the DAG is there. */
+export function noDagWords({ dag_is_gone: isGone, dag_id: dagId, last_run_at: run, last_batch: batch }) {
+  if (!isGone) return null;
+  const since = run ? ` No run since ${formatTime(run)}.` : batch?.committed_at ? ` No batch since ${formatTime(batch.committed_at)}.` : "";
+  return `Airflow no longer has the DAG ${dagId}.${since} Was it renamed? Continue under the new name with \`fds clone\`. Has it ended? Use \`fds retire\`.`;
 }

@@ -23,6 +23,18 @@ function filled(element, properties, children) {
   return element;
 }
 
+/** Characters at the end of a long text that always stay. */
+const END = 8;
+
+/** Return a text that is shortened in the middle where it does not fit. It is copied as a whole. */
+export function middleText(text) {
+  const cut = text.length > 2 * END ? text.length - END : text.length;
+  const beginning = h("span", { class: "beginning" }, text.slice(0, cut));
+  if (cut === text.length) return beginning;
+  beginning.style.maxWidth = `calc(100% - ${END + 1}ch)`;
+  return [beginning, h("span", { class: "end" }, text.slice(cut))];
+}
+
 /** Replace the children of an element, unless they were made from equal data. Keeps the focus by data-focus. */
 export function renderIfChanged(element, data, render) {
   const key = JSON.stringify(data);

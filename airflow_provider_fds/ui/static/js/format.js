@@ -69,16 +69,19 @@ export function formatSeconds(value) {
   return isKnown(value) ? value.toLocaleString("en-US", { minimumFractionDigits: 1, maximumFractionDigits: 1 }) : UNKNOWN;
 }
 
-/** An instant (ISO 8601) in the time zone that is chosen in Airflow. */
+/** An instant (ISO 8601) in the time zone that is chosen in Airflow, with the name of the zone or its offset. */
 export function formatTime(iso) {
   if (!iso) return UNKNOWN;
   const time = new Date(iso);
-  return Number.isNaN(time.getTime()) ? iso : timeFormat(airflowTimeZone()).format(time);
+  if (Number.isNaN(time.getTime())) return iso;
+  const { format, zone } = timeFormat(airflowTimeZone());
+  return `${format.format(time)} ${zone.formatToParts(time).find(({ type }) => type === "timeZoneName").value}`;
 }
 
-/** An instant for the axis of a chart: the time of day, in charts of several days after the day. */
-export function formatTick(time, isOfDays) {
-  return formatTime(time.toISOString()).slice(isOfDays ? 5 : 11, 16);
+/** An instant for the axis of a chart: the time of day, in charts of several days after the day; the last with the zone. */
+export function formatTick(time, isOfDays, isLast) {
+  const words = formatTime(time.toISOString());
+  return words.slice(isOfDays ? 5 : 11, 16) + (isLast ? words.slice(19) : "");
 }
 
 const formats = new Map();
@@ -86,15 +89,8 @@ const formats = new Map();
 function timeFormat(timeZone) {
   if (!formats.has(timeZone)) {
     // Swedish writes dates as ISO 8601 does
-    formats.set(timeZone, new Intl.DateTimeFormat("sv-SE", { timeZone, dateStyle: "short", timeStyle: "medium" }));
+    const format = new Intl.DateTimeFormat("sv-SE", { timeZone, dateStyle: "short", timeStyle: "medium" });
+    formats.set(timeZone, { format, zone: new Intl.DateTimeFormat("en-US", { timeZone, timeZoneName: "short" }) });
   }
   return formats.get(timeZone);
-}
-
-/** A URI that fits into a column: its beginning and its end. */
-export function shortenUri(uri, length = 30) {
-  if (uri.length <= length) return uri;
-  const end = uri.slice(-Math.ceil(length * 0.6));
-  const slash = end.indexOf("/");
-  return `${uri.slice(0, Math.floor(length * 0.3))}…${slash > 0 && slash < end.length / 2 ? end.slice(slash) : end}`;
 }

@@ -54,6 +54,7 @@ function openList(query) {
   if (list?.location === (query ? `#/?${query}` : "#/")) return list;
   list = new StreamList(new URLSearchParams(query));
   list.load = fetchStreams;
+  list.refresh = refresh;
   const opened = list;
   list.onlocation = () => {
     window.history.replaceState(window.history.state, "", opened.location);

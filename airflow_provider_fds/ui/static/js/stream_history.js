@@ -31,6 +31,25 @@ export function batchesSection(batches) {
   return section("Batches", "No batch is committed yet.", batches, () => [tableOf("Batches", columns, body), rest.length > 0 && more]);
 }
 
+/** The data intervals of a stream that reads them: the last, what is not loaded, and the next one. */
+export function intervalsSection({ last, unfinished, gaps, next }) {
+  const rows = [
+    last && { ...last, state: "Last loaded" },
+    ...unfinished.map((one) => ({ ...one, state: one.is_blocked ? "Blocked" : "Unfinished" })),
+    ...gaps.map((one) => ({ ...one, state: "Gap: no run has begun it" })),
+    next && { ...next, state: "Next" },
+  ].filter(Boolean);
+  const columns = [
+    { title: "Interval", cell: (one) => one.state },
+    { title: "From (inclusive)", cell: (one) => formatTime(one.start) },
+    { title: "To (exclusive)", cell: (one) => formatTime(one.end) },
+    { title: "Versions", cell: (one) => one.versions },
+    { title: "Generation", isNumber: true, cell: (one) => formatCount(one.generation) },
+    { title: "Rows", isNumber: true, cell: (one) => formatCount(one.rows) },
+  ];
+  return section("Data intervals", "No interval is begun yet.", rows, () => simpleTable("Data intervals", columns, rows));
+}
+
 export function plannedSection(planned) {
   const columns = [
     { title: "Batch", cell: (one) => one.batch_id },
@@ -48,7 +67,7 @@ export function decisionsSection(decisions) {
     { title: "Who", cell: (one) => one.by },
     { title: "Decision", cell: (one) => one.action },
     { title: "Why", isText: true, cell: (one) => one.why },
-    { title: "Details", isText: true, cell: (one) => detailsOf(one.details) },
+    { title: "Details", isText: true, cell: (one) => one.details },
   ];
   return section("Decisions", "There are no decisions yet.", decisions, () => simpleTable("Decisions", columns, decisions));
 }
@@ -83,10 +102,4 @@ function lineOf(columns, one) {
 function runLink(batch) {
   if (!batch.dag_id || !batch.run_id) return null;
   return h("a", { href: taskUrl(batch), target: "_top", onclick: followInAirflow, "data-focus": `batch ${batch.epoch}-${batch.batch_id}` }, batch.run_id);
-}
-
-function detailsOf(details) {
-  if (details === null || details === undefined || typeof details !== "object") return details;
-  if (Array.isArray(details)) return details.map(detailsOf).join(", ");
-  return Object.entries(details).map(([name, value]) => `${name.replaceAll("_", " ")}: ${typeof value === "object" ? JSON.stringify(value) : value}`).join(", ");
 }

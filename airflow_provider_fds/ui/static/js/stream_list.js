@@ -1,13 +1,20 @@
 // The list of all streams: sorted, filtered, and updated in place.
 
 import { followInAirflow } from "./airflow.js";
+import { BULK_ACTIONS, BulkDialog } from "./bulk_dialog.js";
 import { COLUMNS, SORTS, searchText } from "./columns.js";
-import { conditionBadge, conditionTone, conditionWords, urgency } from "./conditions.js";
-import { h, keepingFocus, renderIfChanged } from "./dom.js";
+import { conditionBadge, conditionPlace, conditionTone, conditionWords } from "./conditions.js";
+import { h, keepingFocus, middleText, renderIfChanged } from "./dom.js";
 import { emptyInstallation } from "./empty.js";
 import { formatCount, formatCountOf } from "./format.js";
 
 const NEEDS_PERSON = "needs_person";
+
+/** What the rows can be filtered by, besides text and state. */
+const FILTERS = [
+  { key: "dag", all: "All DAGs", label: "Filter by DAG", valuesOf: (row) => [row.dag_id].filter(Boolean) },
+  { key: "owner", all: "All owners", label: "Filter by owner", valuesOf: (row) => row.dag_owners },
+];
 
 export class StreamList {
   constructor(parameters) {
@@ -17,20 +24,25 @@ export class StreamList {
     this.sort = SORTS.has(parameters.get("sort")) ? parameters.get("sort") : "state";
     this.isDescending = parameters.get("order") === "desc";
     this.states = new Set((parameters.get("state") ?? "").split(",").filter(Boolean));
+    this.chosen = Object.fromEntries(FILTERS.map(({ key }) => [key, parameters.get(key) ?? ""]));
     this.build(parameters.get("q") ?? "");
   }
 
   build(text) {
     this.search = h("input", { type: "search", class: "search", placeholder: "Filter by name, table, sink, DAG …", "aria-label": "Filter streams", value: text, oninput: () => this.changed() });
+    this.selects = FILTERS.map(({ key, label }) => h("select", { "aria-label": label, onchange: ({ target }) => this.choose(key, target.value) }));
     this.chips = h("div", { class: "chips", role: "group", "aria-label": "Filter by state" });
     this.count = h("p", { class: "count", "aria-live": "polite" });
     this.problems = h("div", { class: "notices" });
     this.body = h("tbody");
+    this.pickAll = h("input", { type: "checkbox", "aria-label": "Select all shown streams", onchange: () => this.pickShown() });
+    this.bulk = h("div", { class: "bulk actions" });
     this.headers = COLUMNS.map((column) => this.header(column));
-    this.table = h("table", { class: "streams" }, h("caption", { class: "only-read" }, "Delta streams"), h("thead", null, h("tr", null, this.headers)), this.body);
+    this.table = h("table", { class: "streams" }, h("caption", { class: "only-read" }, "Delta streams"), h("thead", null, h("tr", null, h("th", { class: "pick" }, this.pickAll), this.headers)), this.body);
+    this.body.addEventListener("change", () => this.showPicked());
     this.scroller = h("div", { class: "scroller", role: "region", "aria-label": "Table of streams", tabindex: "0" }, this.table);
     this.nothing = h("p", { class: "nothing", hidden: true }, "No stream matches. ", h("button", { class: "link", type: "button", onclick: () => this.clear() }, "Clear the filters"));
-    this.full = h("div", null, h("div", { class: "tools" }, this.search, this.chips, this.count), this.problems, this.scroller, this.nothing);
+    this.full = h("div", null, h("div", { class: "tools" }, this.search, this.selects, this.chips, this.bulk, this.count), this.problems, this.scroller, this.nothing);
     this.empty = h("div", { hidden: true });
     this.element = h("div", { class: "list" }, this.full, this.empty);
   }
@@ -60,8 +72,9 @@ export class StreamList {
   /** Show what the tools and headers ask for. */
   show() {
     this.showChips();
+    this.showFilters();
     const terms = this.search.value.toLowerCase().split(/\s+/).filter(Boolean);
-    const shown = this.streams.filter((row) => this.hasState(row) && terms.every((term) => row.text.includes(term)));
+    const shown = this.streams.filter((row) => this.isChosen(row) && terms.every((term) => row.text.includes(term)));
     shown.sort(comparator(SORTS.get(this.sort), this.isDescending));
     keepingFocus(() => this.showRows(shown));
     const [all, some] = [this.streams.length, shown.length];
@@ -70,6 +83,36 @@ export class StreamList {
     this.scroller.hidden = some === 0;
     this.nothing.hidden = some > 0 || all === 0;
     this.showOrder();
+    this.showPicked();
+  }
+
+  /** Show the values of each filter that divide the streams. */
+  showFilters() {
+    FILTERS.forEach(({ key, all, valuesOf }, index) => {
+      const values = [...new Set([...this.streams.flatMap(valuesOf), this.chosen[key]].filter(Boolean))].sort(collator.compare);
+      renderIfChanged(this.selects[index], values, () => [h("option", { value: "" }, all), values.map((value) => h("option", { value }, value))]);
+      this.selects[index].value = this.chosen[key];
+      this.selects[index].hidden = values.length < 2 && !this.chosen[key];
+    });
+  }
+
+  choose(key, value) {
+    this.chosen[key] = value;
+    this.changed();
+  }
+
+  pickShown() {
+    for (const { pick } of this.rows.values()) pick.checked = this.pickAll.checked;
+    this.showPicked();
+  }
+
+  /** Offer the actions on the selected streams. Only shown streams are selected. */
+  showPicked() {
+    const picked = [...this.rows.values()].filter(({ pick }) => pick.checked).map(({ row }) => ({ id: row.id, name: row.name }));
+    this.pickAll.checked = picked.length > 0 && picked.length === this.rows.size;
+    this.pickAll.indeterminate = picked.length > 0 && !this.pickAll.checked;
+    const open = (action) => new BulkDialog(picked, action, () => this.refresh()).open();
+    renderIfChanged(this.bulk, picked, () => picked.length > 0 && [`${formatCount(picked.length)} selected`, BULK_ACTIONS.map((action) => h("button", { type: "button", class: "button", "data-focus": `action ${action.name}`, onclick: () => open(action) }, `${action.title} …`))]);
   }
 
   showOrder() {
@@ -112,7 +155,7 @@ export class StreamList {
     for (const { condition } of this.streams) counts.set(condition, (counts.get(condition) ?? 0) + 1);
     for (const state of this.states) if (state !== NEEDS_PERSON && !counts.has(state)) counts.set(state, 0);
     const stuck = this.streams.filter((row) => row.needs_attention).length;
-    const states = [...counts].sort(([one], [other]) => urgency({ condition: one }) - urgency({ condition: other }));
+    const states = [...counts].sort(([one], [other]) => conditionPlace(one) - conditionPlace(other));
     renderIfChanged(this.chips, [states, stuck, [...this.states]], () => [
       (stuck > 0 || this.states.has(NEEDS_PERSON)) && this.chip(NEEDS_PERSON, "Needs attention", "bad", stuck),
       ...states.map(([state, n]) => this.chip(state, conditionWords(state), conditionTone(state), n)),
@@ -133,7 +176,8 @@ export class StreamList {
     );
   }
 
-  hasState(row) {
+  isChosen(row) {
+    if (!FILTERS.every(({ key, valuesOf }) => !this.chosen[key] || valuesOf(row).includes(this.chosen[key]))) return false;
     return this.states.size === 0 || this.states.has(row.condition) || (this.states.has(NEEDS_PERSON) && row.needs_attention);
   }
 
@@ -146,6 +190,7 @@ export class StreamList {
   clear() {
     this.search.value = "";
     this.states.clear();
+    for (const { key } of FILTERS) this.chosen[key] = "";
     this.changed();
     this.search.focus();
   }
@@ -165,6 +210,7 @@ export class StreamList {
     const parameters = new URLSearchParams();
     if (this.search.value) parameters.set("q", this.search.value);
     if (this.states.size) parameters.set("state", [...this.states].join(","));
+    for (const { key } of FILTERS) if (this.chosen[key]) parameters.set(key, this.chosen[key]);
     if (this.sort !== "state" || this.isDescending) {
       parameters.set("sort", this.sort);
       parameters.set("order", this.isDescending ? "desc" : "asc");
@@ -179,22 +225,26 @@ class Line {
     this.cells = COLUMNS.map((column, index) =>
       h(index === 0 ? "th" : "td", { scope: index === 0 ? "row" : null, class: `col-${column.sorts[0].key}${column.isNumber ? " number" : ""}` }),
     );
-    this.element = h("tr", null, this.cells);
+    this.pick = h("input", { type: "checkbox" });
+    this.element = h("tr", null, h("td", { class: "pick" }, this.pick), this.cells);
   }
 
   update(row, now) {
+    this.row = row;
+    this.pick.ariaLabel = `Select ${row.name}`;
     this.element.classList.toggle("stuck", row.needs_attention);
-    COLUMNS.forEach((column, index) => renderIfChanged(this.cells[index], column.parts(row, now).filter(Boolean), (parts) => parts.map(line)));
+    COLUMNS.forEach((column, index) => renderIfChanged(this.cells[index], column.parts(row, now).filter(Boolean), (parts) => parts.map((part) => line(part, column))));
   }
 }
 
-function line(part) {
+function line(part, { isNumber }) {
   if (part.badge) return h("div", null, conditionBadge(part.badge));
   const classes = [part.muted && "muted", part.tone && `text-${part.tone}`].filter(Boolean).join(" ") || null;
+  const words = isNumber ? part.text : middleText(part.text);
   const text = part.href
-    ? h("a", { href: part.href, "data-focus": part.focus, ...(part.leaves ? { target: "_top", onclick: followInAirflow } : {}) }, part.text)
-    : part.text;
-  return h("div", { class: classes, title: part.title }, text);
+    ? h("a", { href: part.href, "aria-label": isNumber ? null : part.text, "data-focus": part.focus, ...(part.leaves ? { target: "_top", onclick: followInAirflow } : {}) }, words)
+    : words;
+  return h("div", { class: classes, title: part.title ?? (isNumber ? null : part.text) }, text);
 }
 
 function comparator({ value }, isDescending) {

@@ -3,10 +3,10 @@
 import { followInAirflow, taskUrl } from "./airflow.js";
 import { actionsSection } from "./actions.js";
 import { SHORT_RETENTION_SECONDS, secondsSince } from "./columns.js";
-import { conditionBadge } from "./conditions.js";
+import { conditionBadge, noDagWords } from "./conditions.js";
 import { h, renderIfChanged } from "./dom.js";
 import { UNKNOWN, formatAge, formatBytes, formatCount, formatCountOf, formatDuration, formatRate, formatTime } from "./format.js";
-import { batchesSection, decisionsSection, plannedSection, skippedSection } from "./stream_history.js";
+import { batchesSection, decisionsSection, intervalsSection, plannedSection, skippedSection } from "./stream_history.js";
 import { lagCharts, rowsChart } from "./stream_charts.js";
 
 export class StreamPage {
@@ -37,11 +37,12 @@ const DELIVERIES = {
 
 /** Name, the data that a part of the page shows, and how. A part is made again when its data change. */
 const SECTIONS = [
-  ["state", (stream, now) => ({ ...pick(stream, "condition", "needs_attention", "will_retry", "problem", "what_to_do", "waits_for", "stale", "observed_at"), age: formatAge(secondsSince(stream.observed_at, now)) }), state],
+  ["state", (stream, now) => ({ ...pick(stream, "condition", "needs_attention", "will_retry", "problem", "what_to_do", "waits_for", "stale", "observed_at"), age: formatAge(secondsSince(stream.observed_at, now)), noDag: noDagWords(stream) }), state],
   ["figures", (stream, now) => ({ ...pick(stream, "lag_versions", "lag_seconds", "pending_files", "pending_bytes", "pending_rows", "retention_left_seconds", "rows_per_second", "last_batch"), age: formatAge(secondsSince(stream.last_batch?.committed_at, now)) }), figures],
   ["actions", (stream) => pick(stream, "id", "name", "actions", "may_act"), actionsSection],
   ["charts", (stream) => pick(stream, "samples", "batches"), (data) => [...lagCharts(data.samples), rowsChart(data.batches)]],
   ["facts", (stream) => pick(stream, "table", "sink", "position", "newest_version", "watermark", "offset", "epoch", "owner", "dag_id", "task_id", "run_id", "staging"), facts],
+  ["intervals", (stream) => pick(stream, "intervals"), (data) => data.intervals && intervalsSection(data.intervals)],
   ["batches", (stream) => pick(stream, "batches"), (data) => batchesSection(data.batches)],
   ["planned", (stream) => pick(stream, "planned"), (data) => plannedSection(data.planned)],
   ["skipped", (stream) => pick(stream, "skipped"), (data) => skippedSection(data.skipped)],
@@ -53,7 +54,7 @@ function pick(stream, ...names) {
 }
 
 function state(data) {
-  const { problem, what_to_do: whatToDo, waits_for: waitsFor, stale, observed_at: observedAt, age } = data;
+  const { problem, what_to_do: whatToDo, waits_for: waitsFor, stale, observed_at: observedAt, age, noDag } = data;
   return [
     h(
       "p",
@@ -63,6 +64,7 @@ function state(data) {
     ),
     (problem || whatToDo) &&
       h("div", { class: `notice tone-${data.needs_attention ? "bad" : "warn"} problem` }, h("div", null, problem && h("p", { class: "words" }, problem), whatToDo && h("p", { class: "words" }, h("strong", null, "What to do: "), whatToDo))),
+    noDag && h("div", { class: "notice tone-warn" }, h("p", { class: "words" }, noDag)),
     waitsFor && !problem && h("div", { class: "notice tone-idle waits" }, h("p", { class: "words" }, waitsFor)),
   ];
 }
