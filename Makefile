@@ -121,7 +121,7 @@ requirements:  ## Compile the pinned requirements again (UPGRADE=1 takes newer v
 	$(UV_COMPILE) --no-deps requirements/openlineage.in -o requirements/openlineage.txt
 	$(UV_COMPILE) pyproject.toml --extra local --group dev -o requirements/dev.txt
 	$(UV_COMPILE) pyproject.toml --extra local --group demo --constraints requirements/dev.txt -o requirements/demo.txt
-	$(UV_COMPILE) pyproject.toml --extra local --constraints requirements/dev.txt -o requirements/image.txt
+	$(UV_COMPILE) pyproject.toml --extra local --group image --constraints requirements/dev.txt -o requirements/image.txt
 	$(UV_COMPILE) --group spark-3-5 -o requirements/spark-3-5.txt
 	$(UV_COMPILE) --group spark-4-0 -o requirements/spark-4-0.txt
 	@UPGRADE=$(UPGRADE) scripts/airflow_pins.sh

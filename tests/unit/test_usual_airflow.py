@@ -25,6 +25,9 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 #: All that FDS adds to such an installation, as ``docs/compatibility.md`` says.
 ADDED = {"obstore", "pyroaring"}
 
+#: What an extra adds beside them.
+ADDED_BY = {"local": {"pyspark", "py4j"}, "s3,gcs,azure,hdfs": {"hdfs-native"}}
+
 _UNREACHABLE = re.compile(r"Failed to fetch|error sending request|Could not connect|dns error|timed out", re.IGNORECASE)
 
 
@@ -60,8 +63,11 @@ def test_the_pins_of_a_usual_airflow_satisfy_every_bound_of_this_package(airflow
 @pytest.mark.skipif(not os.environ.get("FDS_RESOLVE"), reason="needs a package index: make usual-airflow")
 @pytest.mark.parametrize(
     ("airflow", "extra"),
-    # Airflow 3.1 comes with pyspark, which has the client in it and shares its files with pyspark-client
-    [*((airflow, "") for airflow in AIRFLOWS), *((airflow, "connect") for airflow in AIRFLOWS if airflow != "3.1")],
+    [
+        *((airflow, extra) for airflow in AIRFLOWS for extra in ("", "s3,gcs,azure,hdfs")),
+        # Airflow 3.1 comes with pyspark 4.1, which has the client in it and shares its files with pyspark-client
+        *((airflow, extra) for airflow in AIRFLOWS if airflow != "3.1" for extra in ("connect", "local")),
+    ],
 )
 def test_a_resolver_adds_nothing_but_what_the_page_says(airflow, extra, tmp_path):
     constraints = FOLDER / f"airflow-{airflow}.txt"
@@ -80,4 +86,4 @@ def test_a_resolver_adds_nothing_but_what_the_page_says(airflow, extra, tmp_path
     assert {name: version for name, version in after.items() if name in before} == {
         name: version for name, version in before.items() if name in after
     }
-    assert set(after) - set(before) == ADDED
+    assert set(after) - set(before) == ADDED | ADDED_BY.get(extra, set())
