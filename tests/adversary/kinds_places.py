@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -382,6 +383,10 @@ def table_recreated_under_a_planned_batch(scene: Scene) -> None:
         stream.plan("--max-batches", str(scene.rng.randint(1, 2)))
     else:
         kill_a_run(scene, stream, point=scene.rng.choice(("staging grows", "an attempt is written down")))
+    looked = stream.status()
+    if not looked.out.startswith("{") or json.loads(looked.out)["position"] is None:
+        scene.note("killed before the stream had begun: it belongs to no table yet")
+        return
     source.recreate(scene.rng.randint(2, 6))
     for _ in range(scene.rng.randint(0, 6)):
         source.append()
