@@ -142,7 +142,7 @@ class RunReport:
         observers: Sequence[Callable[[ConnectedStream, StreamStatus], None]],
     ) -> None:
         self._session = session
-        self._has_attempts_left = _has_attempts_left(context)
+        self._context = context
         self._observers = observers
         self._committed_at: str | None = None
         self._is_interrupted = False
@@ -183,8 +183,9 @@ class RunReport:
 
     def _end(self, error: Exception | None) -> RunEnd:
         scope = self._session.scope
-        retries = self._has_attempts_left and not (isinstance(error, FdsError) and not error.retryable)
-        return RunEnd(error, will_retry=retries, interval=scope.interval, waits_for=scope.waits_for)
+        may_retry = error is not None and not (isinstance(error, FdsError) and not error.retryable)
+        will_retry = may_retry and _has_attempts_left(self._context)
+        return RunEnd(error, will_retry=will_retry, interval=scope.interval, waits_for=scope.waits_for)
 
     def _count(self, committed: Committed, batches: int) -> None:
         self._committed_at = iso_time(datetime.now(UTC))

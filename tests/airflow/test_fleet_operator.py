@@ -93,6 +93,7 @@ class Fleet:
             run_id=run,
             map_index=-1,
             try_number=try_number,
+            max_tries=0,
             xcom_push=lambda key, value: self.pushed.update({key: value}),
             get_task_states=lambda run_ids, task_ids, **_: {run_ids[0]: {task_ids[0]: "failed"}},
             get_dr_count=lambda **_: 0,

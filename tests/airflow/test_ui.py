@@ -178,15 +178,25 @@ def test_a_stream_without_a_status_file_is_named(staging, client_of):
     assert client_of("viewer").get("/fds/api/streams").raise_for_status().json()["problems"] == []
 
 
-def test_a_folder_that_cannot_be_read_is_a_problem_and_hides_no_other(staging, client_of, monkeypatch, tmp_path):
+def test_a_folder_that_cannot_be_read_is_a_problem_and_hides_no_other(staging, client_of, monkeypatch):
     add_stream(staging)
-    (tmp_path / "file").write_text("no folder")
     monkeypatch.setenv("AIRFLOW__FDS__UI_STAGING", f"{staging.uri},s3://nowhere/x")
-    monkeypatch.setenv("AIRFLOW__FDS__UI_CONN_ID", "missing")
+    # it exists, but is not one for S3
+    monkeypatch.setenv("AIRFLOW_CONN_HTTP_HERE", "http://lake.test")
+    monkeypatch.setenv("AIRFLOW__FDS__UI_CONN_ID", "http_here")
     found = client_of().get("/fds/api/streams").raise_for_status().json()
     assert [row["name"] for row in found["streams"]] == ["orders"]
     assert [problem["staging"] for problem in found["problems"]] == ["s3://nowhere/x"]
-    assert "'missing'" in found["problems"][0]["message"]
+    assert "'http_here'" in found["problems"][0]["message"]
+
+
+def test_a_connection_that_does_not_exist_is_a_problem_of_every_folder(staging, client_of, monkeypatch):
+    add_stream(staging)
+    monkeypatch.setenv("AIRFLOW__FDS__UI_STAGING", f"{staging.uri},s3://nowhere/x")
+    monkeypatch.setenv("AIRFLOW__FDS__UI_CONN_ID", "missing")
+    found = client_of().get("/fds/api/streams").raise_for_status().json()
+    assert [problem["staging"] for problem in found["problems"]] == [staging.uri, "s3://nowhere/x"]
+    assert all("'missing'" in problem["message"] for problem in found["problems"])
 
 
 def test_the_page_of_a_stream_has_its_ledger(staging, client_of):

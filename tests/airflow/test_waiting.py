@@ -84,6 +84,7 @@ def context_of(run_id="manual__1", *, state="running", **fields):
         task_id="ingest",
         map_index=-1,
         try_number=1,
+        max_tries=0,
         get_dr_count=lambda **_: 1,
         get_task_states=lambda run_ids, task_ids, **_: {run_ids[0]: {task_ids[0]: state}},
     )

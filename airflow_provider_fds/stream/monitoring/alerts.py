@@ -10,7 +10,6 @@ from airflow_provider_fds.credentials import redacted
 from airflow_provider_fds.durations import format_duration
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.reasons import Reason
-from airflow_provider_fds.stream.monitoring.condition import hidden_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -175,6 +174,9 @@ class Found:
 
 def find_alerts(status: StreamStatus, alerts: StreamAlerts) -> Found:
     """Return which states apply to a stream. Pure."""
+    # a DAG file declares alerts, and needs nothing of this
+    from airflow_provider_fds.stream.monitoring.condition import hidden_by
+
     if status.condition == "unreadable" and status.reason_code in _PASSING:
         return Found(unknown=_ALL)
     if status.condition == "retired":
