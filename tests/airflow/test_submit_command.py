@@ -208,10 +208,19 @@ def hook_of(tmp_path, monkeypatch):
         program.chmod(0o755)
         monkeypatch.setenv("PATH", str(program.parent), prepend=os.pathsep)
         monkeypatch.setenv("AIRFLOW_CONN_HERE", json.dumps({"conn_type": "spark", "host": "local"}))
-        return SubmitHook.like(
+        hook = SubmitHook.like(
             spark_submit.SparkSubmitHook(conn_id="here", env_vars={"MINE": "1"}, spark_binary="spark-submit"),
             **arguments,
         )
+        noted, hook.heard = hook._noted, []
+
+        def listen(lines):
+            for line in noted(lines):
+                hook.heard.append(line.strip())
+                yield line
+
+        hook._noted = listen
+        return hook
 
     return make
 
@@ -222,7 +231,7 @@ def test_spark_submit_is_started_without_the_keys_of_airflow(monkeypatch, hook_o
     monkeypatch.setenv("AWS_REGION", "eu-west-1")
     hook = hook_of("env | grep -E 'HUSH|MINE|REGION'", "exit 0")
     hook.submit("job.py")
-    said = list(hook._last_submit_log_lines)
+    said = list(hook.heard)
     assert not any("HUSH" in line for line in said)
     assert {"MINE=1", "AWS_REGION=eu-west-1"} <= set(said)
 
@@ -230,7 +239,7 @@ def test_spark_submit_is_started_without_the_keys_of_airflow(monkeypatch, hook_o
 def test_bytes_that_are_no_text_are_shown(hook_of):
     hook = hook_of(r"printf 'caf\351\n'")
     hook.submit("job.py")
-    assert "caf\N{REPLACEMENT CHARACTER}" in hook._last_submit_log_lines
+    assert "caf\N{REPLACEMENT CHARACTER}" in hook.heard
 
 
 def test_the_driver_of_a_jvm_that_is_gone_is_ended(hook_of):
@@ -250,7 +259,7 @@ def test_a_killed_task_ends_the_driver_too(hook_of):
     task = threading.Thread(target=submit)
     task.start()
     until = time.monotonic() + 60
-    while not any(line.startswith("driver") for line in hook._last_submit_log_lines) and time.monotonic() < until:
+    while not any(line.startswith("driver") for line in hook.heard) and time.monotonic() < until:
         time.sleep(0.01)
     assert is_running(hook)
     hook.on_kill()
@@ -259,7 +268,7 @@ def test_a_killed_task_ends_the_driver_too(hook_of):
 
 
 def is_running(hook):
-    (line,) = (line for line in hook._last_submit_log_lines if line.startswith("driver "))
+    (line,) = (line for line in hook.heard if line.startswith("driver "))
     try:
         return psutil.Process(int(line.split()[1])).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
