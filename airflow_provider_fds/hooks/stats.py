@@ -89,7 +89,7 @@ def write_wait(connect: Callable[[], ConnectedStream], waits_for: str, next_with
     """
     try:
         connected = connect()
-        status = status_of(connected, end=RunEnd(waits_for=waits_for))
+        status = status_of(connected, seen_waiting=waits_for)
         write_status_file(
             connected.staging, status, connected.state, written_by="run", next_within_seconds=next_within_seconds
         )

@@ -142,6 +142,7 @@ def status_of(
     unread: UnreadFiles | None = None,
     *,
     end: RunEnd | None = None,
+    seen_waiting: str | None = None,
     owner_runs: Callable[[Owner], bool | None] | None = None,
     clock: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> StreamStatus:
@@ -151,6 +152,7 @@ def status_of(
         connected: The stream.
         unread: Counts the files of unread commits, which it reads; ``None`` to read none.
         end: How a run of the stream has just ended; ``None``: what its status file says of the last run holds.
+        seen_waiting: What the newest data wait for, as a trigger has just seen it.
         owner_runs: Returns whether the owner of planned batches is running, ``None`` if it cannot know.
         clock: Returns the time, with a zone.
     """
@@ -195,7 +197,7 @@ def status_of(
         lag=lag,
         finished=finished,
         failure=failure_of(failures, state, entry),
-        waits_for=waits_for(before, state) if end is None else end.waits_for,
+        waits_for=seen_waiting or (waits_for(before, state) if end is None else end.waits_for),
         owner_runs=None if owner_runs is None or owner is None or owner.only_plans else owner_runs(owner),
     )
     return StreamStatus(

@@ -18,7 +18,8 @@ from airflow_provider_fds.sinks import DeltaTableSink
 from airflow_provider_fds.stream import DeltaStream
 from airflow_provider_fds.stream.monitoring.alerts import StreamAlerts, find_alerts
 from airflow_provider_fds.stream.monitoring.monitor import StreamMonitor
-from airflow_provider_fds.stream.monitoring.status_file import update_status_file
+from airflow_provider_fds.stream.monitoring.status import status_of
+from airflow_provider_fds.stream.monitoring.status_file import update_status_file, write_status_file
 from airflow_provider_fds.stream.run.reporting import reporting_end, write_end
 from airflow_provider_fds.ui.folders import StatusFolder
 from airflow_provider_fds.ui.history import StreamHistory
@@ -350,6 +351,16 @@ def test_a_snapshot_that_is_read_in_part_counts_as_one_version(scene):
         (seen,) = StreamMonitor(lambda: scene.bench.session("monitor").connected.context).poll()
         assert (seen.lag_versions, seen.condition) == (versions, "behind")
         scene.log.append(1, timestamp_ms=now_ms())
+
+
+def test_a_trigger_that_waits_for_the_stream_does_not_end_its_failure(scene):
+    deleted(scene)
+    connected = scene.bench.session("sensor").connected
+    seen = status_of(connected, seen_waiting="waits for more data")
+    write_status_file(connected.staging, seen, connected.state, written_by="run")
+    row = page_row(scene)
+    assert row is not None
+    assert (row["condition"], row["failed_runs"], row["waits_for"]) == ("failing", 1, None)
 
 
 def test_a_monitor_sees_in_the_next_round_that_a_run_has_failed(scene):
