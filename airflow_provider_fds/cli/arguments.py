@@ -263,8 +263,12 @@ def _answers(process_id: int) -> int | None:
     return 0
 
 
-def ledger_of(arguments: argparse.Namespace) -> tuple[Ledger, Actor]:
-    """Return the ledger of the stream that the arguments name, read to its head, and who is asking.
+def ledger_of(arguments: argparse.Namespace, stream: str | None = None) -> tuple[Ledger, Actor]:
+    """Return the ledger of a stream, read to its head, and who is asking.
+
+    Args:
+        arguments: Staging, its options, and the name of the stream.
+        stream: Another name.
 
     Raises:
         ConfigurationError: There is no such stream.
@@ -273,14 +277,15 @@ def ledger_of(arguments: argparse.Namespace) -> tuple[Ledger, Actor]:
     from airflow_provider_fds.ledger.log import Ledger
 
     options = pairs(arguments.storage_option, "--storage-option")
-    ledger = Ledger(open_storage(arguments.staging, options), arguments.stream)
+    name = arguments.stream if stream is None else stream
+    ledger = Ledger(open_storage(arguments.staging, options), name)
     if ledger.find().phase == "empty":
         from airflow_provider_fds.cli.command_list import closest
         from airflow_provider_fds.stream.monitoring.all_statuses import stream_names
 
-        hint = closest(arguments.stream, stream_names(ledger.storage)) or " Check the name and the staging folder"
+        hint = closest(name, stream_names(ledger.storage)) or " Check the name and the staging folder"
         raise ConfigurationError(
-            f"there is no stream {arguments.stream!r} in {arguments.staging}.{hint}",
+            f"there is no stream {name!r} in {arguments.staging}.{hint}",
             reason=Reason.STREAM_NOT_FOUND,
         )
     actor = person(ledger.state.deployment)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from airflow_provider_fds.cli import arguments as common
-from airflow_provider_fds.errors import EXIT_OK, ConfigurationError
-from airflow_provider_fds.reasons import Reason
+from airflow_provider_fds.errors import EXIT_OK
 
 if TYPE_CHECKING:
     import argparse
@@ -49,12 +48,7 @@ def fork(arguments: argparse.Namespace) -> int:
 
     options = common.pairs(arguments.storage_option, "--storage-option")
     staging = open_storage(arguments.staging, options)
-    source = Ledger(staging, arguments.source).find()
-    if source.phase == "empty":
-        raise ConfigurationError(
-            f"there is no stream {arguments.source!r} in {arguments.staging}. Check the name and the staging folder",
-            reason=Reason.STREAM_NOT_FOUND,
-        )
+    source = common.ledger_of(arguments, arguments.source)[0].state
     arguments.deployment = arguments.deployment or source.deployment
     stream = DeltaStream(
         arguments.name,

@@ -312,8 +312,7 @@ def _loads(evidence: Evidence) -> bool:
 
 
 def _waits(evidence: Evidence) -> bool:
-    is_ahead = evidence.state.reads_by_interval or evidence.lag != 0
-    return evidence.state.reads_by_interval or (evidence.waits_for is not None and is_ahead)
+    return evidence.state.reads_by_interval or (evidence.waits_for is not None and evidence.lag != 0)
 
 
 _RULES: Final[dict[Condition, _Rule]] = {

@@ -10,7 +10,6 @@ from msgspec.structs import replace
 
 from airflow_provider_fds.credentials import redacted
 from airflow_provider_fds.errors import FdsError, StreamBusyError
-from airflow_provider_fds.reasons import Reason
 
 if TYPE_CHECKING:
     from airflow_provider_fds.ledger.state import StreamState
@@ -119,16 +118,15 @@ def failures_after(
     if end.error is None:
         return others
     last = next((one for one in known if one.interval == end.interval), None)
-    error = end.error
-    is_known = isinstance(error, FdsError)
+    error = end.error if isinstance(end.error, FdsError) else FdsError(f"{type(end.error).__name__}: {end.error}")
     failure = RunFailure(
-        reason_code=error.reason_code if isinstance(error, FdsError) else Reason.INTERNAL_ERROR.value,
-        why=redacted(str(error) if is_known else f"{type(error).__name__}: {error}")[:LONGEST],
+        reason_code=error.reason_code,
+        why=redacted(str(error))[:LONGEST],
         since=now,
         at=now,
         will_retry=end.will_retry,
-        version=error.version if isinstance(error, FdsError) else None,
-        operation=error.operation if isinstance(error, FdsError) else None,
+        version=error.version,
+        operation=error.operation,
         interval=end.interval,
         uuid=state.uuid,
         epoch=state.epoch,

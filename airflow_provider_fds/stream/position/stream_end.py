@@ -46,8 +46,8 @@ def settle_end(connected: ConnectedStream, state: StreamState) -> tuple[StreamSt
     instant, version = _declared(connected, end)
     if instant is None and ended is not None and ended.version != _NO_END:
         instant, version = "none", _NO_END
-    is_same_time = ended is not None and ended.instant == instant
-    if instant is None or version is None or is_same_time:
+    is_recorded = ended is not None and ended.instant == instant
+    if instant is None or version is None or is_recorded:
         return state, end
     return connected.execute(Ended(epoch=state.epoch, instant=instant, version=version)), end
 
