@@ -149,7 +149,7 @@ def _listed_twice(planned: Sequence[PlannedFile], repeated: bytes, places: _Plac
     return FdsError(
         f"the batch of table {base} lists {second[1]} of version {second[0]} twice, first for version {first[0]}, "
         "with the same deletion vector; Delta keeps one of them, and the rows of the other would be lost. The "
-        "batch should have ended before this version: report this as a bug in FDS, with the commits of the range",
+        "batch should have ended before this version. This is a bug in fds; report it with the commits of the range",
         table=base,
         version=second[0],
     )
