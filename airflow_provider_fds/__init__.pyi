@@ -11,9 +11,9 @@ from airflow_provider_fds.operators.delta_stream_action import DeltaStreamAction
 from airflow_provider_fds.operators.delta_stream_monitor import DeltaStreamMonitorOperator as DeltaStreamMonitorOperator
 from airflow_provider_fds.operators.fleet_dags import fds_dags as fds_dags
 from airflow_provider_fds.sensors.delta_table_version import DeltaTableVersionSensor as DeltaTableVersionSensor
+from airflow_provider_fds.sinks import DeltaAppendSink as DeltaAppendSink
 from airflow_provider_fds.sinks import DeltaMergeSink as DeltaMergeSink
 from airflow_provider_fds.sinks import DeltaReplaceSink as DeltaReplaceSink
-from airflow_provider_fds.sinks import DeltaTableSink as DeltaTableSink
 from airflow_provider_fds.sinks import ForeachBatchSink as ForeachBatchSink
 from airflow_provider_fds.stream import DeltaStream as DeltaStream
 from airflow_provider_fds.stream.monitoring.alerts import StreamAlerts as StreamAlerts
@@ -31,6 +31,7 @@ from airflow_provider_fds.triggers.delta_watermark import DeltaWatermarkTrigger 
 
 __version__: str
 __all__ = [
+    "DeltaAppendSink",
     "DeltaCommitOperator",
     "DeltaFleetOperator",
     "DeltaFleetTrigger",
@@ -46,7 +47,6 @@ __all__ = [
     "DeltaTableChangeTrigger",
     "DeltaTableConditionTrigger",
     "DeltaTableHook",
-    "DeltaTableSink",
     "DeltaTableVersionSensor",
     "DeltaTableVersionTrigger",
     "DeltaWatermarkTrigger",

@@ -129,10 +129,10 @@ _OPTIONS: dict[str, dict[str, Any]] = {
         "example": "production",
         "default": "",
     },
-    "allow_schema_changes": {
+    "on_schema_change": {
         "description": (
             "What streams do at a version that changes the schema, by kind of change (add, widen, rename, drop, "
-            "type): follow, ask or fail. A stream's own allow_schema_changes takes precedence, kind by kind. Empty: "
+            "type): follow, ask or fail. A stream's own on_schema_change takes precedence, kind by kind. Empty: "
             "follow add and widen, ask at the others."
         ),
         "version_added": "0.2.0",
@@ -179,7 +179,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
         "example": "s3://lake/_fds,s3://other/_fds",
         "default": "",
     },
-    "ui_conn_id": {
+    "staging_conn_id": {
         "description": (
             "Airflow connection with which the API server reads these folders, and writes users' decisions to "
             "them. Empty: the credentials of the API server's environment."

@@ -87,7 +87,7 @@ from datetime import datetime, timezone
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, CronDataIntervalTimetable
 from airflow_provider_fds import (
-    DeltaCommitOperator, DeltaIngestOperator, DeltaPlanOperator, DeltaReplaceSink, DeltaStream, DeltaTableSink,
+    DeltaCommitOperator, DeltaIngestOperator, DeltaPlanOperator, DeltaReplaceSink, DeltaStream, DeltaAppendSink,
     ForeachBatchSink,
 )
 
@@ -111,11 +111,11 @@ def load(one, sink):
 TASKS = {
     "in_variable": """
 with DAG("in_variable", schedule=None, start_date=BEGIN):
-    load(stream("in_variable", starting_version=3), DeltaTableSink(SINKS + "/in_variable"))
+    load(stream("in_variable", starting_version=3), DeltaAppendSink(SINKS + "/in_variable"))
 """,
     "in_asset": """
 with DAG("in_asset", schedule=None, start_date=BEGIN):
-    load(stream("in_asset", starting_version=3, checkpoint="asset"), DeltaTableSink(SINKS + "/in_asset"))
+    load(stream("in_asset", starting_version=3, checkpoint="asset"), DeltaAppendSink(SINKS + "/in_asset"))
 """,
     "user_job": """
 with DAG("user_job", schedule=None, start_date=BEGIN):
@@ -130,7 +130,7 @@ with DAG("function", schedule=None, start_date=BEGIN):
 """,
     "days_appended": """
 with DAG("days_appended", schedule=DAILY, start_date=BEGIN, catchup=False):
-    load(stream("days_appended", read="data_interval"), DeltaTableSink(SINKS + "/days_appended"))
+    load(stream("days_appended", read="data_interval"), DeltaAppendSink(SINKS + "/days_appended"))
 """,
     "days_replaced": """
 with DAG("days_replaced", schedule=DAILY, start_date=BEGIN, catchup=False):
@@ -242,10 +242,10 @@ class Maker:
         sink: str = "",
     ) -> None:
         """Remember a stream of the command line."""
-        from airflow_provider_fds import DeltaStream, DeltaTableSink
+        from airflow_provider_fds import DeltaAppendSink, DeltaStream
 
         stream = DeltaStream(name, str(LAKE / table), checkpoint=f"file:{CHECKPOINTS / name}.file", options=options)
-        target = DeltaTableSink(str(SINKS / (sink or name)), provenance=provenance)
+        target = DeltaAppendSink(str(SINKS / (sink or name)), provenance=provenance)
         self.keep(golden.GoldenStream(staging, stream.to_dict(), target.to_dict()))
 
     def keep(self, stream: golden.GoldenStream) -> None:
@@ -302,7 +302,7 @@ def make(maker: Maker) -> None:
 
 def _by_offset(maker: Maker) -> None:
     """Plans, commits, moves without data, changed options, people's words, a rewind, and a plan that is left."""
-    from airflow_provider_fds import DeltaStream, DeltaTableSink
+    from airflow_provider_fds import DeltaAppendSink, DeltaStream
 
     options = {"starting_version": 0, "max_versions_per_batch": 1, "event_time_column": "at"}
     load = ("orders", "orders", "--provenance")
@@ -331,7 +331,7 @@ def _by_offset(maker: Maker) -> None:
     backfill = ("backfill", "late", "--staging", str(PLACE / STAGING), "--spark-remote", maker.remote)
     maker.fds(*backfill, "--checkpoint", str(CHECKPOINTS / "late.bf.file"))
     late = DeltaStream("late", str(LAKE / "orders"), checkpoint=f"file:{CHECKPOINTS / 'late.bf.file'}").backfill()
-    maker.keep(golden.GoldenStream(STAGING, late.to_dict(), DeltaTableSink(str(SINKS / "late")).to_dict()))
+    maker.keep(golden.GoldenStream(STAGING, late.to_dict(), DeltaAppendSink(str(SINKS / "late")).to_dict()))
 
     # an initial snapshot that is loaded half, and a fork of it
     for _ in range(3):
@@ -451,11 +451,11 @@ def _airflow_checkpoints(by_hand: Any) -> None:
 def _triggers(maker: Maker) -> None:
     """Write what Airflow stores of each trigger, its class and its arguments: those with which tasks defer."""
     from airflow_provider_fds import (
+        DeltaAppendSink,
         DeltaFleetOperator,
         DeltaIngestOperator,
         DeltaStream,
         DeltaStreamMonitorOperator,
-        DeltaTableSink,
         DeltaTableVersionSensor,
         FleetStream,
         StreamAlerts,
@@ -468,7 +468,7 @@ def _triggers(maker: Maker) -> None:
 
     day = FIRST.replace(hour=0, year=2100)
     context = _context(data_interval_start=day, data_interval_end=day + timedelta(days=1))
-    sinks = {name: DeltaTableSink(str(SINKS / name)) for name in ("waiting", "waiting_fleet")}
+    sinks = {name: DeltaAppendSink(str(SINKS / name)) for name in ("waiting", "waiting_fleet")}
     days = DeltaStream("waiting_days", str(LAKE / "orders"), read="data_interval")
     timed = waiting("waiting_at", event_time_column="at")
     fleet = [FleetStream(waiting("waiting_fleet"), sinks["waiting_fleet"])]

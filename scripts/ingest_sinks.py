@@ -3,7 +3,7 @@
     scripts/ingest_sinks.py FOLDER [--spark-remote sc://HOST:PORT] [SINK …]
 
 The batches are planned, loaded and committed as `fds run` does it. Prints a line for each sink,
-``DeltaTableSink: passed, Apache-Spark/3.5.7 Delta-Lake/3.3.2`` or ``DeltaTableSink: failed, …``.
+``DeltaAppendSink: passed, Apache-Spark/3.5.7 Delta-Lake/3.3.2`` or ``DeltaAppendSink: failed, …``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from airflow_provider_fds.backends.base import Application, UserArguments
 from airflow_provider_fds.backends.registry import command_line_backend
 from airflow_provider_fds.checkpoint.file import FileCheckpointStore
 from airflow_provider_fds.ledger.owner import Actor, Owner
-from airflow_provider_fds.sinks import DeltaMergeSink, DeltaReplaceSink, DeltaTableSink, ForeachBatchSink, Sink
+from airflow_provider_fds.sinks import DeltaAppendSink, DeltaMergeSink, DeltaReplaceSink, ForeachBatchSink, Sink
 from airflow_provider_fds.stream.connected_stream import StreamContext
 from airflow_provider_fds.stream.declaration.delta_stream import DeltaStream
 from airflow_provider_fds.stream.position.data_interval import DataInterval
@@ -105,7 +105,7 @@ class Place:
 
 
 def table_sink(place: Place, load: Callable[[StreamSession, Sink], None]) -> None:
-    sink = DeltaTableSink(place.sink)
+    sink = DeltaAppendSink(place.sink)
     for first in (0, 20):
         place.append("row", *range(first, first + 10))
         place.append("row", *range(first + 10, first + 20))
@@ -163,7 +163,7 @@ def foreach_sink(place: Place, load: Callable[[StreamSession, Sink], None]) -> N
 
 
 SINKS: dict[str, Callable[[Place, Callable[[StreamSession, Sink], None]], None]] = {
-    "DeltaTableSink": table_sink,
+    "DeltaAppendSink": table_sink,
     "DeltaMergeSink": merge_sink,
     "DeltaMergeSink(scd=2)": history_sink,
     "DeltaReplaceSink": replace_sink,

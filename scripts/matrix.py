@@ -44,7 +44,7 @@ AIRFLOWS = ("3.1", "3.2", "3.3")
 SPARKS = {"3.5": "3.5.7", "4.0": "4.0.1", "4.1": "4.1.4", "4.2": "4.2.0"}
 #: Spark promises that a client works with servers of its own and of newer minor versions: the oldest works with all.
 CLIENT, NEWEST_CLIENT = "4.0.1", "4.2.0"
-SINKS = ("DeltaTableSink", "DeltaMergeSink", "DeltaMergeSink(scd=2)", "DeltaReplaceSink", "ForeachBatchSink")
+SINKS = ("DeltaAppendSink", "DeltaMergeSink", "DeltaMergeSink(scd=2)", "DeltaReplaceSink", "ForeachBatchSink")
 
 #: The seam between FDS and Airflow, without Spark.
 SEAM = (

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.stream.declaration.delta_stream import DeltaStream
 
 #: Batches in one Spark application by default, as in ``DeltaIngestOperator`` and ``fds run``.
-BATCHES_PER_RUN: Final = 200
+BATCHES_PER_APPLICATION: Final = 200
 
 #: What cannot be combined with ``--estimate``: where to begin, and where to stop.
 _REFUSED: Final = (("offset", "--from"), ("max_batches", "--max-batches"))
@@ -47,8 +47,8 @@ def check_arguments(arguments: argparse.Namespace) -> None:
         for name, flag in _REFUSED
         if getattr(arguments, name)
     ]
-    if arguments.batches_per_run < 1:
-        problems.append(f"--batches-per-run must be 1 or more, got {arguments.batches_per_run}")
+    if arguments.batches_per_application < 1:
+        problems.append(f"--batches-per-application must be 1 or more, got {arguments.batches_per_application}")
     if problems:
         raise ConfigurationError(*problems, subject="arguments")
 
@@ -87,13 +87,13 @@ def known_stream(arguments: argparse.Namespace, stream: DeltaStream) -> Connecte
     return connected
 
 
-def totals(rows: Iterable[dict[str, Any]], state: StreamState | None, batches_per_run: int) -> dict[str, Any]:
+def totals(rows: Iterable[dict[str, Any]], state: StreamState | None, batches_per_application: int) -> dict[str, Any]:
     """Return the totals of batches that are printed as ``rows``.
 
     Args:
         rows: The batches.
         state: The stream's state, whose runs have measured what a batch costs; ``None`` for a new stream.
-        batches_per_run: Maximum number of batches in one application.
+        batches_per_application: Maximum number of batches in one application.
 
     Returns:
         ``first_version`` and ``last_version`` (inclusive, ``None`` without batches), ``num_files``, ``num_bytes``,
@@ -118,7 +118,7 @@ def totals(rows: Iterable[dict[str, Any]], state: StreamState | None, batches_pe
         "num_bytes": size,
         "num_rows": num_rows,
         "batches": batches,
-        "applications": -(-batches // batches_per_run),
+        "applications": -(-batches // batches_per_application),
         "seconds": 0.0 if not batches else None if rate is None else round(rate * size, 1),
     }
 

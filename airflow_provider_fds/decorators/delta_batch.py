@@ -61,8 +61,8 @@ class DeltaBatchDecoratedOperator(DecoratedOperator, DeltaIngestOperator):
         op_args: Not supported: pass arguments by name.
         op_kwargs: Further arguments of the function.
         kwargs: Those of :class:`DeltaIngestOperator` except ``sink`` (``conn_id``, ``conf``, ``on_no_data``,
-            ``on_busy``, ``batches_per_run``, ``run_time_limit``, ``conf_by_size``, ``wait`` …), and those of Airflow's
-            tasks.
+            ``on_busy``, ``batches_per_application``, ``run_time_limit``, ``conf_by_size``, ``wait`` …), and those of
+            Airflow's tasks.
     """
 
     custom_operator_name = "@task.delta_batch"

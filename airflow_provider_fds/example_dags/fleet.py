@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from airflow.sdk import DAG
 
-from airflow_provider_fds import DeltaFleetOperator, DeltaStream, DeltaTableSink, FleetStream
+from airflow_provider_fds import DeltaAppendSink, DeltaFleetOperator, DeltaStream, FleetStream
 
 LAKE = os.environ.get("FDS_EXAMPLE_LAKE", "s3://lake")
 TABLES = ("orders", "customers")
@@ -18,7 +18,7 @@ with DAG("fleet", schedule="@hourly", start_date=datetime(2026, 1, 1, tzinfo=UTC
         streams=[
             FleetStream(
                 DeltaStream(f"fleet_{table}", table=f"{LAKE}/{table}"),
-                DeltaTableSink(f"{LAKE}/fleet/{table}"),
+                DeltaAppendSink(f"{LAKE}/fleet/{table}"),
             )
             for table in TABLES
         ],

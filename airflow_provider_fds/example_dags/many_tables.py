@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from airflow.sdk import DAG
 
-from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaTableSink
+from airflow_provider_fds import DeltaAppendSink, DeltaIngestOperator, DeltaStream
 
 LAKE = os.environ.get("FDS_EXAMPLE_LAKE", "s3://lake")
 TABLES = ("orders", "customers")
@@ -26,7 +26,7 @@ with DAG(
         [
             {
                 "stream": DeltaStream(f"many_{table}", table=f"{LAKE}/{table}"),
-                "sink": DeltaTableSink(f"{LAKE}/many/{table}"),
+                "sink": DeltaAppendSink(f"{LAKE}/many/{table}"),
             }
             for table in TABLES
         ]

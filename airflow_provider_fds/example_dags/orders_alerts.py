@@ -9,7 +9,7 @@ from typing import Any
 
 from airflow.sdk import DAG
 
-from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaTableSink, StreamAlerts
+from airflow_provider_fds import DeltaAppendSink, DeltaIngestOperator, DeltaStream, StreamAlerts
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ with DAG(
         stream=DeltaStream(
             "orders_alerts", table=f"{LAKE}/orders", starting_version="earliest", on_violation="quarantine"
         ),
-        sink=DeltaTableSink(f"{LAKE}/alerts/orders"),
+        sink=DeltaAppendSink(f"{LAKE}/alerts/orders"),
         conn_id="spark_default",
         alerts=StreamAlerts(lag=timedelta(hours=1), retention_left=timedelta(days=2), notifiers=[page]),
         retries=2,

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 from airflow.sdk import DAG, Param
 
-from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaTableSink
+from airflow_provider_fds import DeltaAppendSink, DeltaIngestOperator, DeltaStream
 
 LAKE = os.environ.get("FDS_EXAMPLE_LAKE", "s3://lake")
 
@@ -31,7 +31,7 @@ with DAG(
     DeltaIngestOperator(
         task_id="load",
         stream=orders.backfill(start="{{ params.start }}", end="{{ params.end }}"),
-        sink=DeltaTableSink(f"{LAKE}/since_2026/orders"),
+        sink=DeltaAppendSink(f"{LAKE}/since_2026/orders"),
         conn_id="spark_default",
         retries=2,
     )

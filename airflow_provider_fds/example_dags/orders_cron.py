@@ -9,7 +9,7 @@ from typing import Any
 
 from airflow.sdk import DAG
 
-from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaTableSink
+from airflow_provider_fds import DeltaAppendSink, DeltaIngestOperator, DeltaStream
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ with DAG(
     DeltaIngestOperator(
         task_id="ingest",
         stream=orders,
-        sink=DeltaTableSink(f"{LAKE}/cron/orders", provenance=True),
+        sink=DeltaAppendSink(f"{LAKE}/cron/orders", provenance=True),
         conn_id="spark_default",
         retries=2,
         # start no further batch after this; the next run continues

@@ -6,7 +6,7 @@ import os
 
 from airflow.sdk import DAG, Asset, AssetWatcher
 
-from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaTableChangeTrigger, DeltaTableSink
+from airflow_provider_fds import DeltaAppendSink, DeltaIngestOperator, DeltaStream, DeltaTableChangeTrigger
 
 LAKE = os.environ.get("FDS_EXAMPLE_LAKE", "s3://lake")
 
@@ -17,4 +17,4 @@ changed = Asset(
 )
 
 with DAG("orders_on_change", schedule=[changed], max_active_runs=1):
-    DeltaIngestOperator(task_id="ingest", stream=orders, sink=DeltaTableSink(f"{LAKE}/on_change/orders"), retries=2)
+    DeltaIngestOperator(task_id="ingest", stream=orders, sink=DeltaAppendSink(f"{LAKE}/on_change/orders"), retries=2)

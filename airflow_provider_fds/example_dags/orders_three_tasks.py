@@ -12,13 +12,13 @@ from pathlib import Path
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import DAG
 
-from airflow_provider_fds import DeltaCommitOperator, DeltaPlanOperator, DeltaStream, DeltaTableSink
+from airflow_provider_fds import DeltaAppendSink, DeltaCommitOperator, DeltaPlanOperator, DeltaStream
 from airflow_provider_fds.spark import spark_conf
 
 LAKE = os.environ.get("FDS_EXAMPLE_LAKE", "s3://lake")
 
 orders = DeltaStream("orders_user_job", table=f"{LAKE}/orders")
-sink = DeltaTableSink(f"{LAKE}/own/orders")
+sink = DeltaAppendSink(f"{LAKE}/own/orders")
 
 with DAG(
     "orders_three_tasks",

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 from airflow.sdk import DAG
 
-from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaTableSink, DeltaTableVersionSensor
+from airflow_provider_fds import DeltaAppendSink, DeltaIngestOperator, DeltaStream, DeltaTableVersionSensor
 
 LAKE = os.environ.get("FDS_EXAMPLE_LAKE", "s3://lake")
 
@@ -33,7 +33,7 @@ with DAG(
     ingest = DeltaIngestOperator(
         task_id="ingest",
         stream=orders,
-        sink=DeltaTableSink(f"{LAKE}/bronze/orders"),
+        sink=DeltaAppendSink(f"{LAKE}/bronze/orders"),
         conn_id="spark_default",
         retries=2,
     )

@@ -55,7 +55,9 @@ class FleetFiles:
                     stream=run.name,
                     spec=run.spec_uri,
                     num_bytes=sum(batch.num_bytes for batch in run.work.batches),
-                    timeout_seconds=None if run.stream.timeout is None else run.stream.timeout.total_seconds(),
+                    timeout_seconds=None
+                    if run.stream.batch_timeout is None
+                    else run.stream.batch_timeout.total_seconds(),
                 )
                 for run in runs
             ),

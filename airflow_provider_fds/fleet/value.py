@@ -43,27 +43,27 @@ class FleetStream:
     Args:
         stream: The stream; it reads by offset. A dict of its arguments is accepted.
         sink: Where its rows go. A dict of its arguments is accepted.
-        timeout: The longest time that Spark may take for one batch, also as ``"30m"`` or in seconds; ``None``: no
-            limit.
+        batch_timeout: The longest time that Spark may take for one batch, also as ``"30m"`` or in seconds; ``None``:
+            no limit.
 
     Raises:
         ConfigurationError: A value is invalid, or a fleet cannot load the stream.
 
     Examples:
-        >>> from airflow_provider_fds import DeltaStream, DeltaTableSink
-        >>> orders = FleetStream(DeltaStream("orders", table="s3://lake/orders"), DeltaTableSink("s3://bronze/orders"))
+        >>> from airflow_provider_fds import DeltaStream, DeltaAppendSink
+        >>> orders = FleetStream(DeltaStream("orders", table="s3://lake/orders"), DeltaAppendSink("s3://bronze/orders"))
         >>> orders.name
         'orders'
     """
 
     stream: DeltaStream
     sink: Sink
-    timeout: timedelta | None = None
+    batch_timeout: timedelta | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "stream", DeltaStream.coerce(self.stream))
         object.__setattr__(self, "sink", coerce_sink(self.sink))
-        object.__setattr__(self, "timeout", _timeout(self.timeout))
+        object.__setattr__(self, "batch_timeout", _timeout(self.batch_timeout))
         problems = [missing_columns_problem(self.stream, self.sink), whole_commits_problem(self.stream, self.sink)]
         if self.stream.reads_by_interval or self.sink.replaces:
             problems.append(
@@ -81,8 +81,8 @@ class FleetStream:
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-compatible values that :meth:`from_dict` accepts. Contains no secret."""
         found: dict[str, Any] = {"stream": self.stream.to_dict(), "sink": self.sink.serialize()}
-        if self.timeout is not None:
-            found["timeout"] = self.timeout.total_seconds()
+        if self.batch_timeout is not None:
+            found["batch_timeout"] = self.batch_timeout.total_seconds()
         return found
 
     @classmethod
@@ -92,7 +92,7 @@ class FleetStream:
         Raises:
             ConfigurationError: ``stream`` or ``sink`` is missing, there is another key, or a value is invalid.
         """
-        return cls(**_fields(value, "a fleet's stream", {"stream", "sink"}, {"timeout"}))
+        return cls(**_fields(value, "a fleet's stream", {"stream", "sink"}, {"batch_timeout"}))
 
     @classmethod
     def coerce(cls, value: object) -> FleetStream:
@@ -153,14 +153,14 @@ class TablePattern:
         staging: URI of the folder for ledger and manifests.
         allow_overlap: Whether the streams may append versions that other streams append to the same sink.
         options: Source options of each stream.
-        timeout: The longest time that Spark may take for one batch; ``None``: no limit.
+        batch_timeout: The longest time that Spark may take for one batch; ``None``: no limit.
 
     Raises:
         ConfigurationError: Reports all problems at once.
 
     Examples:
-        >>> from airflow_provider_fds import DeltaTableSink
-        >>> raw = TablePattern("s3://lake/raw/*", sink=DeltaTableSink("s3://bronze/{schema}/{table}"))
+        >>> from airflow_provider_fds import DeltaAppendSink
+        >>> raw = TablePattern("s3://lake/raw/*", sink=DeltaAppendSink("s3://bronze/{schema}/{table}"))
         >>> raw.stream_of("s3://lake/raw/orders").sink.uri
         's3://bronze/raw/orders'
     """
@@ -176,14 +176,14 @@ class TablePattern:
     staging: str | None = None
     allow_overlap: bool = False
     options: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    timeout: timedelta | None = None
+    batch_timeout: timedelta | None = None
 
     def __post_init__(self) -> None:
         problems = text_problems("tables", self.tables)
         if problems:
             raise ConfigurationError(*problems, subject="table pattern", reason=Reason.INVALID_OPTION)
         object.__setattr__(self, "sink", coerce_sink(self.sink))
-        object.__setattr__(self, "timeout", _timeout(self.timeout))
+        object.__setattr__(self, "batch_timeout", _timeout(self.batch_timeout))
         for listed in ("include", "exclude"):
             given = getattr(self, listed)
             if not isinstance(given, (list, tuple)) or not all(isinstance(glob, str) and glob for glob in given):
@@ -223,7 +223,7 @@ class TablePattern:
             allow_overlap=self.allow_overlap,
             options=self.options,
         )
-        return FleetStream(stream, expanded_sink(self.sink, parts), self.timeout)
+        return FleetStream(stream, expanded_sink(self.sink, parts), self.batch_timeout)
 
     def without(self, tables: Iterable[str]) -> TablePattern:
         """Return the pattern with those of the tables excluded that it matches; they are declared as streams."""
@@ -294,8 +294,8 @@ class TablePattern:
             "allow_overlap": self.allow_overlap,
             "options": self.stream_of(FolderGlob(self.tables).sample()).stream.options.to_dict(),
         }
-        if self.timeout is not None:
-            found["timeout"] = self.timeout.total_seconds()
+        if self.batch_timeout is not None:
+            found["batch_timeout"] = self.batch_timeout.total_seconds()
         return found
 
     @classmethod
@@ -353,7 +353,7 @@ def _timeout(value: object) -> timedelta | None:
     duration = parse_duration(value)
     if duration is None or duration <= timedelta():
         raise ConfigurationError(
-            f"timeout must be a positive duration, such as '30m' or timedelta(minutes=30), got {value!r}.",
+            f"batch_timeout must be a positive duration, such as '30m' or timedelta(minutes=30), got {value!r}.",
             reason=Reason.INVALID_OPTION,
         )
     return duration

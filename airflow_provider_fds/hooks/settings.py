@@ -57,7 +57,7 @@ def retention() -> Retention:
 
 
 def schema_changes() -> Rules:
-    """Return ``[fds] allow_schema_changes``: the rules for changes of a schema that a stream has no rule for."""
+    """Return ``[fds] on_schema_change``: the rules for changes of a schema that a stream has no rule for."""
     from airflow.providers.common.compat.sdk import conf
 
     from airflow_provider_fds.source.options.schema_policy import OPTION, installation_rules
@@ -164,11 +164,11 @@ def ui_staging_uris() -> list[str]:
         ) from error
 
 
-def ui_conn_id() -> str | None:
-    """Return ``[fds] ui_conn_id``: the connection with which the API server reaches staging, ``None`` for none."""
+def staging_conn_id() -> str | None:
+    """Return ``[fds] staging_conn_id``: the connection with which the API server reaches staging, ``None`` for none."""
     from airflow.providers.common.compat.sdk import conf
 
-    return conf.get(_SECTION, "ui_conn_id", fallback="").strip() or None
+    return conf.get(_SECTION, "staging_conn_id", fallback="").strip() or None
 
 
 def cache_dir() -> Path | None:

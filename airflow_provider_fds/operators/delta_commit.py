@@ -23,7 +23,7 @@ from airflow_provider_fds.stream.declaration.sink_needs import coerce_sink
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from airflow_provider_fds.sinks import DeltaTableSink, Sink
+    from airflow_provider_fds.sinks import DeltaAppendSink, Sink
 
 #: State of a mapped task's instance that no longer exists because the mapped list has become shorter.
 _REMOVED = "removed"
@@ -63,7 +63,7 @@ class DeltaCommitOperator(ValueTemplates, ShowsLinks, EmitsLineage, BaseOperator
         *,
         batch: Mapping[str, str],
         stream: DeltaStream | Mapping[str, Any] | None = None,
-        verify: DeltaTableSink | Mapping[str, Any] | None = None,
+        verify: DeltaAppendSink | Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)

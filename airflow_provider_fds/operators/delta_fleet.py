@@ -75,9 +75,9 @@ class DeltaFleetOperator(ValueTemplates, ShowsLinks, EmitsFleetLineage, SparkTas
         on_no_data: What to do if no stream has loaded anything: ``"skip"`` or ``"succeed"``.
         max_bytes_in_flight: Planned bytes of the batches that Spark works on at the same time; a larger batch runs
             alone. ``None``: no limit.
-        stream_timeout: The longest time that Spark may take for one batch, for streams without a timeout of their own.
+        batch_timeout: The longest time that Spark may take for one batch, for streams without a timeout of their own.
         run_time_limit: Once this much time has passed, start no further batch and leave the rest to the next run.
-        batches_per_run: Maximum number of batches of a stream in one Spark application.
+        batches_per_application: Maximum number of batches of a stream in one Spark application.
         conf_by_size: See :class:`DeltaIngestOperator`; the largest batch of all streams decides.
         wait: Whether to wait, without a worker, until a stream has something to do.
         poll_interval: With ``wait``: time between two polls of all tables, one HEAD each; default
@@ -90,11 +90,11 @@ class DeltaFleetOperator(ValueTemplates, ShowsLinks, EmitsFleetLineage, SparkTas
         ConfigurationError: Reports all problems at once.
 
     Examples:
-        >>> from airflow_provider_fds import DeltaFleetOperator, DeltaStream, DeltaTableSink
+        >>> from airflow_provider_fds import DeltaFleetOperator, DeltaStream, DeltaAppendSink
         >>> load = DeltaFleetOperator(
         ...     task_id="load",
         ...     streams=[
-        ...         {"stream": DeltaStream(name, table=f"s3://lake/{name}"), "sink": DeltaTableSink(f"s3://bronze/{name}")}
+        ...         {"stream": DeltaStream(name, table=f"s3://lake/{name}"), "sink": DeltaAppendSink(f"s3://bronze/{name}")}
         ...         for name in ("orders", "customers")
         ...     ],
         ... )
@@ -115,9 +115,9 @@ class DeltaFleetOperator(ValueTemplates, ShowsLinks, EmitsFleetLineage, SparkTas
         on_gone: Literal["alert", "fail"] = "alert",
         on_no_data: Literal["skip", "succeed"] = "skip",
         max_bytes_in_flight: int | None = None,
-        stream_timeout: timedelta | float | str | None = None,
+        batch_timeout: timedelta | float | str | None = None,
         run_time_limit: timedelta | float | None = None,
-        batches_per_run: int = 200,
+        batches_per_application: int = 200,
         conf_by_size: ConfBySizeArgument | None = None,
         wait: bool = False,
         poll_interval: timedelta | float | None = None,
@@ -127,10 +127,10 @@ class DeltaFleetOperator(ValueTemplates, ShowsLinks, EmitsFleetLineage, SparkTas
     ) -> None:
         waiting = {**dict.fromkeys(WAITING_ARGUMENTS), "poll_interval": poll_interval, "timeout": timeout}
         problems = [
-            *argument_problems(kwargs, on_no_data, batches_per_run, type(self).__name__),
+            *argument_problems(kwargs, on_no_data, batches_per_application, type(self).__name__),
             *waiting_problems(waiting, wait=wait),
             *_number_problems(parallelism, max_bytes_in_flight),
-            *_time_problems(stream_timeout=stream_timeout, run_time_limit=run_time_limit),
+            *_time_problems(batch_timeout=batch_timeout, run_time_limit=run_time_limit),
         ]
         if on_stream_failure not in _POLICIES:
             problems.append(f"on_stream_failure must be one of {', '.join(map(repr, _POLICIES))}.")
@@ -160,9 +160,9 @@ class DeltaFleetOperator(ValueTemplates, ShowsLinks, EmitsFleetLineage, SparkTas
         self.on_gone = on_gone
         self.on_no_data = on_no_data
         self.max_bytes_in_flight = max_bytes_in_flight
-        self.stream_timeout = parse_duration(stream_timeout)
+        self.batch_timeout = parse_duration(batch_timeout)
         self.run_time_limit = parse_duration(run_time_limit)
-        self.batches_per_run = batches_per_run
+        self.batches_per_application = batches_per_application
         self.conf_by_size = conf_by_size
         self.wait = wait
         self.waiting = Waiting.of(waiting) if wait else None
@@ -180,7 +180,9 @@ class DeltaFleetOperator(ValueTemplates, ShowsLinks, EmitsFleetLineage, SparkTas
             for one in (content.stream, content.sink)
         )
         return (
-            content if (stream, sink) == (content.stream, content.sink) else FleetStream(stream, sink, content.timeout)
+            content
+            if (stream, sink) == (content.stream, content.sink)
+            else FleetStream(stream, sink, content.batch_timeout)
         )
 
     def execute(self, context: Any) -> dict[str, Any] | None:  # type: ignore[override]

@@ -68,7 +68,7 @@ class DeltaIngestOperator(ValueTemplates, ShowsLinks, EmitsLineage, SparkTask):
         - With a stream of ``read="data_interval"``, a run of any kind (scheduled, catchup, cleared or backfill) loads
           what was committed in its own interval, start inclusive, end exclusive. It loads all of it or nothing. Runs
           may execute in any order and in parallel.
-        - A cleared run with a ``DeltaReplaceSink`` replaces what it wrote; with a ``DeltaTableSink`` it returns its
+        - A cleared run with a ``DeltaReplaceSink`` replaces what it wrote; with a ``DeltaAppendSink`` it returns its
           result again. An interval without rows is skipped, unless the sink replaces.
         - The XCom is ``stream, interval_start`` (inclusive)``, interval_end`` (exclusive)``, generation, batches,
           first_version, last_version, rows, files, bytes, sink_version, rows_read, files_written, bytes_written,
@@ -103,14 +103,14 @@ class DeltaIngestOperator(ValueTemplates, ShowsLinks, EmitsLineage, SparkTask):
 
     Args:
         stream: The stream, or a dict of its arguments.
-        sink: The sink, the URI of a ``DeltaTableSink``, or a dict as returned by :meth:`Sink.to_dict`.
+        sink: The sink, the URI of a ``DeltaAppendSink``, or a dict as returned by :meth:`Sink.to_dict`.
             ``DeltaReplaceSink`` is for data intervals only.
         conn_id: Airflow connection. Type ``spark`` uses spark-submit. Type ``spark_connect`` uses a running server: the
             task's process runs the batches on it, and ``conf`` is set on the session.
         on_no_data: ``"skip"`` or ``"succeed"``.
         on_busy: What to do while another run still owns the next batches: ``"skip"``, ``"wait"`` (come back in a
             minute, without holding a worker) or ``"fail"`` (a retry may find them free).
-        batches_per_run: Maximum number of batches in one Spark application.
+        batches_per_application: Maximum number of batches in one Spark application.
         run_time_limit: Once this much time has passed, start no further batch and leave the rest to the next run.
             ``None``: no limit. The time spent waiting does not count.
         conf_by_size: Spark settings by the size of a batch, added to ``conf``: pairs of bytes (inclusive; a number, or
@@ -131,9 +131,9 @@ class DeltaIngestOperator(ValueTemplates, ShowsLinks, EmitsLineage, SparkTask):
             :class:`StreamAlerts`. Each run checks at its end, also if it is skipped or fails. ``None``: no alerts.
 
     Examples:
-        >>> from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaTableSink
+        >>> from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaAppendSink
         >>> orders = DeltaStream("orders_to_bronze", table="s3://lake/orders")
-        >>> ingest = DeltaIngestOperator(task_id="ingest", stream=orders, sink=DeltaTableSink("s3://lake/bronze/orders"))
+        >>> ingest = DeltaIngestOperator(task_id="ingest", stream=orders, sink=DeltaAppendSink("s3://lake/bronze/orders"))
         >>> ingest.max_active_tis_per_dag
         1
     """
@@ -149,7 +149,7 @@ class DeltaIngestOperator(ValueTemplates, ShowsLinks, EmitsLineage, SparkTask):
         conn_id: str = "spark_default",
         on_no_data: Literal["skip", "succeed"] = "skip",
         on_busy: BusyPolicy = "skip",
-        batches_per_run: int = 200,
+        batches_per_application: int = 200,
         run_time_limit: timedelta | float | None = None,
         conf_by_size: ConfBySizeArgument | None = None,
         asset_partitions: str | None = None,
@@ -164,7 +164,7 @@ class DeltaIngestOperator(ValueTemplates, ShowsLinks, EmitsLineage, SparkTask):
     ) -> None:
         values = (poll_interval, timeout, recheck_every, max_refusals, grace)
         waiting = dict(zip(WAITING_ARGUMENTS, values, strict=True))
-        check_arguments(kwargs, on_no_data, on_busy, batches_per_run, waiting_problems(waiting, wait=wait))
+        check_arguments(kwargs, on_no_data, on_busy, batches_per_application, waiting_problems(waiting, wait=wait))
         check_conf_by_size(conf_by_size, kwargs)
         if isinstance(sink, str) and not is_template(sink):
             sink = coerce_sink(sink)
@@ -181,7 +181,7 @@ class DeltaIngestOperator(ValueTemplates, ShowsLinks, EmitsLineage, SparkTask):
         self.conn_id = conn_id
         self.on_no_data = on_no_data
         self.on_busy = on_busy
-        self.batches_per_run = batches_per_run
+        self.batches_per_application = batches_per_application
         self.run_time_limit = parse_duration(run_time_limit)
         self.conf_by_size = conf_by_size
         self.asset_partitions = asset_partitions

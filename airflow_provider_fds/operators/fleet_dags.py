@@ -131,7 +131,7 @@ def _arguments(group: FleetGroup) -> dict[str, Any]:
         "conn_id": group.conn_id,
         "pool": group.pool,
         "run_time_limit": group.run_time_limit,
-        "batches_per_run": group.batches_per_run,
+        "batches_per_application": group.batches_per_application,
         "poll_interval": group.poll_interval,
         "alerts": _alerts(group),
     }

@@ -140,9 +140,10 @@ class FleetRun:
             gone += self._gone(found.gone_errors(), staging)
         for message in self._warnings:
             log.warning("%s", message)
-        if operator.stream_timeout is not None:
+        if operator.batch_timeout is not None:
             declared = tuple(
-                one if one.timeout is not None else replace(one, timeout=operator.stream_timeout) for one in declared
+                one if one.batch_timeout is not None else replace(one, batch_timeout=operator.batch_timeout)
+                for one in declared
             )
         self._sinks = {one.name: one for one in declared}
         if lineage.is_on():
@@ -170,7 +171,7 @@ class FleetRun:
             fleet=self._fleet,
             deployment=deployment(),
             retry=self._context["ti"].try_number > 1,
-            max_batches=operator.batches_per_run,
+            max_batches=operator.batches_per_application,
             stop_after_ms=None if limit is None else int((time.time() + limit.total_seconds()) * 1000),
             stop_on_failure=operator.on_stream_failure == "fail_fast",
             retention=retention(),
@@ -198,7 +199,7 @@ class FleetRun:
                 one.stream.sink,
                 one.work,
                 one.spec_uri,
-                None if one.stream.timeout is None else one.stream.timeout.total_seconds(),
+                None if one.stream.batch_timeout is None else one.stream.batch_timeout.total_seconds(),
             )
             for one in runs
         )

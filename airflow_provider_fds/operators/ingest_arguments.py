@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 #: Arguments of SparkSubmitOperator that the user cannot set here: the application is FDS's own.
 _OWN_ARGUMENTS: Final = ("application", "application_args", "java_class")
 
+#: Former names of arguments.
+_FORMER_NAMES: Final = {"batches_per_run": "batches_per_application", "stream_timeout": "batch_timeout"}
+
 
 def reads_by_interval(stream: object) -> bool:
     """Whether the stream's runs are independent of each other; ``False`` if unknown, for a stream from an XCom."""
@@ -47,7 +50,7 @@ def check_reading(stream: object, sink: object, run_time_limit: object, grace: o
     if isinstance(stream, DeltaStream) and not stream.reads_by_interval and isinstance(sink, Sink) and sink.replaces:
         problems.append(
             f"stream {stream.name!r} reads by offset: each of its batches would replace the previous one. "
-            "DeltaReplaceSink requires read='data_interval'; use DeltaTableSink."
+            "DeltaReplaceSink requires read='data_interval'; use DeltaAppendSink."
         )
     if reads_by_interval(stream) and isinstance(sink, Sink) and sink.needs_order:
         problems.append(
@@ -111,14 +114,14 @@ def check_asset_partitions(asset_partitions: object, stream: object, outlets: ob
 
 
 def argument_problems(
-    kwargs: Mapping[str, Any], on_no_data: object, batches_per_run: object, operator: str
+    kwargs: Mapping[str, Any], on_no_data: object, batches_per_application: object, operator: str
 ) -> list[str]:
     """Return what is wrong with the arguments that all operators with a job of FDS's own have, one sentence each.
 
     Args:
         kwargs: The other arguments, for SparkSubmitOperator.
         on_no_data: See :class:`DeltaIngestOperator`.
-        batches_per_run: See there.
+        batches_per_application: See there.
         operator: Name of the operator's class.
     """
     problems = [
@@ -127,19 +130,20 @@ def argument_problems(
         for name in _OWN_ARGUMENTS
         if name in kwargs
     ]
+    problems += [f"{name} is {now} now." for name, now in _FORMER_NAMES.items() if name in kwargs]
     if kwargs.get("durable"):
         problems.append(
             "durable=True is not available: a retry checks the ledger and the sink instead of rejoining a job. Omit it."
         )
     if on_no_data not in ("skip", "succeed"):
         problems.append(f"on_no_data must be 'skip' or 'succeed', got {on_no_data!r}.")
-    if not isinstance(batches_per_run, int) or batches_per_run < 1:
-        problems.append(f"batches_per_run must be an integer of at least 1, got {batches_per_run!r}.")
+    if not isinstance(batches_per_application, int) or batches_per_application < 1:
+        problems.append(f"batches_per_application must be an integer of at least 1, got {batches_per_application!r}.")
     return problems
 
 
 def check_arguments(
-    kwargs: Mapping[str, Any], on_no_data: str, on_busy: str, batches_per_run: int, of_waiting: Sequence[str]
+    kwargs: Mapping[str, Any], on_no_data: str, on_busy: str, batches_per_application: int, of_waiting: Sequence[str]
 ) -> None:
     """Refuse arguments that do not belong to the operator, or are out of range.
 
@@ -147,13 +151,13 @@ def check_arguments(
         kwargs: The other arguments, for SparkSubmitOperator.
         on_no_data: See :class:`DeltaIngestOperator`.
         on_busy: See there.
-        batches_per_run: See there.
+        batches_per_application: See there.
         of_waiting: Problems with the arguments of waiting.
 
     Raises:
         ConfigurationError: Reports all problems at once.
     """
-    problems = argument_problems(kwargs, on_no_data, batches_per_run, "DeltaIngestOperator")
+    problems = argument_problems(kwargs, on_no_data, batches_per_application, "DeltaIngestOperator")
     if on_busy not in ("skip", "wait", "fail"):
         problems.append(f"on_busy must be 'skip', 'wait' or 'fail', got {on_busy!r}.")
     problems += of_waiting

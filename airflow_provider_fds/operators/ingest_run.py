@@ -139,7 +139,7 @@ class IngestRun:
         self._drained = drain = Drain(
             session,
             sink,
-            max_batches=self._operator.batches_per_run,
+            max_batches=self._operator.batches_per_application,
             retry=self._context["ti"].try_number > 1,
             stop_after_ms=None if limit is None else int((time.time() + limit.total_seconds()) * 1000),
         )

@@ -13,7 +13,7 @@ from pkgutil import iter_modules
 from typing import Any
 
 from airflow_provider_fds.sinks.base import Sink
-from airflow_provider_fds.sinks.delta import DeltaReplaceSink, DeltaSink, DeltaTableSink
+from airflow_provider_fds.sinks.delta import DeltaAppendSink, DeltaReplaceSink, DeltaSink
 from airflow_provider_fds.sinks.foreach import ForeachBatchSink
 from airflow_provider_fds.sinks.merge import DeltaMergeSink
 
@@ -61,10 +61,10 @@ def needs_whole_commits(kind: str) -> bool:
 
 
 __all__ = [
+    "DeltaAppendSink",
     "DeltaMergeSink",
     "DeltaReplaceSink",
     "DeltaSink",
-    "DeltaTableSink",
     "ForeachBatchSink",
     "Sink",
     "needs_whole_commits",

@@ -216,7 +216,7 @@ class DeltaSink(Sink):
 
 
 @dataclass(frozen=True)
-class DeltaTableSink(DeltaSink):
+class DeltaAppendSink(DeltaSink):
     """Appends each batch to a Delta table exactly once.
 
     If the table does not exist, the first batch creates it. Source columns keep their names. The two provenance columns

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from airflow_provider_fds.sinks import options
 from airflow_provider_fds.sinks.base import Delivery, Sink, Target
-from airflow_provider_fds.sinks.delta import DeltaTableSink
+from airflow_provider_fds.sinks.delta import DeltaAppendSink
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -78,7 +78,7 @@ class ForeachBatchSink(Sink):
         object.__setattr__(self, "other_streams", uuids)
         for table in self.tables.values():
             # refuse locations that a sink of FDS would refuse
-            DeltaTableSink(table)
+            DeltaAppendSink(table)
         if wrong := [name for name in writes if not _WRITE.fullmatch(name)]:
             raise ValueError(
                 f"ForeachBatchSink: invalid names in writes: {', '.join(map(repr, wrong))}. The name of a write "

@@ -51,7 +51,7 @@ class StreamContext:
         owner: The run that works on the batches.
         owner_is_running: Returns whether another owner still runs. Called before its batches are taken over.
         sink_options: Storage options of the sink, ``None`` to use the table's.
-        schema_changes: Rules of the installation for changes of the schema (``[fds] allow_schema_changes``).
+        schema_changes: Rules of the installation for changes of the schema (``[fds] on_schema_change``).
         run_since: Earliest time at which the asking run can have begun; older entries are not searched for its work.
     """
 

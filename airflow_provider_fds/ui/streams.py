@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from airflow_provider_fds.credentials import redacted
 from airflow_provider_fds.errors import FdsError
-from airflow_provider_fds.hooks.settings import deployment, ui_conn_id, ui_staging_uris
+from airflow_provider_fds.hooks.settings import deployment, staging_conn_id, ui_staging_uris
 from airflow_provider_fds.hooks.storage import storage_options
 from airflow_provider_fds.stream.monitoring.status_file import with_state
 from airflow_provider_fds.stream.monitoring.status_row import read_status_file
@@ -146,7 +146,7 @@ class Streams:
                 folder.forget()
 
     def _configured(self) -> list[StatusFolder]:
-        conn_id = ui_conn_id()
+        conn_id = staging_conn_id()
 
         def folder_of(uri: str) -> StatusFolder:
             return StatusFolder(uri, lambda: storage_options(conn_id, uri))

@@ -11,10 +11,10 @@ from typing import Any
 from airflow.sdk import DAG
 
 from airflow_provider_fds import (
+    DeltaAppendSink,
     DeltaIngestOperator,
     DeltaStream,
     DeltaStreamMonitorOperator,
-    DeltaTableSink,
     StreamAlerts,
 )
 
@@ -35,7 +35,7 @@ with DAG("flights_to_bronze", schedule="@continuous", start_date=start, max_acti
     DeltaIngestOperator(
         task_id="ingest",
         stream=flights,
-        sink=DeltaTableSink(os.environ["FDS_DEMO_SINK"]),
+        sink=DeltaAppendSink(os.environ["FDS_DEMO_SINK"]),
         conn_id="spark_default",
         wait=True,
         poll_interval=1,

@@ -51,7 +51,7 @@ DAG_TEXT = """
 from datetime import datetime, timedelta, timezone
 from airflow.sdk import CronDataIntervalTimetable, DAG
 from airflow_provider_fds import (
-    DeltaIngestOperator, DeltaMergeSink, DeltaReplaceSink, DeltaStream, DeltaStreamActionOperator, DeltaTableSink,
+    DeltaIngestOperator, DeltaMergeSink, DeltaReplaceSink, DeltaStream, DeltaStreamActionOperator, DeltaAppendSink,
     ForeachBatchSink,
 )
 

@@ -245,7 +245,7 @@ def adopted_by_force_in_airflow(scene: Scene) -> None:
     source.create()
     source.append()
     sink = scene.root / "bronze"
-    stream = DagStream(scene, source, f"DeltaTableSink({str(sink)!r})", name_of(scene), option_of(scene))
+    stream = DagStream(scene, source, f"DeltaAppendSink({str(sink)!r})", name_of(scene), option_of(scene))
     stream.die_once(grown(stream.staging, "*/attempts/*/*/*"))
     stream.give_up(by_force=True)
     source.append()

@@ -213,7 +213,7 @@ def names_that_move_under_an_append(scene: Scene) -> None:
     rng = scene.rng
     source = _mapped(scene)
     merges = rng.random() < 0.4
-    policy = rng.choice(("allow_schema_changes=rename=follow,drop=follow", "acknowledged_schema=1000", ""))
+    policy = rng.choice(("on_schema_change=rename=follow,drop=follow", "accepted_schema_version=1000", ""))
     options = ("starting_version=0", *(one for one in (policy, rng.choice(LIMITS)) if one))
     stream = Stream(
         scene, Source(scene, source.path).path, options=options, arguments=("--merge-schema",) if merges else ()
@@ -241,7 +241,7 @@ def names_that_move_under_a_merge(scene: Scene) -> None:
     kept = ", scd=2" if scd == 2 else ""
     added = ", merge_schema=True" if merges else ""
     policy = rng.choice(
-        ("allow_schema_changes={'rename': 'follow', 'drop': 'follow'}, ", "acknowledged_schema=1000, ", "")
+        ("on_schema_change={'rename': 'follow', 'drop': 'follow'}, ", "accepted_schema_version=1000, ", "")
     )
     text = f"DeltaMergeSink({str(sink)!r}, keys=['id']{kept}{added})"
     table = Source(scene, source.path)

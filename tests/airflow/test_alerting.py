@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from airflow_provider_fds import DeltaStreamMonitorOperator, DeltaTableSink, StreamAlerts
+from airflow_provider_fds import DeltaAppendSink, DeltaStreamMonitorOperator, StreamAlerts
 from airflow_provider_fds.delta.storage.local import LocalStorage
 from airflow_provider_fds.errors import AccessDeniedError, FdsError
 from airflow_provider_fds.hooks.stats import sending_status
@@ -86,7 +86,7 @@ def test_a_stream_whose_incidents_cannot_be_written_hides_no_other(tmp_path, con
 
 def test_a_run_that_cannot_read_its_ledger_alerts(bench, log_builder, tmp_path):
     log_builder.create()
-    session, _ = bench.run_once(DeltaTableSink(str(tmp_path / "sink")))
+    session, _ = bench.run_once(DeltaAppendSink(str(tmp_path / "sink")))
     staging = session.connected.staging
     for one in list(staging.list_after("orders/ledger")):
         staging.put(one.key, b"{")
@@ -97,6 +97,6 @@ def test_a_run_that_cannot_read_its_ledger_alerts(bench, log_builder, tmp_path):
     operator = DeltaStreamMonitorOperator(task_id="monitor", alerts=alerts)
     session = bench.session("run-2")
     with pytest.raises(FdsError), sending_status(session, FIRST_OF_ONE, Alerting(operator, {}, alerts)):
-        session.begin(DeltaTableSink(str(tmp_path / "sink")))
+        session.begin(DeltaAppendSink(str(tmp_path / "sink")))
     assert told == ["unreadable"]
     assert [one.state for one in IncidentLog(staging, "orders").open()] == ["unreadable"]

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaStreamMonitorTrigger, DeltaTableSink
+from airflow_provider_fds import DeltaAppendSink, DeltaIngestOperator, DeltaStream, DeltaStreamMonitorTrigger
 from airflow_provider_fds.cli.main import main
 from airflow_provider_fds.errors import ConfigurationError
 
@@ -21,7 +21,7 @@ from datetime import datetime, timedelta
 from airflow.sdk import DAG, Asset
 from airflow.sdk.bases.notifier import BaseNotifier
 from airflow_provider_fds import (
-    DeltaIngestOperator, DeltaStream, DeltaStreamMonitorOperator, DeltaTableSink, StreamAlerts,
+    DeltaIngestOperator, DeltaStream, DeltaStreamMonitorOperator, DeltaAppendSink, StreamAlerts,
 )
 
 def write(context):
@@ -51,7 +51,7 @@ with DAG("{dag}", schedule=None, start_date=datetime(2026, 1, 1)):
 INGEST = """DeltaIngestOperator(
         task_id="ingest",
         stream=DeltaStream("{name}", table="{lake}/orders", starting_version="earliest", on_violation="quarantine"),
-        sink=DeltaTableSink("{lake}/sink"),
+        sink=DeltaAppendSink("{lake}/sink"),
         alerts=StreamAlerts({alerts}),
         {more}
     )"""
@@ -297,4 +297,4 @@ def test_the_trigger_of_the_monitor_keeps_its_arguments():
 def test_something_else_than_stream_alerts_is_refused(tmp_path):
     stream = DeltaStream("orders", table=str(tmp_path))
     with pytest.raises(ConfigurationError, match="alerts must be StreamAlerts"):
-        DeltaIngestOperator(task_id="t", stream=stream, sink=DeltaTableSink(str(tmp_path / "s")), alerts=[print])
+        DeltaIngestOperator(task_id="t", stream=stream, sink=DeltaAppendSink(str(tmp_path / "s")), alerts=[print])

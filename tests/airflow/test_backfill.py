@@ -9,13 +9,13 @@ BEGIN = datetime(2025, 12, 1, tzinfo=UTC)
 
 LIVE = """
 from airflow.sdk import DAG
-from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaTableSink
+from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaAppendSink
 
 with DAG("live", schedule=None):
     DeltaIngestOperator(
         task_id="load",
         stream=DeltaStream("orders_since_2026", table="{lake}/orders", starting_timestamp="2026-01-01"{more}),
-        sink=DeltaTableSink("{lake}/since_2026/orders"),
+        sink=DeltaAppendSink("{lake}/since_2026/orders"),
         on_no_data="succeed",
     )
 """

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from airflow_provider_fds import DeltaIngestOperator, DeltaMergeSink, DeltaStream, DeltaTableSink
+from airflow_provider_fds import DeltaAppendSink, DeltaIngestOperator, DeltaMergeSink, DeltaStream
 from airflow_provider_fds.backends.base import UserArguments
 from airflow_provider_fds.backends.registry import find_backend
 from airflow_provider_fds.backends.spark_master import SparkMaster, check_master, prepare_submission
@@ -177,13 +177,13 @@ def test_a_missing_spark_connection_stops_the_task_before_a_ledger_is_made(insta
             f"""
             from datetime import datetime
             from airflow.sdk import DAG
-            from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaTableSink
+            from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaAppendSink
 
             with DAG("no_spark", schedule=None, start_date=datetime(2026, 1, 1)):
                 DeltaIngestOperator(
                     task_id="ingest",
                     stream=DeltaStream("no_spark", table="{lake.uri}/orders"),
-                    sink=DeltaTableSink("{lake.uri}/bronze"),
+                    sink=DeltaAppendSink("{lake.uri}/bronze"),
                     conn_id="spark_lost",
                     retries=3,
                 )
@@ -225,4 +225,4 @@ def test_a_merge_with_limits_that_cut_commits_is_refused_when_the_dag_is_parsed(
     stream = DeltaStream("orders", table=str(tmp_path), staging=str(tmp_path / "staging"), **changes)
     with pytest.raises(ConfigurationError, match="has read_change_feed and whole_commits=False, but DeltaMergeSink"):
         DeltaIngestOperator(task_id="merge", stream=stream, sink=merge)
-    DeltaIngestOperator(task_id="append", stream=stream, sink=DeltaTableSink(str(tmp_path / "sink")))
+    DeltaIngestOperator(task_id="append", stream=stream, sink=DeltaAppendSink(str(tmp_path / "sink")))

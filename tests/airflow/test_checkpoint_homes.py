@@ -221,12 +221,12 @@ def test_an_xcom_that_is_no_checkpoint_is_replaced_from_the_ledger(installation,
 INGEST = """
 from datetime import datetime
 from airflow.sdk import DAG
-from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaTableSink, DeltaTableVersionSensor
+from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaAppendSink, DeltaTableVersionSensor
 
 orders = DeltaStream("orders", table="{lake}/orders", checkpoint="{checkpoint}", max_files_per_batch=1)
 with DAG("ingests", schedule=None, start_date=datetime(2026, 1, 1)):
     wait = DeltaTableVersionSensor(task_id="wait", stream=orders, deferrable=True, poll_interval=0.1)
-    wait >> DeltaIngestOperator(task_id="ingest", stream=orders, sink=DeltaTableSink("{lake}/bronze"))
+    wait >> DeltaIngestOperator(task_id="ingest", stream=orders, sink=DeltaAppendSink("{lake}/bronze"))
 """
 
 
@@ -339,27 +339,27 @@ def test_the_page_of_the_asset_shows_the_position_and_vanished_values_lose_nothi
 def test_an_asset_of_the_user_for_the_table_is_the_inlet(airflow_home):
     from airflow.sdk import Asset
 
-    from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaTableSink
+    from airflow_provider_fds import DeltaAppendSink, DeltaIngestOperator, DeltaStream
 
     # Airflow refuses to run a task with two assets of one URI
     named = Asset(name="orders", uri="s3://lake/orders")
     task = DeltaIngestOperator(
         task_id="t",
         stream=DeltaStream("orders", table="s3a://lake/orders", checkpoint="asset"),
-        sink=DeltaTableSink("s3://lake/bronze"),
+        sink=DeltaAppendSink("s3://lake/bronze"),
         inlets=[named],
     )
     assert task.inlets == [named]
 
 
 def test_a_dag_for_an_older_airflow_is_refused_when_it_is_parsed(monkeypatch, lake):
-    from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaTableSink, airflow_version
+    from airflow_provider_fds import DeltaAppendSink, DeltaIngestOperator, DeltaStream, airflow_version
     from airflow_provider_fds.errors import ConfigurationError
 
     stream = DeltaStream("orders", table=f"{lake.uri}/orders", checkpoint="asset")
     monkeypatch.setattr(airflow_version, "_airflow_version", lambda: "3.2.1")
     with pytest.raises(ConfigurationError, match=r"needs the asset state store of Airflow 3\.3 or newer"):
-        DeltaIngestOperator(task_id="t", stream=stream, sink=DeltaTableSink(f"{lake.uri}/bronze"))
+        DeltaIngestOperator(task_id="t", stream=stream, sink=DeltaAppendSink(f"{lake.uri}/bronze"))
 
 
 def test_outside_a_task_the_state_of_an_asset_is_not_read_and_writing_is_refused(airflow_database, asset_store):

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaTableSink
+from airflow_provider_fds import DeltaAppendSink, DeltaIngestOperator, DeltaStream
 from airflow_provider_fds.backends.base import Application, UserArguments
 from airflow_provider_fds.backends.registry import find_backend
 from airflow_provider_fds.backends.spark_master import SparkMaster, application_arguments, check_master, submitted
@@ -20,7 +20,7 @@ STREAM = DeltaStream("orders", table="s3://lake/orders")
 
 
 def operator(**arguments):
-    return DeltaIngestOperator(task_id="load", stream=STREAM, sink=DeltaTableSink("s3://lake/bronze"), **arguments)
+    return DeltaIngestOperator(task_id="load", stream=STREAM, sink=DeltaAppendSink("s3://lake/bronze"), **arguments)
 
 
 def application(*sizes):
@@ -30,7 +30,7 @@ def application(*sizes):
         connected=SimpleNamespace(places=lambda uri: [("s3://lake/orders", {})]),
     )
     work = SimpleNamespace(batches=[SimpleNamespace(num_bytes=size) for size in sizes])
-    return Application(session, DeltaTableSink("s3://lake/bronze"), work, "s3a://staging/x.job.json")
+    return Application(session, DeltaAppendSink("s3://lake/bronze"), work, "s3a://staging/x.job.json")
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ def test_a_connect_server_is_refused_because_its_executors_are_fixed(airflow_hom
 DAG_TEXT = """
 from datetime import datetime
 from airflow.sdk import DAG
-from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaTableSink
+from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaAppendSink
 
 CODEC = "spark.sql.parquet.compression.codec"
 
@@ -114,7 +114,7 @@ with DAG("by_size", schedule=None, start_date=datetime(2026, 1, 1)):
     DeltaIngestOperator(
         task_id="ingest",
         stream=DeltaStream("by_size", table="{lake}/orders"),
-        sink=DeltaTableSink("{lake}/by_size"),
+        sink=DeltaAppendSink("{lake}/by_size"),
         conf={{CODEC: "uncompressed"}},
         conf_by_size=[("4k", {{CODEC: "gzip"}}), ("1g", {{CODEC: "zstd"}})],
     )

@@ -12,7 +12,7 @@ DAG_TEXT = """
 from datetime import datetime, timedelta, timezone
 from airflow.sdk import Asset, CronDataIntervalTimetable, DAG
 from airflow_provider_fds import (
-    DeltaIngestOperator, DeltaPlanOperator, DeltaReplaceSink, DeltaStream, DeltaTableSink, DeltaTableVersionSensor
+    DeltaIngestOperator, DeltaPlanOperator, DeltaReplaceSink, DeltaStream, DeltaAppendSink, DeltaTableVersionSensor
 )
 
 stream = DeltaStream("{name}", table="{lake}/orders", read="data_interval")
@@ -20,7 +20,7 @@ with DAG("{dag_id}", schedule={schedule}, start_date=datetime(2026, 1, 1, tzinfo
     {task}
 """
 DAILY = 'CronDataIntervalTimetable("0 0 * * *", timezone="UTC")'
-APPEND = 'DeltaIngestOperator(task_id="load", stream=stream, sink=DeltaTableSink("{lake}/{name}"))'
+APPEND = 'DeltaIngestOperator(task_id="load", stream=stream, sink=DeltaAppendSink("{lake}/{name}"))'
 
 
 @pytest.fixture

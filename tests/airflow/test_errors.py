@@ -13,7 +13,7 @@ import deltalake
 import pytest
 from airflow.providers.common.compat.sdk import AirflowException
 
-from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaTableSink
+from airflow_provider_fds import DeltaAppendSink, DeltaIngestOperator, DeltaStream
 from airflow_provider_fds.backends.base import Outcome
 from airflow_provider_fds.errors import BatchFailedError, FdsError, SchemaMismatchError, StorageError, ViolationError
 from airflow_provider_fds.hooks.exceptions import TaskFailedError, TaskInterruptedError
@@ -118,7 +118,7 @@ def test_a_failure_is_told_once_and_without_the_errors_behind_it(kind):
 
 @pytest.mark.parametrize("is_killed", [True, False])
 def test_a_task_that_airflow_kills_says_so(is_killed):
-    task = DeltaIngestOperator(task_id="t", stream=DeltaStream("s", table="s3://b/t"), sink=DeltaTableSink("s3://b/s"))
+    task = DeltaIngestOperator(task_id="t", stream=DeltaStream("s", table="s3://b/t"), sink=DeltaAppendSink("s3://b/s"))
     error = AirflowException("Cannot execute: spark-submit --conf a=b. Error code is: 143.\nLast spark-submit output:")
     failure = BatchFailedError("Spark ended without a report for it", reason=Reason.SPARK_ENDED_EARLY)
 

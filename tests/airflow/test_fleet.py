@@ -15,7 +15,7 @@ NAMES = ("t1", "t2", "t3", "t4", "t5", "t6")
 DAG_TEXT = """
 from datetime import datetime
 from airflow.sdk import DAG
-from airflow_provider_fds import DeltaFleetOperator, DeltaStream, DeltaTableSink, FleetStream
+from airflow_provider_fds import DeltaFleetOperator, DeltaStream, DeltaAppendSink, FleetStream
 
 with DAG("{name}", schedule=None, start_date=datetime(2026, 1, 1)):
     DeltaFleetOperator(
@@ -23,7 +23,7 @@ with DAG("{name}", schedule=None, start_date=datetime(2026, 1, 1)):
         streams=[
             FleetStream(
                 DeltaStream(name, table=f"{lake}/{{name}}", starting_version="earliest", on_violation="quarantine"),
-                DeltaTableSink(f"{lake}/sinks/{{name}}"),
+                DeltaAppendSink(f"{lake}/sinks/{{name}}"),
             )
             for name in {names}
         ],
@@ -35,13 +35,13 @@ with DAG("{name}", schedule=None, start_date=datetime(2026, 1, 1)):
 SINGLE = """
 from datetime import datetime
 from airflow.sdk import DAG
-from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaTableSink
+from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaAppendSink
 
 with DAG("single", schedule=None, start_date=datetime(2026, 1, 1)):
     DeltaIngestOperator(
         task_id="ingest",
         stream=DeltaStream("t1", table="{lake}/t1", starting_version="earliest", on_violation="quarantine"),
-        sink=DeltaTableSink("{lake}/sinks/t1"),
+        sink=DeltaAppendSink("{lake}/sinks/t1"),
     )
 """
 

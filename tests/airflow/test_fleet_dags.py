@@ -39,7 +39,7 @@ groups:
     wait: true
     poll_interval: 20s
 streams:
-  - {table: /lake/orders, sink: /bronze/orders, group: crm, timeout: 10m}
+  - {table: /lake/orders, sink: /bronze/orders, group: crm, batch_timeout: 10m}
   - {tables: /crm/*, sink: "/bronze/crm/{table}", group: crm}
   - {table: /lake/a, sink: /bronze/a, group: apart}
   - {table: /lake/b, sink: /bronze/b, group: apart}
@@ -73,7 +73,7 @@ def test_a_group_is_a_dag_with_one_task(dag_file):
     assert (task.task_id, task.pool, task.parallelism, task.on_stream_failure) == ("load", "spark", 4, "continue")
     assert (task.on_gone, task.max_bytes_in_flight) == ("fail", 1 << 30)
     assert [one.name for one in task.streams] == ["orders"]
-    assert task.streams[0].timeout == timedelta(minutes=10)
+    assert task.streams[0].batch_timeout == timedelta(minutes=10)
     assert [one.tables for one in task.patterns] == ["/crm/*"]
     assert task.alerts == StreamAlerts(lag=timedelta(minutes=30), notifiers=(notify,))
 

@@ -10,9 +10,9 @@ from airflow.providers.common.compat.sdk import AirflowSkipException, AirflowTas
 from airflow.sdk.execution_time.context import OutletEventAccessors
 
 from airflow_provider_fds import (
+    DeltaAppendSink,
     DeltaFleetOperator,
     DeltaStream,
-    DeltaTableSink,
     FleetStream,
     StreamAlerts,
     TablePattern,
@@ -78,7 +78,7 @@ class Fleet:
         checkpoint = f"file:{self.root}/{name}.json"
         options = {"starting_version": 0, **options}
         stream = DeltaStream(name, table=str(self.logs[name].root), checkpoint=checkpoint, **options)
-        return FleetStream(stream, DeltaTableSink(str(self.root / "sinks" / name)))
+        return FleetStream(stream, DeltaAppendSink(str(self.root / "sinks" / name)))
 
     def operator(self, **arguments):
         given = {"streams": [self.one(name) for name in ("a", "b")], **arguments}
@@ -204,7 +204,7 @@ def of_a_pattern(fleet, monkeypatch):
     )
     pattern = TablePattern(
         f"{fleet.root}/lake/*",
-        sink=DeltaTableSink(f"{fleet.root}/sinks/{{table}}"),
+        sink=DeltaAppendSink(f"{fleet.root}/sinks/{{table}}"),
         name="{table}",
         options={"starting_version": 0},
     )
@@ -260,7 +260,7 @@ def test_bad_arguments_are_refused_together(fleet):
             on_stream_failure="ignore",
             on_gone="ignore",
             max_bytes_in_flight=0,
-            stream_timeout=-1,
+            batch_timeout=-1,
             timeout=5,
             application="x.py",
         )
@@ -271,7 +271,7 @@ def test_bad_arguments_are_refused_together(fleet):
         "on_stream_failure",
         "on_gone must be 'alert' or 'fail', got 'ignore'",
         "max_bytes",
-        "stream_timeout",
+        "batch_timeout",
         "timeout has",
     ):
         assert word in text
@@ -280,7 +280,7 @@ def test_bad_arguments_are_refused_together(fleet):
 
 
 def test_templates_in_streams_and_sinks_are_rendered(fleet):
-    one = FleetStream(DeltaStream("t", table="s3://lake/{{ ds }}"), DeltaTableSink("s3://bronze/{{ ds }}"))
+    one = FleetStream(DeltaStream("t", table="s3://lake/{{ ds }}"), DeltaAppendSink("s3://bronze/{{ ds }}"))
     operator = DeltaFleetOperator(task_id="load", streams=[one])
     (rendered,) = operator.render_template(operator.streams, {"ds": "2026-01-01"})
     assert (rendered.stream.table, rendered.sink.uri) == ("s3://lake/2026-01-01", "s3://bronze/2026-01-01")

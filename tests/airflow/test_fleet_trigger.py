@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from airflow_provider_fds import DeltaFleetTrigger, DeltaStream, DeltaTableSink, FleetStream
+from airflow_provider_fds import DeltaAppendSink, DeltaFleetTrigger, DeltaStream, FleetStream
 from airflow_provider_fds.delta.storage.local import LocalStorage
 from airflow_provider_fds.delta.storage.open import canonical_uri, open_storage
 from airflow_provider_fds.errors import AccessDeniedError
@@ -38,7 +38,7 @@ class Tables:
             log.create(timestamp_ms=now)
             log.append(timestamp_ms=now)
             stream = DeltaStream(name, table=log.uri, checkpoint=f"file:{root}/{name}.json")
-            one = FleetStream(stream, DeltaTableSink((root / "sinks" / name).as_uri()))
+            one = FleetStream(stream, DeltaAppendSink((root / "sinks" / name).as_uri()))
             self.streams.append(one)
             end = Offset.after(1, log.table_id).to_json()
             ledger = self.ledger(name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 DAG_FILE = """
 from airflow.sdk import DAG
-from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaTableSink
+from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaAppendSink
 
 orders = DeltaStream("orders_forked", table="{lake}/orders", starting_version=0)
 
@@ -12,7 +12,7 @@ with DAG("{name}", schedule=None):
     DeltaIngestOperator(
         task_id="load",
         stream={stream},
-        sink=DeltaTableSink("{lake}/{sink}"),
+        sink=DeltaAppendSink("{lake}/{sink}"),
     )
 """
 

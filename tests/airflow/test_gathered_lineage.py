@@ -8,12 +8,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from airflow_provider_fds import DeltaStream, DeltaTableSink
+from airflow_provider_fds import DeltaAppendSink, DeltaStream
 from airflow_provider_fds.hooks import lineage as installed
 from airflow_provider_fds.operators import gathered_lineage as lineage
 from airflow_provider_fds.operators.gathered_lineage import gathering
 
-SINK = DeltaTableSink("s3://lake/bronze")
+SINK = DeltaAppendSink("s3://lake/bronze")
 
 
 class Log:

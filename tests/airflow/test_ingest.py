@@ -15,13 +15,13 @@ from tests.stuck_file import stuck_file
 DAG_TEXT = """
 from datetime import datetime
 from airflow.sdk import DAG
-from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaTableSink
+from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaAppendSink
 
 with DAG("{name}", schedule=None, start_date=datetime(2026, 1, 1)):
     DeltaIngestOperator(
         task_id="ingest",
         stream=DeltaStream("{name}", table="{lake}/orders", starting_version="earliest", {options}),
-        sink=DeltaTableSink("{lake}/{name}"),
+        sink=DeltaAppendSink("{lake}/{name}"),
         {arguments}
     )
 """

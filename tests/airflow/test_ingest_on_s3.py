@@ -20,7 +20,7 @@ SECRETS = {"lake": "Lake/Secret+Word", "gold": "Gold/Secret+Word"}
 DAG_TEXT = """
 from datetime import datetime
 from airflow.sdk import DAG
-from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaTableSink
+from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaAppendSink
 
 with DAG("s3", schedule=None, start_date=datetime(2026, 1, 1)):
     DeltaIngestOperator(
@@ -29,7 +29,7 @@ with DAG("s3", schedule=None, start_date=datetime(2026, 1, 1)):
             "s3", table="s3://lake/orders", starting_version="earliest", staging="s3://lake/staging",
             storage_conn_id="aws_lake",
         ),
-        sink=DeltaTableSink("s3://gold/orders", storage_conn_id="aws_gold"),
+        sink=DeltaAppendSink("s3://gold/orders", storage_conn_id="aws_gold"),
     )
 """
 

@@ -10,11 +10,11 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSensorTimeout, TaskDeferred
 
 from airflow_provider_fds import (
+    DeltaAppendSink,
     DeltaIngestOperator,
     DeltaIntervalTrigger,
     DeltaReplaceSink,
     DeltaStream,
-    DeltaTableSink,
     DeltaTableVersionSensor,
 )
 from airflow_provider_fds.errors import ConfigurationError
@@ -116,6 +116,6 @@ def test_the_operator_refuses_arguments_that_contradict_how_the_stream_reads():
 
 def test_runs_of_intervals_are_not_serialised():
     days, orders = (DeltaStream("s", "s3://lake/t", read=read) for read in ("data_interval", "offset"))
-    sink = DeltaTableSink("s3://lake/s")
+    sink = DeltaAppendSink("s3://lake/s")
     assert DeltaIngestOperator(task_id="load", stream=days, sink=sink).max_active_tis_per_dag is None
     assert DeltaIngestOperator(task_id="load", stream=orders, sink=sink).max_active_tis_per_dag == 1

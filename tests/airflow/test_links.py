@@ -8,11 +8,11 @@ from types import SimpleNamespace
 import pytest
 
 from airflow_provider_fds import (
+    DeltaAppendSink,
     DeltaCommitOperator,
     DeltaIngestOperator,
     DeltaPlanOperator,
     DeltaStream,
-    DeltaTableSink,
 )
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.get_provider_info import get_provider_info
@@ -34,11 +34,11 @@ with DAG("plans", schedule=None):
 """
 
 INGESTS = """
-from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaTableSink
+from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaAppendSink
 from airflow.sdk import DAG
 
 streams = [DeltaStream(name, table=f"{lake}/{{name}}", starting_version=0) for name in ("orders", "returns")]
-sinks = [DeltaTableSink(f"{lake}/bronze/{{name}}") for name in ("orders", "returns")]
+sinks = [DeltaAppendSink(f"{lake}/bronze/{{name}}") for name in ("orders", "returns")]
 
 with DAG("mapped_ingests", schedule=None):
     DeltaIngestOperator.partial(task_id="ingest", retries=0).expand_kwargs(
@@ -103,7 +103,7 @@ def shown(operator):
 def test_a_task_has_the_links_that_it_knows(monkeypatch):
     monkeypatch.setenv("AIRFLOW__API__BASE_URL", "https://airflow.example/airflow/")
     monkeypatch.setenv("AIRFLOW__FDS__CATALOG_URL_TEMPLATE", TEMPLATE)
-    sink = DeltaTableSink("s3://lake/bronze")
+    sink = DeltaAppendSink("s3://lake/bronze")
     ingest = DeltaIngestOperator(task_id="i", stream=DeltaStream("orders", table="s3://lake/orders"), sink=sink)
     ingest.spark_pages = {"YARN application": "http://rm/cluster/app/1"}
     with showing_links(ingest, session(SimpleNamespace(last_version=4, sink_version=9)), sink):
@@ -121,7 +121,7 @@ def test_a_task_has_the_links_that_it_knows(monkeypatch):
     ["http://admin:secret@rm:8088/cluster/app/1", "javascript:alert(1)//rm/cluster/app/1", "rm:8088/cluster/app/1"],
 )
 def test_a_page_of_spark_with_a_credential_or_without_http_is_no_link(page):
-    sink = DeltaTableSink("s3://lake/bronze")
+    sink = DeltaAppendSink("s3://lake/bronze")
     ingest = DeltaIngestOperator(task_id="i", stream=DeltaStream("orders", table="s3://lake/orders"), sink=sink)
     # the address is from the connection, whose extra only its owner may read
     ingest.spark_pages = {"YARN application": page}
@@ -143,7 +143,7 @@ def test_the_log_has_no_credential_of_the_pages_of_spark():
 
 def test_a_wrong_template_costs_its_own_links_and_not_the_load(monkeypatch, caplog):
     monkeypatch.setenv("AIRFLOW__FDS__CATALOG_URL_TEMPLATE", "catalog.example")
-    sink = DeltaTableSink("s3://lake/bronze")
+    sink = DeltaAppendSink("s3://lake/bronze")
     ingest = DeltaIngestOperator(task_id="i", stream=DeltaStream("orders", table="s3://lake/orders"), sink=sink)
     ingest.spark_pages = {"YARN application": "http://rm/cluster/app/1"}
     with showing_links(ingest, session(SimpleNamespace(last_version=4, sink_version=9)), sink):
@@ -194,7 +194,7 @@ def test_a_mapped_task_keeps_its_links_in_the_serialized_dag():
 
     serialization = getattr(serialized_objects, "DagSerialization", None) or serialized_objects.SerializedDAG
     with DAG("d", schedule=None) as dag:
-        sink = DeltaTableSink("s3://lake/bronze")
+        sink = DeltaAppendSink("s3://lake/bronze")
         DeltaIngestOperator(task_id="one", stream=DeltaStream("orders", table="s3://lake/orders"), sink=sink)
         DeltaIngestOperator.partial(task_id="many").expand_kwargs(
             [{"stream": DeltaStream("orders", table="s3://lake/orders"), "sink": sink}]

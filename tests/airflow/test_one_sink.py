@@ -10,11 +10,11 @@ from airflow_provider_fds.errors import ConfigurationError
 
 _FILE = """
 from airflow.sdk import DAG
-from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaTableSink
+from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaAppendSink
 
 def load(dag, stream, sink):
     with DAG(dag):
-        DeltaIngestOperator(task_id="load", stream=stream, sink=DeltaTableSink(sink))
+        DeltaIngestOperator(task_id="load", stream=stream, sink=DeltaAppendSink(sink))
 
 orders = DeltaStream("orders", table="s3://lake/orders")
 load("first", orders, "s3://lake/bronze/orders")

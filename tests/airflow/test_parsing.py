@@ -55,13 +55,13 @@ from airflow.sdk import DAG, Asset, AssetWatcher
 
 from airflow_provider_fds import (
     DeltaCommitOperator, DeltaIngestOperator, DeltaMergeSink, DeltaPlanOperator, DeltaReplaceSink, DeltaStream,
-    DeltaStreamActionOperator, DeltaStreamMonitorOperator, DeltaTableChangeTrigger, DeltaTableSink,
+    DeltaStreamActionOperator, DeltaStreamMonitorOperator, DeltaTableChangeTrigger, DeltaAppendSink,
     DeltaTableVersionSensor, ForeachBatchSink, StreamAlerts,
 )
 
 orders = DeltaStream(
     "orders", table="s3://lake/orders", starting_timestamp="2026-01-01", where="price > 1", columns=["id", "price"],
-    partition_filter="day > '2026-01-01'", max_bytes_per_batch="1g", allow_schema_changes={"drop": "ask"},
+    partition_filter="day > '2026-01-01'", max_bytes_per_batch="1g", on_schema_change={"drop": "ask"},
 )
 days = DeltaStream("days", table="s3://lake/orders", read="data_interval")
 orders.backfill(start="2026-01-01")
@@ -74,7 +74,7 @@ with DAG("orders", schedule=[Asset("lake", watchers=[AssetWatcher(name="orders",
     DeltaTableVersionSensor(task_id="wait", stream=orders, deferrable=True)
     DeltaTableVersionSensor(task_id="find", table="s3://lake/orders", committed_after="2026-01-01")
     DeltaIngestOperator(
-        task_id="load", stream=orders, sink=DeltaTableSink("s3://lake/bronze"), wait=True, alerts=alerts,
+        task_id="load", stream=orders, sink=DeltaAppendSink("s3://lake/bronze"), wait=True, alerts=alerts,
         run_time_limit=timedelta(minutes=5),
     )
     DeltaIngestOperator(task_id="days", stream=days, sink=DeltaReplaceSink("s3://lake/days", replace_where="day = 1"))
@@ -82,7 +82,7 @@ with DAG("orders", schedule=[Asset("lake", watchers=[AssetWatcher(name="orders",
     DeltaIngestOperator(task_id="merge", stream=orders.fork("orders_merged"), sink=merge)
     DeltaIngestOperator(task_id="call", stream=orders.fork("orders_called"), sink=ForeachBatchSink("jobs:load"))
     plan = DeltaPlanOperator(task_id="plan", stream=orders.fork("orders_by_hand"))
-    plan >> DeltaCommitOperator(task_id="commit", batch=plan.output, verify=DeltaTableSink("s3://lake/own"))
+    plan >> DeltaCommitOperator(task_id="commit", batch=plan.output, verify=DeltaAppendSink("s3://lake/own"))
     DeltaStreamMonitorOperator(task_id="monitor", alerts=alerts)
     DeltaStreamActionOperator.from_form(task_id="act")
 """
@@ -134,7 +134,7 @@ def test_a_dag_file_loads_only_what_declaring_tasks_needs(airflow_home):
 
 
 def test_the_load_operator_and_its_values_are_few_modules(airflow_home):
-    loaded = _loaded_by("from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaTableSink")
+    loaded = _loaded_by("from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaAppendSink")
     # as many as there are, and a few: each costs about half a millisecond in every DAG file that is parsed
     assert len(loaded) <= 52, sorted(loaded)
 

@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 from airflow.sdk.execution_time.context import OutletEventAccessor
 
-from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaTableSink
+from airflow_provider_fds import DeltaAppendSink, DeltaIngestOperator, DeltaStream
 from airflow_provider_fds.delta.reader.log import DeltaLog
 from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import ConfigurationError
@@ -147,7 +147,7 @@ def test_bad_arguments_are_refused_where_the_dag_is_parsed(arguments, said):
 
     if arguments.get("outlets"):
         arguments = {**arguments, "outlets": [Asset("orders")]}
-    stream, sink = DeltaStream("orders", table="s3://lake/orders"), DeltaTableSink("s3://lake/copy")
+    stream, sink = DeltaStream("orders", table="s3://lake/orders"), DeltaAppendSink("s3://lake/copy")
     with pytest.raises(ConfigurationError, match=said):
         DeltaIngestOperator(task_id="load", stream=stream, sink=sink, **arguments)
 
@@ -264,7 +264,7 @@ def test_a_load_whose_own_versions_were_cleaned_up_gets_an_event_without_keys(cl
 DAG_TEXT = """
 from datetime import datetime, timezone
 from airflow.sdk import Asset, CronDataIntervalTimetable, DAG
-from airflow_provider_fds import DeltaIngestOperator, DeltaReplaceSink, DeltaStream, DeltaTableSink
+from airflow_provider_fds import DeltaIngestOperator, DeltaReplaceSink, DeltaStream, DeltaAppendSink
 
 with DAG("{dag_id}", schedule={schedule}, start_date=datetime(2026, 1, 1, tzinfo=timezone.utc), catchup=False):
     DeltaIngestOperator(
@@ -312,7 +312,7 @@ def test_a_consumer_runs_for_exactly_the_days_that_were_loaded(installation, on_
             schedule='CronDataIntervalTimetable("0 0 * * *", timezone="UTC")',
             lake=lake.uri,
             stream='read="data_interval"',
-            sink=f'DeltaTableSink("{lake.uri}/days")',
+            sink=f'DeltaAppendSink("{lake.uri}/days")',
             asset=asset,
             partitions="%Y-%m-%d",
         )
@@ -342,7 +342,7 @@ def test_a_load_of_a_table_that_is_partitioned_by_day_emits_the_days_it_has_load
             schedule=None,
             lake=lake.uri,
             stream="",
-            sink=f'DeltaTableSink("{lake.uri}/copy")',
+            sink=f'DeltaAppendSink("{lake.uri}/copy")',
             asset=asset,
             partitions="day",
         )

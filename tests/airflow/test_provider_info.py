@@ -99,11 +99,11 @@ def test_options_have_text_defaults_as_airflow_needs_them():
         "retention",
         "deployment",
         "cache_dir",
-        "allow_schema_changes",
+        "on_schema_change",
         "catalog_url_template",
         "spark_history_url_template",
         "ui_staging",
-        "ui_conn_id",
+        "staging_conn_id",
     }
 
 
@@ -145,7 +145,7 @@ def test_settings_are_read_from_airflows_configuration(airflow_home, monkeypatch
     assert poll_interval_seconds() == 2.5
     assert deployment() == "production"
     assert str(cache_dir()) == "/var/cache/fds"
-    monkeypatch.setenv("AIRFLOW__FDS__ALLOW_SCHEMA_CHANGES", "rename=follow, drop=fail")
+    monkeypatch.setenv("AIRFLOW__FDS__ON_SCHEMA_CHANGE", "rename=follow, drop=fail")
     assert schema_changes() == (("drop", "fail"), ("rename", "follow"))
 
 
@@ -153,8 +153,8 @@ def test_invalid_rules_for_schema_changes_are_refused(monkeypatch):
     from airflow_provider_fds.errors import ConfigurationError
     from airflow_provider_fds.hooks.settings import schema_changes
 
-    monkeypatch.setenv("AIRFLOW__FDS__ALLOW_SCHEMA_CHANGES", "rename=maybe")
-    with pytest.raises(ConfigurationError, match=r"\[fds\] allow_schema_changes must have 'follow', 'ask', 'fail'"):
+    monkeypatch.setenv("AIRFLOW__FDS__ON_SCHEMA_CHANGE", "rename=maybe")
+    with pytest.raises(ConfigurationError, match=r"\[fds\] on_schema_change must have 'follow', 'ask', 'fail'"):
         schema_changes()
 
 

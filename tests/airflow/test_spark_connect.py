@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaTableSink
+from airflow_provider_fds import DeltaAppendSink, DeltaIngestOperator, DeltaStream
 from airflow_provider_fds.backends.base import UserArguments
 from airflow_provider_fds.backends.registry import BACKENDS, find_backend
 from airflow_provider_fds.backends.spark_connect import ConnectBackend
@@ -65,7 +65,7 @@ def test_a_run_without_a_sensor_waits_and_loads_in_a_real_run(connection, instal
         from datetime import datetime
         from pathlib import Path
         from airflow.sdk import DAG
-        from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaTableSink
+        from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaAppendSink
 
         class Telling(DeltaIngestOperator):
             def defer(self, **kwargs):
@@ -77,7 +77,7 @@ def test_a_run_without_a_sensor_waits_and_loads_in_a_real_run(connection, instal
             Telling(
                 task_id="ingest",
                 stream=orders,
-                sink=DeltaTableSink("{lake.uri}/sink"),
+                sink=DeltaAppendSink("{lake.uri}/sink"),
                 conn_id="warm",
                 wait=True,
                 poll_interval=0.2,
@@ -136,7 +136,7 @@ def test_settings_of_a_new_driver_are_refused_with_a_running_server(connection, 
     operator = DeltaIngestOperator(
         task_id="load",
         stream=DeltaStream("orders", table=f"{lake.uri}/orders"),
-        sink=DeltaTableSink(f"{lake.uri}/sink"),
+        sink=DeltaAppendSink(f"{lake.uri}/sink"),
         conn_id=conn_id,
         jars="x.jar",
         driver_memory="4g",

@@ -15,12 +15,12 @@ from airflow_provider_fds.ledger.plan_entries import Claimed
 
 INGEST = """
     from airflow.sdk import DAG
-    from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaTableSink
+    from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaAppendSink
     with DAG("loads", schedule=None):
         DeltaIngestOperator(
             task_id="ingest",
             stream=DeltaStream("orders", table="{lake}/orders", starting_version=0, max_versions_per_batch=1),
-            sink=DeltaTableSink("{lake}/bronze/orders"),
+            sink=DeltaAppendSink("{lake}/bronze/orders"),
         )
 """
 

@@ -15,7 +15,7 @@ import pytest
 from airflow.providers.apache.spark.hooks import spark_submit
 from airflow.providers.common.compat.sdk import AirflowException
 
-from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaTableSink
+from airflow_provider_fds import DeltaAppendSink, DeltaIngestOperator, DeltaStream
 from airflow_provider_fds.backends.base import UserArguments
 from airflow_provider_fds.backends.spark_master import SparkMaster, check_master, prepare_submission, submitted
 from airflow_provider_fds.errors import ConfigurationError
@@ -42,7 +42,7 @@ def submitting(airflow_database, monkeypatch, tmp_path, spark_on_path):
         operator = DeltaIngestOperator(
             task_id="load",
             stream=DeltaStream("orders", table="s3://lake/orders"),
-            sink=DeltaTableSink("s3://lake/bronze"),
+            sink=DeltaAppendSink("s3://lake/bronze"),
             conn_id="cluster",
             name="fds-orders",
             **arguments,

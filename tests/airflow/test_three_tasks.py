@@ -12,7 +12,7 @@ HEAD = """
 from datetime import datetime
 from airflow.sdk import DAG, task
 from airflow.providers.standard.operators.empty import EmptyOperator
-from airflow_provider_fds import DeltaCommitOperator, DeltaPlanOperator, DeltaStream, DeltaTableSink
+from airflow_provider_fds import DeltaCommitOperator, DeltaPlanOperator, DeltaStream, DeltaAppendSink
 
 orders = DeltaStream("{name}", table="{lake}/orders")
 with DAG("{name}", schedule=None, start_date=datetime(2026, 1, 1)):
@@ -190,7 +190,7 @@ def test_with_verify_a_load_that_did_not_write_the_transaction_is_found_out(dag_
     lake.append("orders", 1)
     lake.append("sink", 1)
     lines = (
-        f'commit = DeltaCommitOperator(task_id="commit", batch=plan.output, verify=DeltaTableSink("{lake.uri}/sink"))',
+        f'commit = DeltaCommitOperator(task_id="commit", batch=plan.output, verify=DeltaAppendSink("{lake.uri}/sink"))',
         GOOD[1],
     )
     run = installation.run(dag_of("verified", *lines))

@@ -183,7 +183,7 @@ def test_a_folder_that_cannot_be_read_is_a_problem_and_hides_no_other(staging, c
     monkeypatch.setenv("AIRFLOW__FDS__UI_STAGING", f"{staging.uri},s3://nowhere/x")
     # it exists, but is not one for S3
     monkeypatch.setenv("AIRFLOW_CONN_HTTP_HERE", "http://lake.test")
-    monkeypatch.setenv("AIRFLOW__FDS__UI_CONN_ID", "http_here")
+    monkeypatch.setenv("AIRFLOW__FDS__STAGING_CONN_ID", "http_here")
     found = client_of().get("/fds/api/streams").raise_for_status().json()
     assert [row["name"] for row in found["streams"]] == ["orders"]
     assert [problem["staging"] for problem in found["problems"]] == ["s3://nowhere/x"]
@@ -193,7 +193,7 @@ def test_a_folder_that_cannot_be_read_is_a_problem_and_hides_no_other(staging, c
 def test_a_connection_that_does_not_exist_is_a_problem_of_every_folder(staging, client_of, monkeypatch):
     add_stream(staging)
     monkeypatch.setenv("AIRFLOW__FDS__UI_STAGING", f"{staging.uri},s3://nowhere/x")
-    monkeypatch.setenv("AIRFLOW__FDS__UI_CONN_ID", "missing")
+    monkeypatch.setenv("AIRFLOW__FDS__STAGING_CONN_ID", "missing")
     found = client_of().get("/fds/api/streams").raise_for_status().json()
     assert [problem["staging"] for problem in found["problems"]] == [staging.uri, "s3://nowhere/x"]
     assert all("'missing'" in problem["message"] for problem in found["problems"])
@@ -274,7 +274,7 @@ def test_a_dag_that_was_deleted_does_not_hide_its_stream_from_everybody(staging,
 def test_no_answer_has_a_credential(staging, client_of, monkeypatch):
     connection = {"conn_type": "aws", "login": "AKIAEXAMPLE", "password": SECRET, "extra": {"region_name": "x"}}
     monkeypatch.setenv("AIRFLOW_CONN_STORE", json.dumps(connection))
-    monkeypatch.setenv("AIRFLOW__FDS__UI_CONN_ID", "store")
+    monkeypatch.setenv("AIRFLOW__FDS__STAGING_CONN_ID", "store")
     # nothing listens there
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     monkeypatch.setenv("AIRFLOW__FDS__UI_STAGING", f"{staging.uri},s3://elsewhere/x")
@@ -526,14 +526,14 @@ def test_a_task_writes_the_status_file_at_its_end_also_if_it_fails(
 ):
     from airflow_provider_fds.errors import StoppedError
     from airflow_provider_fds.hooks.stats import sending_status
-    from airflow_provider_fds.sinks import DeltaTableSink
+    from airflow_provider_fds.sinks import DeltaAppendSink
     from airflow_provider_fds.stream.monitoring.status_row import read_status_file
 
     log_builder.create()
     log_builder.append(2)
     session = bench.session()
     with sending_status(session, FIRST_OF_ONE):
-        work = session.begin(sink := DeltaTableSink(str(tmp_path / "sink")))
+        work = session.begin(sink := DeltaAppendSink(str(tmp_path / "sink")))
         bench.report(session, work, session.job(work, sink))
         session.collect(work)
     staging = session.connected.staging
@@ -565,7 +565,7 @@ def test_an_attempt_that_airflow_repeats_is_no_failure_yet_that_needs_a_person(
 ):
     from airflow_provider_fds.errors import BatchFailedError
     from airflow_provider_fds.hooks.stats import sending_status
-    from airflow_provider_fds.sinks import DeltaTableSink
+    from airflow_provider_fds.sinks import DeltaAppendSink
     from airflow_provider_fds.stream.monitoring.status_row import read_status_file
 
     log_builder.create()
@@ -573,7 +573,7 @@ def test_an_attempt_that_airflow_repeats_is_no_failure_yet_that_needs_a_person(
 
     def fail(session, attempt):
         with sending_status(session, {"ti": SimpleNamespace(try_number=attempt, max_tries=1)}):
-            session.begin(DeltaTableSink(str(tmp_path / "sink")))
+            session.begin(DeltaAppendSink(str(tmp_path / "sink")))
             raise BatchFailedError("Spark ended early")
 
     for attempt in (1, 2):
@@ -590,7 +590,7 @@ def test_a_task_that_airflow_ends_writes_the_status_file(bench, log_builder, tmp
     from airflow.sdk.exceptions import AirflowTaskTimeout
 
     from airflow_provider_fds.hooks.stats import sending_status
-    from airflow_provider_fds.sinks import DeltaTableSink
+    from airflow_provider_fds.sinks import DeltaAppendSink
     from airflow_provider_fds.stream.monitoring.status_row import read_status_file
 
     log_builder.create()
@@ -604,7 +604,7 @@ def test_a_task_that_airflow_ends_writes_the_status_file(bench, log_builder, tmp
 
     def run():
         with sending_status(session, FIRST_OF_ONE):
-            session.begin(DeltaTableSink(str(tmp_path / "sink")))
+            session.begin(DeltaAppendSink(str(tmp_path / "sink")))
             end()
 
     def end():
@@ -629,12 +629,12 @@ def test_a_task_that_airflow_ends_writes_the_status_file(bench, log_builder, tmp
 
 def test_the_monitors_trigger_writes_the_files_without_metrics(bench, log_builder, tmp_path, airflow_database):
     from airflow_provider_fds import DeltaStreamMonitorTrigger
-    from airflow_provider_fds.sinks import DeltaTableSink
+    from airflow_provider_fds.sinks import DeltaAppendSink
     from airflow_provider_fds.stream.monitoring.monitor import ROUNDS_PER_FILE, StreamMonitor
     from airflow_provider_fds.stream.monitoring.status_row import read_status_file
 
     log_builder.create()
-    session, _ = bench.run_once(DeltaTableSink(str(tmp_path / "sink")))
+    session, _ = bench.run_once(DeltaAppendSink(str(tmp_path / "sink")))
     log_builder.append(1)
     staging = session.connected.staging
     trigger = DeltaStreamMonitorTrigger(staging=staging.uri, interval=60, until=0)

@@ -7,11 +7,11 @@ import json
 import pytest
 
 from airflow_provider_fds import (
+    DeltaAppendSink,
     DeltaCommitOperator,
     DeltaIngestOperator,
     DeltaPlanOperator,
     DeltaStream,
-    DeltaTableSink,
     DeltaTableVersionSensor,
     ForeachBatchSink,
 )
@@ -23,7 +23,7 @@ TEMPLATED = DeltaStream("orders", table="s3://{{ lake }}/orders", staging="s3://
 
 
 def test_templates_in_a_stream_and_a_sink_are_rendered_and_the_values_stay_as_they_are():
-    sink = DeltaTableSink("s3://{{ lake }}/bronze")
+    sink = DeltaAppendSink("s3://{{ lake }}/bronze")
     first = DeltaIngestOperator(task_id="first", stream=TEMPLATED, sink=sink, conf={"a": "{{ lake }}"})
     second = DeltaIngestOperator(task_id="second", stream=TEMPLATED, sink=sink)
     first.render_template_fields({"lake": "one"})
@@ -44,7 +44,7 @@ def test_a_rendered_template_must_give_a_valid_stream():
 
 
 def test_values_are_immutable_and_have_nothing_that_airflows_templater_would_touch():
-    for value in (TEMPLATED, DeltaTableSink("/sink")):
+    for value in (TEMPLATED, DeltaAppendSink("/sink")):
         assert not hasattr(value, "template_fields")
         assert not hasattr(value, "resolve")
         with pytest.raises(AttributeError):
@@ -64,7 +64,7 @@ def test_another_tasks_output_inside_a_value_is_refused():
     with pytest.raises(ConfigurationError, match="option 'starting_version' is a template or another task's output"):
         DeltaStream("orders", table="/orders", starting_version=output)
     with pytest.raises(ValueError, match="uri must be the URI or path of a Delta table"):
-        DeltaTableSink(output)
+        DeltaAppendSink(output)
 
 
 def test_a_stream_may_be_given_as_a_dict_and_anything_else_is_refused():
@@ -74,10 +74,10 @@ def test_a_stream_may_be_given_as_a_dict_and_anything_else_is_refused():
 
 
 def test_a_sink_may_be_given_as_a_dict_and_anything_else_is_refused():
-    assert coerce_sink({"uri": "/sink", "provenance": True}) == DeltaTableSink("/sink", provenance=True)
-    assert coerce_sink(DeltaTableSink("/sink").to_dict()) == DeltaTableSink("/sink")
-    assert coerce_sink("s3://lake/sink") == DeltaTableSink("s3://lake/sink")
-    with pytest.raises(ConfigurationError, match="sink must be the URI of a Delta table, a DeltaTableSink"):
+    assert coerce_sink({"uri": "/sink", "provenance": True}) == DeltaAppendSink("/sink", provenance=True)
+    assert coerce_sink(DeltaAppendSink("/sink").to_dict()) == DeltaAppendSink("/sink")
+    assert coerce_sink("s3://lake/sink") == DeltaAppendSink("s3://lake/sink")
+    with pytest.raises(ConfigurationError, match="sink must be the URI of a Delta table, a DeltaAppendSink"):
         coerce_sink("sales")
     with pytest.raises(ConfigurationError, match=r"invalid sink .*target"):
         coerce_sink({"target": "/sink"})
@@ -85,7 +85,7 @@ def test_a_sink_may_be_given_as_a_dict_and_anything_else_is_refused():
 
 def test_a_uri_is_the_sink_and_anything_else_is_refused_where_the_dag_is_parsed():
     stream = DeltaStream("a", table="/a")
-    assert DeltaIngestOperator(task_id="t", stream=stream, sink="/sink").sink == DeltaTableSink("/sink")
+    assert DeltaIngestOperator(task_id="t", stream=stream, sink="/sink").sink == DeltaAppendSink("/sink")
     with pytest.raises(ConfigurationError, match="sink must be the URI"):
         DeltaIngestOperator(task_id="t", stream=stream, sink="sales")
     assert ForeachBatchSink("loads:load", writes=None) == ForeachBatchSink("loads:load")
@@ -113,10 +113,10 @@ from airflow_provider_fds import *
 streams = [DeltaStream(f"orders_{i}", table="/lake/orders", storage_conn_id="aws_lake") for i in range(2)]
 with DAG("all_of_them", schedule=None, start_date=datetime(2026, 1, 1)):
     DeltaTableVersionSensor(task_id="wait", stream=streams[0], deferrable=True)
-    DeltaIngestOperator(task_id="ingest", stream=streams[0], sink=DeltaTableSink("/lake/bronze"))
-    DeltaIngestOperator.partial(task_id="mapped", sink=DeltaTableSink("/lake/bronze")).expand(stream=streams)
+    DeltaIngestOperator(task_id="ingest", stream=streams[0], sink=DeltaAppendSink("/lake/bronze"))
+    DeltaIngestOperator.partial(task_id="mapped", sink=DeltaAppendSink("/lake/bronze")).expand(stream=streams)
     plan = DeltaPlanOperator(task_id="plan", stream=streams[0])
-    DeltaCommitOperator(task_id="commit", batch=plan.output, verify=DeltaTableSink("/lake/bronze"))
+    DeltaCommitOperator(task_id="commit", batch=plan.output, verify=DeltaAppendSink("/lake/bronze"))
 """
 
 
@@ -181,12 +181,12 @@ def test_arguments_that_fds_sets_itself_are_refused_together():
         DeltaIngestOperator(
             task_id="ingest",
             stream=TEMPLATED,
-            sink=DeltaTableSink("/sink"),
+            sink=DeltaAppendSink("/sink"),
             application="job.py",
             durable=True,
             on_no_data="wait",
             on_busy="succeed",
-            batches_per_run=0,
+            batches_per_application=0,
         )
     assert len(caught.value.problems) == 5
     assert "DeltaPlanOperator, SparkSubmitOperator and DeltaCommitOperator" in str(caught.value)
@@ -196,7 +196,7 @@ def test_arguments_of_spark_submit_are_taken_under_their_own_names():
     ingest = DeltaIngestOperator(
         task_id="ingest",
         stream=TEMPLATED,
-        sink=DeltaTableSink("/sink"),
+        sink=DeltaAppendSink("/sink"),
         conf={"spark.executor.memory": "4g"},
         packages="a:b:1",
         driver_memory="2g",

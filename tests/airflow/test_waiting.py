@@ -18,10 +18,10 @@ from airflow.providers.common.compat.sdk import (
 )
 
 from airflow_provider_fds import (
+    DeltaAppendSink,
     DeltaIngestOperator,
     DeltaReplaceSink,
     DeltaStream,
-    DeltaTableSink,
     DeltaTableVersionSensor,
 )
 from airflow_provider_fds.delta.storage.open import open_storage
@@ -72,7 +72,7 @@ def ingest(stream, tmp_path):
 
 
 def operator(folder, **kwargs):
-    given = {"sink": DeltaTableSink(str(folder / "sink")), "wait": True, **kwargs}
+    given = {"sink": DeltaAppendSink(str(folder / "sink")), "wait": True, **kwargs}
     return DeltaIngestOperator(task_id="ingest", conn_id="lost", **given)
 
 
@@ -153,7 +153,7 @@ def test_a_run_whose_batches_another_one_has_loaded_leaves_what_comes_later_to_t
 ):
     consumed(0)
     plan(stream, tmp_path, context_of())
-    sink = DeltaTableSink(str(tmp_path / "sink"))
+    sink = DeltaAppendSink(str(tmp_path / "sink"))
     session = open_session(context_of("manual__2", state="failed"), stream, sink)
     work = session.begin(sink)
     log = tmp_path / "sink" / "_delta_log"
@@ -299,7 +299,7 @@ def test_a_waiting_run_of_a_backfill_is_refused_at_once(ingest):
     ],
 )
 def test_incompatible_arguments_are_refused_when_the_dag_is_parsed(arguments, text):
-    stream, sink = DeltaStream("s", "s3://lake/t"), DeltaTableSink("s3://lake/s")
+    stream, sink = DeltaStream("s", "s3://lake/t"), DeltaAppendSink("s3://lake/s")
     with pytest.raises(ConfigurationError, match=text):
         DeltaIngestOperator(task_id="load", stream=stream, sink=sink, **{"wait": True, **arguments})
 
@@ -308,7 +308,9 @@ def test_a_time_may_be_given_in_seconds_as_airflow_does():
     daily = DeltaStream("s", "s3://lake/t", read="data_interval")
     offset, sink = DeltaStream("s", "s3://lake/t"), DeltaReplaceSink("s3://lake/s", replace_where="day = 1")
     waiting = DeltaIngestOperator(task_id="load", stream=daily, sink=sink, wait=True, grace=90)
-    limited = DeltaIngestOperator(task_id="more", stream=offset, sink=DeltaTableSink("s3://lake/s"), run_time_limit=600)
+    limited = DeltaIngestOperator(
+        task_id="more", stream=offset, sink=DeltaAppendSink("s3://lake/s"), run_time_limit=600
+    )
     sensor = DeltaTableVersionSensor(task_id="wait", stream=daily, wait_for="interval_complete", grace=1.5)
     assert waiting.waiting.grace == timedelta(seconds=90)
     assert limited.run_time_limit == timedelta(minutes=10)
@@ -370,8 +372,8 @@ def test_an_interval_whose_end_is_resolved_already_is_not_waited_for(days, tmp_p
 
 def plan(stream, tmp_path, context):
     """Leave the plan of an attempt that died before Spark."""
-    session = open_session(context, stream, DeltaTableSink(str(tmp_path / "sink")))
-    assert session.begin(DeltaTableSink(str(tmp_path / "sink"))).status == "work"
+    session = open_session(context, stream, DeltaAppendSink(str(tmp_path / "sink")))
+    assert session.begin(DeltaAppendSink(str(tmp_path / "sink"))).status == "work"
 
 
 def ask(stream, command):

@@ -264,7 +264,7 @@ def _spread(values: Iterable[float]) -> float:
 def _parsing() -> list[Row]:
     found = imports(
         _size("PARSING_ROUNDS", 15),
-        load="from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaTableSink",
+        load="from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaAppendSink",
         sensor="from airflow_provider_fds import DeltaStream, DeltaTableVersionSensor",
         watcher="from airflow_provider_fds import DeltaStream, DeltaTableChangeTrigger",
     )

@@ -117,10 +117,10 @@ def _load(folder: Path, url: str, run_id: str) -> None:
     from airflow_provider_fds.backends.spark_connect import ConnectBackend
     from airflow_provider_fds.checkpoint.file import FileCheckpointStore
     from airflow_provider_fds.ledger.owner import Actor, Owner
-    from airflow_provider_fds.sinks import DeltaTableSink
+    from airflow_provider_fds.sinks import DeltaAppendSink
     from airflow_provider_fds.stream import DeltaStream, StreamContext, StreamSession
 
-    sink = DeltaTableSink(f"{folder}/sink")
+    sink = DeltaAppendSink(f"{folder}/sink")
     session = StreamSession(
         DeltaStream("bench", table=f"{folder}/source", starting_version=0),
         StreamContext(

@@ -87,13 +87,13 @@ class FleetBench:
     def by_fds(self, number: int) -> dict[str, float]:
         """Plan all tables, run their jobs as a fleet in the session, and commit."""
         from airflow_provider_fds.batch.fleet_spec import FleetJob, FleetSpec
-        from airflow_provider_fds.sinks import DeltaTableSink
+        from airflow_provider_fds.sinks import DeltaAppendSink
         from airflow_provider_fds.spark.application.fleet_job import ClassicSpark, Fleet
 
         self.meter.start()
         parts, jobs = [], []
         for name in self.names:
-            sink = DeltaTableSink(str(self.folder / "sinks" / name))
+            sink = DeltaAppendSink(str(self.folder / "sinks" / name))
             session = self._stream_session(name, number)
             work = session.begin(sink)
             assert work.status == "work", work
@@ -241,11 +241,11 @@ def few_changed(tables: int, changed: int) -> dict[str, float]:
 
 def _declared(folder: Path, name: str) -> Any:
     from airflow_provider_fds.fleet.value import FleetStream
-    from airflow_provider_fds.sinks import DeltaTableSink
+    from airflow_provider_fds.sinks import DeltaAppendSink
     from airflow_provider_fds.stream import DeltaStream
 
     stream = DeltaStream(name, table=str(folder / "tables" / name), starting_version=0)
-    return FleetStream(stream, DeltaTableSink(str(folder / "sinks" / name)))
+    return FleetStream(stream, DeltaAppendSink(str(folder / "sinks" / name)))
 
 
 def _context(folder: Path, name: str, number: int) -> Any:
@@ -301,7 +301,7 @@ class Meter:
 def from_cold(tables: int, threads: int) -> dict[str, float]:
     """Load one new file of each table by one spark-submit; return its wall seconds and CPU seconds per table."""
     from airflow_provider_fds.batch.fleet_spec import FleetJob, FleetSpec, fleet_name
-    from airflow_provider_fds.sinks import DeltaTableSink
+    from airflow_provider_fds.sinks import DeltaAppendSink
     from airflow_provider_fds.spark.submission.launch import run_locally
 
     folder = Path(tempfile.mkdtemp())
@@ -312,7 +312,7 @@ def from_cold(tables: int, threads: int) -> dict[str, float]:
         bench.commit(0)
         jobs = []
         for name in bench.names:
-            sink = DeltaTableSink(str(folder / "sinks" / name))
+            sink = DeltaAppendSink(str(folder / "sinks" / name))
             session = bench._stream_session(name, 0)
             jobs.append(FleetJob(name, session.job(session.begin(sink), sink)))
         data = FleetSpec(tuple(jobs), threads).to_json()

@@ -208,7 +208,7 @@ class World:
         from airflow_provider_fds.ledger.log import Ledger
         from airflow_provider_fds.ledger.plan_entries import Planned
         from airflow_provider_fds.ledger.values import PlannedBatch
-        from airflow_provider_fds.sinks import DeltaTableSink
+        from airflow_provider_fds.sinks import DeltaAppendSink
         from airflow_provider_fds.stream.epochs.opening import _binding
 
         # a plan and a commit in each minute up to now
@@ -218,7 +218,7 @@ class World:
         actor = self.actor("first")
         ledger.execute(Created(uuid="u1", name=_NAME, table=self.source.uri, deployment="bench"), actor)
         ledger.execute(Opened(epoch=1, start=_offset(_FIRST_VERSION), table_id=_TABLE_ID), actor)
-        ledger.execute(Bound(epoch=1, sink=_binding(connected, DeltaTableSink(_SINK), "u1")), actor)
+        ledger.execute(Bound(epoch=1, sink=_binding(connected, DeltaAppendSink(_SINK), "u1")), actor)
         sha = self._sha(self.newest)
         for number in range(self.batches):
             owner, actor = self.owner(f"h{number}"), self.actor(f"h{number}")
@@ -326,10 +326,10 @@ class World:
         from airflow_provider_fds.batch.report import AttemptReport, report_name
         from airflow_provider_fds.batch.spec import JobSpec
         from airflow_provider_fds.ledger.housekeeping import Retention
-        from airflow_provider_fds.sinks import DeltaTableSink
+        from airflow_provider_fds.sinks import DeltaAppendSink
 
         self.runs += 1
-        sink = DeltaTableSink(_SINK)
+        sink = DeltaAppendSink(_SINK)
         session = self.session(f"run{self.runs}")
         work = session.begin(sink)
         job = JobSpec.from_json(self.staging.objects[session.job(work, sink).partition("/staging/")[2]][0])

@@ -15,7 +15,7 @@ from tests.bench.reading import ROWS_PER_FILE, _session, _write_manifest, _write
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from airflow_provider_fds.sinks import DeltaTableSink
+    from airflow_provider_fds.sinks import DeltaAppendSink
 
 
 def catch_up(files: int, files_per_batch: int, rounds: int) -> dict[str, Any]:
@@ -34,9 +34,9 @@ def catch_up(files: int, files_per_batch: int, rounds: int) -> dict[str, Any]:
             assert spark.read.format("delta").load(str(sink)).count() == files * ROWS_PER_FILE
 
         def load(sink: Path) -> None:
-            from airflow_provider_fds.sinks import DeltaTableSink
+            from airflow_provider_fds.sinks import DeltaAppendSink
 
-            _load(spark, folder / "table", DeltaTableSink(str(sink)), max_files_per_batch=files_per_batch)
+            _load(spark, folder / "table", DeltaAppendSink(str(sink)), max_files_per_batch=files_per_batch)
 
         try:
             return _in_turn(folder, rounds, load, stream, check)
@@ -164,7 +164,7 @@ def _await(writer: Any, sink: Path, *, starts_alone: bool = False) -> None:
     query.awaitTermination()
 
 
-def _load(spark: Any, table: Path, sink: DeltaTableSink | Any, **options: Any) -> None:
+def _load(spark: Any, table: Path, sink: DeltaAppendSink | Any, **options: Any) -> None:
     """Plan, load and commit with a separate stream, as a run does; the job runs in this session."""
     from airflow_provider_fds.batch.spec import JobSpec
     from airflow_provider_fds.checkpoint.file import FileCheckpointStore

@@ -45,14 +45,14 @@ def around_the_job(root: str, target: int, files: int = 1000, *, as_task: bool =
     from airflow_provider_fds.checkpoint.file import FileCheckpointStore
     from airflow_provider_fds.delta.names import commit_key
     from airflow_provider_fds.ledger.owner import Actor, Owner
-    from airflow_provider_fds.sinks import DeltaTableSink
+    from airflow_provider_fds.sinks import DeltaAppendSink
     from airflow_provider_fds.stream import DeltaStream, StreamContext, StreamSession
 
     with tempfile.TemporaryDirectory() as folder:
         staging = Path(folder) / "staging"
         stream = DeltaStream("bench", table=root, starting_version=target - 99, max_files_per_batch=files)
         import_module("airflow_provider_fds.stream.run.session")
-        sink = DeltaTableSink(f"{folder}/sink")
+        sink = DeltaAppendSink(f"{folder}/sink")
         start = time.perf_counter()
         session = StreamSession(
             stream,

@@ -34,12 +34,12 @@ def prepare(root: str) -> None:
 def by_fds(root: str) -> dict[str, Any]:
     """Run the job of one batch with FDS's own spark-submit, from the planned batch to the report."""
     from airflow_provider_fds.ledger.owner import Actor, Owner
-    from airflow_provider_fds.sinks import DeltaTableSink
+    from airflow_provider_fds.sinks import DeltaAppendSink
     from airflow_provider_fds.spark.submission.launch import run_locally
     from airflow_provider_fds.stream import DeltaStream, StreamContext, StreamSession
 
     with tempfile.TemporaryDirectory() as folder:
-        sink = DeltaTableSink(f"{folder}/sink")
+        sink = DeltaAppendSink(f"{folder}/sink")
         session = StreamSession(
             DeltaStream("bench", table=f"{root}/source", starting_version=0),
             StreamContext(

@@ -16,7 +16,7 @@ from airflow_provider_fds.checkpoint.file import FileCheckpointStore
 from airflow_provider_fds.fleet.session import FleetSession
 from airflow_provider_fds.fleet.value import FleetStream
 from airflow_provider_fds.ledger.owner import Actor, Owner
-from airflow_provider_fds.sinks import DeltaTableSink
+from airflow_provider_fds.sinks import DeltaAppendSink
 from airflow_provider_fds.stream import DeltaStream, StreamContext
 
 
@@ -40,7 +40,7 @@ def main(root: Path, run: str, names: list[str]) -> int:
     def stream(name: str) -> FleetStream:
         options = {"starting_version": 0, "max_files_per_batch": 2}
         return FleetStream(
-            DeltaStream(name, table=str(root / "tables" / name), **options), DeltaTableSink(str(root / "sinks" / name))
+            DeltaStream(name, table=str(root / "tables" / name), **options), DeltaAppendSink(str(root / "sinks" / name))
         )
 
     backend = command_line_backend("local[2]", None, UserArguments(), lambda line: print(line, flush=True))

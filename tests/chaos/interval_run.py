@@ -11,7 +11,7 @@ from datetime import datetime
 from airflow_provider_fds.cli.arguments import process_owner
 from airflow_provider_fds.errors import FdsError
 from airflow_provider_fds.ledger.owner import Actor
-from airflow_provider_fds.sinks import DeltaReplaceSink, DeltaSink, DeltaTableSink
+from airflow_provider_fds.sinks import DeltaAppendSink, DeltaReplaceSink, DeltaSink
 from airflow_provider_fds.stream import DeltaStream, StreamContext
 from airflow_provider_fds.stream.position.data_interval import DataInterval
 from airflow_provider_fds.stream.run.session import StreamSession
@@ -21,7 +21,7 @@ from tests.chaos.warm_spark import run_in
 def main(arguments: list[str]) -> int:
     """Load the interval; no other run is assumed to be active."""
     port, table, sink_uri, staging, name, kind, start, end = arguments
-    sink: DeltaSink = DeltaReplaceSink(sink_uri, provenance=True) if kind == "replace" else DeltaTableSink(sink_uri)
+    sink: DeltaSink = DeltaReplaceSink(sink_uri, provenance=True) if kind == "replace" else DeltaAppendSink(sink_uri)
     session = StreamSession(
         DeltaStream(name, table=table, staging=staging, read="data_interval"),
         StreamContext(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_fds.checkpoint.file import FileCheckpointStore
 from airflow_provider_fds.errors import FdsError
 from airflow_provider_fds.ledger.owner import Actor, Owner
-from airflow_provider_fds.sinks import DeltaTableSink
+from airflow_provider_fds.sinks import DeltaAppendSink
 from airflow_provider_fds.stream import DeltaStream, StreamContext, StreamSession
 from tests.chaos.lake import STREAM, Lake, Writer, judge
 from tests.chaos.profile import IS_LONG
@@ -140,7 +140,7 @@ def test_planners_and_submitters_that_consider_each_other_dead(
     lake = Lake(tmp_path / "lake", str(tmp_path / "lake" / "staging"))
     lake.root.mkdir()
     crowd = Crowd(lake.source, lake.staging, {}, lake.checkpoint, starting_version=0, max_versions_per_batch=2)
-    sink = DeltaTableSink(str(lake.sink))
+    sink = DeltaAppendSink(str(lake.sink))
     spark = run_in(warm_spark)
     writer = Writer(lake, seed.getrandbits(32))
 

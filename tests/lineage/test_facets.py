@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from airflow_provider_fds import DeltaMergeSink, DeltaStream, DeltaTableSink, ForeachBatchSink
+from airflow_provider_fds import DeltaAppendSink, DeltaMergeSink, DeltaStream, ForeachBatchSink
 from airflow_provider_fds.delta.actions import Metadata
 from airflow_provider_fds.operators import spark_lineage
 from airflow_provider_fds.operators.lineage_facets import fleet_lineage, operator_lineage
@@ -35,7 +35,7 @@ def copied(found):
 
 
 def test_a_column_of_the_sink_is_a_copy_of_the_column_of_its_name_in_any_case():
-    sink = DeltaTableSink("s3://lake/bronze", provenance=True)
+    sink = DeltaAppendSink("s3://lake/bronze", provenance=True)
     assert copied(lineage(sink, ("ID", "long"), ("name", "string"), ("_source_version", "long"))) == {
         "ID": "id",
         "name": "Name",
@@ -48,14 +48,14 @@ def test_only_chosen_columns_are_copies():
 
 
 def test_a_transform_hides_what_the_columns_are_made_of():
-    assert copied(lineage(DeltaTableSink("s3://lake/bronze", transform="a:b"), *COLUMNS)) == {}
+    assert copied(lineage(DeltaAppendSink("s3://lake/bronze", transform="a:b"), *COLUMNS)) == {}
 
 
 def test_nested_columns_are_shown_as_the_spark_agent_shows_them():
     item = {"type": "struct", "fields": [{"name": "sku", "type": "string", "nullable": True, "metadata": {}}]}
     nested = {"type": "array", "elementType": item, "containsNull": True}
     tags = {"type": "map", "keyType": "string", "valueType": "decimal(10,2)", "valueContainsNull": True}
-    found = lineage(DeltaTableSink("s3://lake/bronze"), ("items", nested), ("tags", tags))
+    found = lineage(DeltaAppendSink("s3://lake/bronze"), ("items", nested), ("tags", tags))
     items, shown_tags = operator_lineage(found).outputs[0].facets["schema"].fields
     assert (items.name, items.type, items.fields[0].name, items.fields[0].type) == (
         "items",
@@ -101,7 +101,7 @@ def made(monkeypatch):
 
 
 def test_the_agent_is_told_its_parent_and_to_leave_out_the_writes_of_fds(made):
-    found = made({}, DeltaTableSink("s3://lake/bronze"))
+    found = made({}, DeltaAppendSink("s3://lake/bronze"))
     assert set(found) == {"spark.openlineage.parentRunId", DENIED_NODES}
 
 
@@ -111,11 +111,11 @@ def test_the_agent_reports_the_writes_of_a_function(made):
 
 def test_settings_of_the_user_are_kept(made):
     conf = {DENIED_NODES: "[]", "spark.executor.memory": "1g"}
-    assert set(made(conf, DeltaTableSink("s3://lake/bronze"))) == {"spark.openlineage.parentRunId"}
+    assert set(made(conf, DeltaAppendSink("s3://lake/bronze"))) == {"spark.openlineage.parentRunId"}
 
 
 def test_without_openlineage_in_airflow_the_agent_gets_what_the_user_asks_for(made):
-    sink = DeltaTableSink("s3://lake/bronze")
+    sink = DeltaAppendSink("s3://lake/bronze")
     assert made({}, sink, is_on=False) == {}
     assert set(made({}, sink, is_on=False, injects_parent=True)) == {"spark.openlineage.parentRunId"}
     assert set(made({}, sink, is_on=False, injects_transport=True)) == {"spark.openlineage.transport.type"}
@@ -126,7 +126,7 @@ def test_a_fleet_names_each_table_once_at_its_newest_version():
         result = {"rows": rows, "rows_read": rows, "files": 1, "bytes": 9} if rows else {}
         stream = DeltaStream(name, table=f"s3://lake/{table}")
         uses = TableUse(f"s3://lake/{table}", version), (TableUse(f"s3://lake/{sink}", version),)
-        return Lineage(stream, *uses, DeltaTableSink(f"s3://lake/{sink}"), "u", result)
+        return Lineage(stream, *uses, DeltaAppendSink(f"s3://lake/{sink}"), "u", result)
 
     found = fleet_lineage([one("a", "a", "all", 3, 5), one("b", "b", "all", 4, 6), one("c", "b", "c", None, 0)])
     inputs = {dataset.name: dataset for dataset in found.inputs}

@@ -7,14 +7,14 @@ import json
 import pytest
 
 INGEST = """
-from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaTableSink
+from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaAppendSink
 from airflow.sdk import DAG
 
 with DAG("loads", schedule=None):
     DeltaIngestOperator(
         task_id="ingest",
         stream=DeltaStream("orders_to_bronze", table="{lake}/orders", starting_version=0, max_files_per_batch=1),
-        sink=DeltaTableSink("{lake}/bronze"{sink}),
+        sink=DeltaAppendSink("{lake}/bronze"{sink}),
         retries=0,
     )
 """
@@ -87,7 +87,7 @@ def test_a_run_that_fails_after_a_batch_names_what_it_has_committed(installation
     lake.append("orders", 1)
     lake.append("orders", 2)
     text = INGEST.format(lake=lake.uri, sink=', transform="picky:refuses_two"').replace(
-        "retries=0", "retries=0, batches_per_run=1, py_files='{picky}'"
+        "retries=0", "retries=0, batches_per_application=1, py_files='{picky}'"
     )
     picky = lake.root / "picky.py"
     picky.write_text(
@@ -106,7 +106,7 @@ def test_a_run_that_fails_after_a_batch_names_what_it_has_committed(installation
 
 
 AGENT = """
-from airflow_provider_fds import DeltaIngestOperator, DeltaMergeSink, DeltaStream, DeltaTableSink
+from airflow_provider_fds import DeltaIngestOperator, DeltaMergeSink, DeltaStream, DeltaAppendSink
 from airflow.sdk import DAG, task
 
 AGENT = dict(
@@ -121,7 +121,7 @@ def stream(name):
 
 with DAG("agent", schedule=None):
     append = DeltaIngestOperator(
-        task_id="append", stream=stream("append"), sink=DeltaTableSink("{lake}/appended"), **AGENT
+        task_id="append", stream=stream("append"), sink=DeltaAppendSink("{lake}/appended"), **AGENT
     )
     merge = DeltaIngestOperator(
         task_id="merge", stream=stream("merge"), sink=DeltaMergeSink("{lake}/merged", keys=["id"]), **AGENT

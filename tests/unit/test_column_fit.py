@@ -100,7 +100,7 @@ BATCH = schema(id="long", name="string", amount="double", day="date")
 
 def described(batch: dict[str, Any], sink: dict[str, Any]) -> str:
     problems = column_fit(batch, sink).problems(adds=False)
-    return describe_misfit(batch, sink, problems, "s3://lake/t", "DeltaTableSink")
+    return describe_misfit(batch, sink, problems, "s3://lake/t", "DeltaAppendSink")
 
 
 def test_missing_columns_and_other_types_are_shown_side_by_side() -> None:

@@ -12,7 +12,7 @@ from airflow_provider_fds.delta.storage import open as opening
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.hooks.storage import CONNECTIONS, connection_options
 from airflow_provider_fds.schemes import SCHEMES, Scheme, comparable, with_plain_scheme
-from airflow_provider_fds.sinks import DeltaTableSink
+from airflow_provider_fds.sinks import DeltaAppendSink
 from airflow_provider_fds.spark.runtime.hadoop_files import hadoop_path
 
 PLANNED_FROM = {scheme.kind for scheme in SCHEMES.values() if scheme.is_planned_from}
@@ -74,7 +74,7 @@ def test_all_schemes_of_s3_are_one_place(name):
     uri = f"{name.upper()}://lake/a"
     assert with_plain_scheme(uri) == comparable(f"{uri}/") == "s3://lake/a"
     assert hadoop_path(uri) == "s3a://lake/a"
-    assert DeltaTableSink(uri).is_on_s3
+    assert DeltaAppendSink(uri).is_on_s3
 
 
 def test_every_scheme_that_spark_cannot_reach_says_what_to_write_instead():

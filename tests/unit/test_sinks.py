@@ -6,9 +6,9 @@ from datetime import date, datetime, timedelta, timezone
 import pytest
 
 from airflow_provider_fds.sinks import (
+    DeltaAppendSink,
     DeltaMergeSink,
     DeltaReplaceSink,
-    DeltaTableSink,
     ForeachBatchSink,
     sink_from_dict,
 )
@@ -16,8 +16,8 @@ from airflow_provider_fds.sinks import (
 SINKS = pytest.mark.parametrize(
     "sink",
     [
-        DeltaTableSink("s3://lake/sink", partition_by=["day"], provenance=True),
-        DeltaTableSink(
+        DeltaAppendSink("s3://lake/sink", partition_by=["day"], provenance=True),
+        DeltaAppendSink(
             "s3://lake/sink",
             where="id > 1",
             transform="jobs.orders:cleaned",
@@ -26,7 +26,7 @@ SINKS = pytest.mark.parametrize(
             cluster_by=["id"],
             properties={"delta.enableChangeDataFeed": True},
         ),
-        DeltaTableSink(
+        DeltaAppendSink(
             "s3://lake/sink",
             constant_columns={
                 "source_system": "crm",
@@ -37,7 +37,7 @@ SINKS = pytest.mark.parametrize(
                 "begun": datetime(2026, 1, 31, 23, tzinfo=timezone(timedelta(hours=-2))),
             },
         ),
-        DeltaTableSink("s3://lake/sink", like_source=["partition_by", "properties"]),
+        DeltaAppendSink("s3://lake/sink", like_source=["partition_by", "properties"]),
         DeltaMergeSink("s3://lake/sink", keys=["id"], sequence_by="at"),
         DeltaMergeSink("s3://lake/sink", keys=["id"], scd=2),
         DeltaReplaceSink("s3://lake/sink", replace_where="day = DATE '2026-01-01'"),
@@ -132,7 +132,7 @@ def test_a_sink_from_json_is_the_same_as_the_one_it_was_made_of():
 )
 def test_an_option_that_cannot_work_is_refused_when_the_dag_is_read(options, message):
     with pytest.raises(ValueError, match=message):
-        DeltaTableSink("s3://lake/sink", **options)
+        DeltaAppendSink("s3://lake/sink", **options)
 
 
 @pytest.mark.parametrize(
@@ -177,10 +177,10 @@ UNSAFE = [
 @pytest.mark.parametrize(("predicate", "problem"), UNSAFE)
 def test_a_predicate_calls_no_java_and_reads_no_table_unless_it_is_allowed(predicate, problem):
     with pytest.raises(ValueError, match=f"where contains {problem}"):
-        DeltaTableSink("/sink", where=predicate)
+        DeltaAppendSink("/sink", where=predicate)
     with pytest.raises(ValueError, match=f"replace_where contains {problem}"):
         DeltaReplaceSink("/sink", replace_where=predicate)
-    allowed = DeltaTableSink("/sink", where=predicate, unsafe_sql=True)
+    allowed = DeltaAppendSink("/sink", where=predicate, unsafe_sql=True)
     assert sink_from_dict(allowed.to_dict()) == allowed
 
 
@@ -197,11 +197,11 @@ def test_a_predicate_calls_no_java_and_reads_no_table_unless_it_is_allowed(predi
     ],
 )
 def test_a_predicate_over_columns_is_accepted_unchanged(predicate):
-    assert DeltaTableSink("/sink", where=predicate).where == predicate
+    assert DeltaAppendSink("/sink", where=predicate).where == predicate
 
 
 def test_a_template_is_checked_once_it_is_rendered_and_again_on_the_driver():
-    sink = DeltaTableSink("/sink", where="{{ params['where'] | default(\"it's\") }}")
+    sink = DeltaAppendSink("/sink", where="{{ params['where'] | default(\"it's\") }}")
     assert sink.rendered(lambda _: "id > 1").where == "id > 1"
     for rendered in (UNSAFE[0][0], f"name = '{{{{' OR {UNSAFE[0][0]}"):
         with pytest.raises(ValueError, match="the function reflect"):
@@ -216,21 +216,21 @@ def test_a_constant_may_be_part_of_the_key_and_is_not_asked_of_the_batch():
 
 
 def test_constants_change_neither_the_number_of_rows_nor_the_identity():
-    sink = DeltaTableSink("/sink", constant_columns={"system": "crm"})
+    sink = DeltaAppendSink("/sink", constant_columns={"system": "crm"})
     assert sink.writes_rows_as_they_are
     assert sink.leaves_session_as_it_is
-    assert sink.identity() == DeltaTableSink("/sink").identity()
+    assert sink.identity() == DeltaAppendSink("/sink").identity()
 
 
 def test_the_rows_are_counted_unless_the_sink_chooses_or_merges_them():
-    assert DeltaTableSink("/sink", columns=["id"], target_file_size=1 << 27).writes_rows_as_they_are
-    assert not DeltaTableSink("/sink", where="id > 1").writes_rows_as_they_are
-    assert not DeltaTableSink("/sink", transform="a.b:c").writes_rows_as_they_are
+    assert DeltaAppendSink("/sink", columns=["id"], target_file_size=1 << 27).writes_rows_as_they_are
+    assert not DeltaAppendSink("/sink", where="id > 1").writes_rows_as_they_are
+    assert not DeltaAppendSink("/sink", transform="a.b:c").writes_rows_as_they_are
     assert not DeltaMergeSink("/sink", keys=["id"]).writes_rows_as_they_are
 
 
 def test_file_sizes_are_bytes_however_they_are_given():
-    sizes = [DeltaTableSink("/sink", target_file_size=size).target_file_size for size in ("128m", "1GB", 2097152)]
+    sizes = [DeltaAppendSink("/sink", target_file_size=size).target_file_size for size in ("128m", "1GB", 2097152)]
     assert sizes == [134217728, 1073741824, 2097152]
 
 
@@ -264,8 +264,8 @@ def test_a_function_is_neither_a_table_nor_a_template():
 @pytest.mark.parametrize("name", ["sales.orders", "main.sales.orders"])
 def test_a_catalog_table_is_refused_by_name_and_not_treated_as_a_folder(name):
     with pytest.raises(ValueError, match=rf"DESCRIBE DETAIL {name}"):
-        DeltaTableSink(name)
-    assert DeltaTableSink(f"./{name}").uri == f"./{name}"
+        DeltaAppendSink(name)
+    assert DeltaAppendSink(f"./{name}").uri == f"./{name}"
 
 
 def test_writes_are_names_or_a_mapping_of_names_to_tables():
@@ -296,7 +296,7 @@ def test_a_table_of_a_write_is_a_place_as_that_of_a_sink_is(writes):
 )
 def test_other_streams_of_a_sink_is_checked_when_the_dag_is_parsed(options, expected):
     with pytest.raises(ValueError, match=expected):
-        DeltaTableSink("s3://lake/bronze", **options)
+        DeltaAppendSink("s3://lake/bronze", **options)
 
 
 @pytest.mark.parametrize(
@@ -328,8 +328,8 @@ def test_constants_are_values_of_all_rows_and_of_the_partitions_that_a_run_repla
     sink = DeltaReplaceSink("/lake/s", dynamic_partition_overwrite=True, constant_columns=constants)
     assert sink.same_values == {"origin": "crm", "n": 1}
     assert sink.replaced_values(["origin", "day"]) == {"origin": "crm"}
-    assert DeltaTableSink("/lake/s", where="p = 1 AND n > 2").same_values == {"p": 1}
-    assert DeltaTableSink("/lake/s", where="p = 1", transform="jobs:change").same_values == {}
+    assert DeltaAppendSink("/lake/s", where="p = 1 AND n > 2").same_values == {"p": 1}
+    assert DeltaAppendSink("/lake/s", where="p = 1", transform="jobs:change").same_values == {}
 
 
 @pytest.mark.parametrize(

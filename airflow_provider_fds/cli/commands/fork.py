@@ -40,7 +40,7 @@ def fork(arguments: argparse.Namespace) -> int:
     from airflow_provider_fds.delta.storage.open import open_storage
     from airflow_provider_fds.ledger.log import Ledger
     from airflow_provider_fds.ledger.owner import Owner
-    from airflow_provider_fds.sinks import DeltaTableSink
+    from airflow_provider_fds.sinks import DeltaAppendSink
     from airflow_provider_fds.stream.declaration.delta_stream import DeltaStream
     from airflow_provider_fds.stream.epochs.fork import refuse_sink_of_origin
     from airflow_provider_fds.stream.epochs.opening import ensure_bound
@@ -59,7 +59,7 @@ def fork(arguments: argparse.Namespace) -> int:
     )
     before = Ledger(staging, stream.name).find()
     session = StreamSession(stream, common.context_of(arguments, owner=Owner.of_plan(arguments.deployment)))
-    sink = None if arguments.sink is None else DeltaTableSink(arguments.sink)
+    sink = None if arguments.sink is None else DeltaAppendSink(arguments.sink)
     state = session.ensure_open(sink)
     if sink is not None:
         refuse_sink_of_origin(session.connected, sink)

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_fds.batch.location import hadoop_path
 from airflow_provider_fds.batch.version_ranges import describe_covered
 from airflow_provider_fds.cli import arguments as common
-from airflow_provider_fds.cli.estimate import BATCHES_PER_RUN, Outcome, check_arguments, known_stream, lines, totals
+from airflow_provider_fds.cli.estimate import (
+    BATCHES_PER_APPLICATION,
+    Outcome,
+    check_arguments,
+    known_stream,
+    lines,
+    totals,
+)
 from airflow_provider_fds.cli.fleet import fleet
 from airflow_provider_fds.cli.messages import end_of, shown
 from airflow_provider_fds.cli.terminal import Waiting
@@ -54,9 +61,9 @@ def add_commands(commands: CommandParsers) -> None:
         help="only read, and print totals of everything that is left; with --stream, from its position in staging",
     )
     parser.add_argument(
-        "--batches-per-run",
+        "--batches-per-application",
         type=int,
-        default=BATCHES_PER_RUN,
+        default=BATCHES_PER_APPLICATION,
         metavar="N",
         help="with --estimate: batches in one Spark application (default: %(default)s)",
     )
@@ -183,7 +190,7 @@ def estimate(arguments: argparse.Namespace, stream: DeltaStream) -> tuple[dict[s
                 return
             yield row
 
-    found = totals(batches(), None if connected is None else connected.state, arguments.batches_per_run)
+    found = totals(batches(), None if connected is None else connected.state, arguments.batches_per_application)
     return found, outcome
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.backends.base import SparkBackend
     from airflow_provider_fds.batch.report import AttemptReport
     from airflow_provider_fds.cli.command_list import CommandParsers
-    from airflow_provider_fds.sinks import DeltaTableSink
+    from airflow_provider_fds.sinks import DeltaAppendSink
     from airflow_provider_fds.stream.attempt.result import Collected, PhaseSeconds, RunWork
     from airflow_provider_fds.stream.declaration.delta_stream import DeltaStream
     from airflow_provider_fds.stream.run.session import StreamSession
@@ -137,7 +137,7 @@ def load(arguments: argparse.Namespace, stream: DeltaStream) -> int:
     """Load a stream into the sink of the arguments until it is up to date, finished, or at the given limit."""
     from airflow_provider_fds.backends.base import UserArguments
     from airflow_provider_fds.backends.registry import command_line_backend
-    from airflow_provider_fds.sinks import DeltaTableSink
+    from airflow_provider_fds.sinks import DeltaAppendSink
     from airflow_provider_fds.stream.run.reporting import reporting_end
     from airflow_provider_fds.stream.run.session import StreamSession
 
@@ -156,7 +156,7 @@ def load(arguments: argparse.Namespace, stream: DeltaStream) -> int:
 
     backend = command_line_backend(arguments.master, arguments.spark_remote, given, tell)
     backend.check()
-    sink = DeltaTableSink(
+    sink = DeltaAppendSink(
         arguments.sink,
         partition_by=tuple(arguments.partition_by),
         provenance=arguments.provenance,
@@ -171,7 +171,11 @@ def load(arguments: argparse.Namespace, stream: DeltaStream) -> int:
 
 
 def _load_all(
-    arguments: argparse.Namespace, session: StreamSession, sink: DeltaTableSink, backend: SparkBackend, loading: Loading
+    arguments: argparse.Namespace,
+    session: StreamSession,
+    sink: DeltaAppendSink,
+    backend: SparkBackend,
+    loading: Loading,
 ) -> int:
     from airflow_provider_fds.stream.attempt.result import PhaseSeconds
 
@@ -201,7 +205,7 @@ def _load_all(
 def _load(
     session: StreamSession,
     work: RunWork,
-    sink: DeltaTableSink,
+    sink: DeltaAppendSink,
     backend: SparkBackend,
     phases: PhaseSeconds,
     loading: Loading,

@@ -71,8 +71,10 @@ def plan_fleet(
         raise ConfigurationError(
             "fds plan --file writes nothing, so it needs --dry-run. To plan and load all streams, use fds run --file"
         )
-    if arguments.batches_per_run < 1:
-        raise ConfigurationError(f"--batches-per-run must be 1 or more, got {arguments.batches_per_run}")
+    if arguments.batches_per_application < 1:
+        raise ConfigurationError(
+            f"--batches-per-application must be 1 or more, got {arguments.batches_per_application}"
+        )
     arguments.estimate = True
 
     def left_of(one: FleetStream) -> _Left:
@@ -89,7 +91,7 @@ def plan_fleet(
     _warn_without_staging(arguments, [stream for group in groups for stream in group.streams])
     everything = [one for group in found for one in group]
     applications = sum(
-        _applications(left, one.group.batches_per_run or arguments.batches_per_run)
+        _applications(left, one.group.batches_per_application or arguments.batches_per_application)
         for one, left in zip(groups, found, strict=True)
     )
     _show(arguments, groups, everything, applications)
@@ -110,9 +112,9 @@ def _warn_without_staging(arguments: argparse.Namespace, streams: Sequence[Fleet
         )
 
 
-def _applications(group: Sequence[_Left], batches_per_run: int) -> int:
+def _applications(group: Sequence[_Left], batches_per_application: int) -> int:
     """Return how many Spark applications load a group, one after the other: each loads some batches of each stream."""
-    return max((-(-one.batches // batches_per_run) for one in group), default=0)
+    return max((-(-one.batches // batches_per_application) for one in group), default=0)
 
 
 def _show(

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow_provider_fds.cli import arguments as common
-from airflow_provider_fds.cli.estimate import BATCHES_PER_RUN
+from airflow_provider_fds.cli.estimate import BATCHES_PER_APPLICATION
 from airflow_provider_fds.cli.fleet import fleet
 from airflow_provider_fds.cli.fleet.progress import FleetProgress
 from airflow_provider_fds.cli.loading import LogOfJob
@@ -113,7 +113,7 @@ def _load(arguments: argparse.Namespace, found: FoundGroup, context: StreamConte
             lambda one: _context_of(context, arguments, one),
             fleet=found.name,
             deployment=arguments.deployment,
-            max_batches=group.batches_per_run or BATCHES_PER_RUN,
+            max_batches=group.batches_per_application or BATCHES_PER_APPLICATION,
             stop_after_ms=stop_after_ms,
             stop_on_failure=group.on_stream_failure == "fail_fast",
             watch=lambda session: _watch(session, progress),
@@ -152,7 +152,7 @@ def _run(
             one.stream.sink,
             one.work,
             one.spec_uri,
-            None if one.stream.timeout is None else one.stream.timeout.total_seconds(),
+            None if one.stream.batch_timeout is None else one.stream.batch_timeout.total_seconds(),
         )
         for one in session.runs
     )

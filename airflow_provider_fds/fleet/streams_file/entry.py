@@ -34,7 +34,7 @@ _KEYS: Final = (*STREAM_KEYS, *source_options())
 #: The kind of a sink that does not name it.
 _DEFAULT_KIND: Final = "delta_append"
 #: Keys of an entry that are no arguments of its stream.
-_BESIDE: Final = frozenset({"table", "tables", "name", "group", "sink", "shares_sink", "timeout"}) | ONLY_TABLES
+_BESIDE: Final = frozenset({"table", "tables", "name", "group", "sink", "shares_sink", "batch_timeout"}) | ONLY_TABLES
 _QUOTED: Final = re.compile(r"'(\w+)'")
 _WORD: Final = re.compile(r"\w+")
 
@@ -128,12 +128,12 @@ def _stream(merged: Mapping[str, Given], sink: Sink) -> FleetStream:
     if "checkpoint" in arguments:
         arguments["checkpoint"] = expanded_checkpoint(arguments["checkpoint"], name, parts)
     stream = DeltaStream(name, table=table, options=options, **arguments)
-    return FleetStream(stream, expanded_sink(sink, parts), _value(merged, "timeout"))
+    return FleetStream(stream, expanded_sink(sink, parts), _value(merged, "batch_timeout"))
 
 
 def _pattern(merged: Mapping[str, Given], sink: Sink) -> TablePattern:
     arguments, options = _arguments(merged)
-    own = {key: merged[key].value for key in ("name", "timeout", *ONLY_TABLES) if key in merged}
+    own = {key: merged[key].value for key in ("name", "batch_timeout", *ONLY_TABLES) if key in merged}
     return TablePattern.from_dict(
         {"tables": merged["tables"].value, "sink": sink, "options": options, **arguments, **own}
     )

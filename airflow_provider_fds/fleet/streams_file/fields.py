@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-from airflow_provider_fds.sinks import DeltaMergeSink, DeltaTableSink, ForeachBatchSink
+from airflow_provider_fds.sinks import DeltaAppendSink, DeltaMergeSink, ForeachBatchSink
 from airflow_provider_fds.source.options.options import SourceOptions
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def one_of(*values: str) -> dict[str, Any]:
 
 
 #: The sinks that a fleet can have, by the word for them in the file.
-SINKS: Final[dict[str, type[Sink]]] = {sink.kind: sink for sink in (DeltaTableSink, DeltaMergeSink, ForeachBatchSink)}
+SINKS: Final[dict[str, type[Sink]]] = {sink.kind: sink for sink in (DeltaAppendSink, DeltaMergeSink, ForeachBatchSink)}
 
 #: Keys of the file.
 TOP_KEYS: Final = ("defaults", "groups", "streams")
@@ -57,7 +57,7 @@ STREAM_KEYS: Final[dict[str, Key]] = {
     "group": Key("The group that loads the stream; default: 'default'.", TEXT),
     "sink": Key("Where the rows go: a URI, or a mapping.", {}),
     "shares_sink": Key("Whether other streams of the file may load into the same sink.", FLAG),
-    "timeout": Key("The longest time that Spark may take for one batch.", DURATION),
+    "batch_timeout": Key("The longest time that Spark may take for one batch.", DURATION),
     "include": Key("Of the tables found: only those that match one of these names or paths.", TEXTS),
     "exclude": Key("Of the tables found: not those that match one of these names or paths.", TEXTS),
     "new_tables": Key("What happens when a table appears after the first run.", one_of("start", "alert", "ignore")),
@@ -117,7 +117,7 @@ GROUP_KEYS: Final[dict[str, Key]] = {
     ),
     "max_bytes_in_flight": Key("Bytes of all batches that Spark loads at the same time.", SIZE),
     "run_time_limit": Key("Once this much time has passed, a run starts no further batch.", DURATION),
-    "batches_per_run": Key("Maximum number of batches of a stream in one Spark application.", COUNT),
+    "batches_per_application": Key("Maximum number of batches of a stream in one Spark application.", COUNT),
     "wait": Key("Whether the task waits until a table has something new.", FLAG),
     "poll_interval": Key("With wait: time between two polls.", DURATION),
     "alerts": Key("When to alert.", {}),

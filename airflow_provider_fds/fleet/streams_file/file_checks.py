@@ -52,10 +52,10 @@ def check_own_dag(document: Document, entry: Entry, group: Mapping[str, Any]) ->
             f"the group {entry.group!r} has one DAG for each stream, but the tables {value.tables!r} are found when a "
             "run begins. List them with table, or set dag_per: group.",
         )
-    elif value.timeout is not None:
+    elif value.batch_timeout is not None:
         document.add(
-            _key(document, entry, "timeout"),
-            "timeout has no effect with dag_per: stream, where no stream waits for another. Omit it.",
+            _key(document, entry, "batch_timeout"),
+            "batch_timeout has no effect with dag_per: stream, where no stream waits for another. Omit it.",
         )
 
 

@@ -48,7 +48,8 @@ class FleetGroup:
         on_gone: What a table of a pattern that is gone means for the task.
         max_bytes_in_flight: Bytes of all batches that Spark loads at the same time; ``None``: no limit.
         run_time_limit: Once this much time has passed, a run starts no further batch.
-        batches_per_run: Maximum number of batches of a stream in one Spark application; ``None``: as the operator.
+        batches_per_application: Maximum number of batches of a stream in one Spark application; ``None``: as the
+            operator.
         wait: Whether the task waits until a table has something new.
         poll_interval: With ``wait``: time between two polls.
         alerts: When to alert, without notifiers; ``None``: never.
@@ -71,7 +72,7 @@ class FleetGroup:
     on_gone: Literal["alert", "fail"] = "alert"
     max_bytes_in_flight: int | None = None
     run_time_limit: timedelta | None = None
-    batches_per_run: int | None = None
+    batches_per_application: int | None = None
     wait: bool = False
     poll_interval: timedelta | None = None
     alerts: StreamAlerts | None = None
@@ -210,7 +211,7 @@ _READERS: Final[dict[str, Callable[[Any], Any]]] = {
     "on_gone": _choice("on_gone"),
     "max_bytes_in_flight": size,
     "run_time_limit": _duration,
-    "batches_per_run": count,
+    "batches_per_application": count,
     "wait": boolean,
     "poll_interval": _duration,
 }

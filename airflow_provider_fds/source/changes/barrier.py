@@ -62,7 +62,7 @@ class Barrier:
         self._options = options
         self._table = table
         self._table_id = table_id
-        self._policy = SchemaPolicy(options.allow_schema_changes, allowances.schema_changes)
+        self._policy = SchemaPolicy(options.on_schema_change, allowances.schema_changes)
 
     def state_after(
         self, before: TableState | None, content: CommitContent, *, comparable: bool = True
@@ -120,7 +120,7 @@ class Barrier:
         verdict = self._policy.judge(
             change,
             version,
-            acknowledged_schema=self._options.acknowledged_schema,
+            accepted_schema_version=self._options.accepted_schema_version,
             accepted=self.allowances.accepted.get(version),
         )
         if verdict.refused:
@@ -208,7 +208,7 @@ class Barrier:
 def _ways_on(refused: tuple[AppliedRule, ...], version: int) -> str:
     """Return what lets the stream pass ``version``."""
     command = f"`fds accept STREAM --version {version} --why …`"
-    option = f"acknowledged_schema={version} on the stream"
+    option = f"accepted_schema_version={version} on the stream"
     if any(one.rule == "fail" for one in refused):
         return f"{command}, or with another rule in {OPTION}; {option} is not enough where a rule is 'fail'"
     if any(one.kind in ("type", "other") for one in refused):

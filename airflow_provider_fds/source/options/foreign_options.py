@@ -157,14 +157,15 @@ def foreign_option(name: str) -> ForeignOption | None:
 #: Options that Delta knows and FDS refuses, with the reason and the alternative.
 REFUSED: Final[dict[str, str]] = {
     "fail_on_data_loss": "FDS never skips lost versions silently; on_lost_position says what it does instead",
-    "schema_tracking_location": "batches end where the schema changes; allow_schema_changes says which changes to "
-    "follow",
-    "schema_location": "batches end where the schema changes; allow_schema_changes says which changes to follow",
+    "schema_tracking_location": "batches end where the schema changes; on_schema_change says which changes to follow",
+    "schema_location": "batches end where the schema changes; on_schema_change says which changes to follow",
     "streaming_source_tracking_id": "the stream's name identifies its position",
     "with_event_time_order": "open-source Delta does not support it; the initial snapshot is ordered by "
     "modification time",
     "path": "the table is a separate argument",
-    "merge_schema": "it belongs to the sink: DeltaTableSink(merge_schema=True)",
+    "allow_schema_changes": "it is on_schema_change",
+    "acknowledged_schema": "it is accepted_schema_version",
+    "merge_schema": "it belongs to the sink: DeltaAppendSink(merge_schema=True)",
     "txn_app_id": "FDS gives each batch its own transaction",
     "txn_version": "FDS gives each batch its own transaction",
 }

@@ -101,12 +101,12 @@ class SourceOptions:
         max_drift: See ``align_with``.
         idle_after: How long another stream may commit nothing before this one no longer waits for it, if its table has
             nothing new for it.
-        acknowledged_schema: Newest version whose schema change the stream may pass even though it is not purely
+        accepted_schema_version: Newest version whose schema change the stream may pass even though it is not purely
             additive (a column renamed, dropped or of another type, other partition columns). Rows before it are read
             with the old schema, rows from it on with the new one.
-        allow_schema_changes: What happens at a version that changes the schema, by kind of change (``add``, ``widen``,
+        on_schema_change: What happens at a version that changes the schema, by kind of change (``add``, ``widen``,
             ``rename``, ``drop``, ``type``): ``"follow"`` passes it, ``"ask"`` stops before it until a person
-            acknowledges it, ``"fail"`` stops too, and ``acknowledged_schema`` does not help. A version number follows
+            accepts it, ``"fail"`` stops too, and ``accepted_schema_version`` does not help. A version number follows
             the change at that version and asks at any other. Kinds that are not named are as in ``[fds]``; the default
             is to follow ``add`` and ``widen``, and to ask at the others. Delta's ``allowSourceColumnRename``,
             ``…Drop``, ``…RenameAndDrop`` and ``…TypeChange`` set the same rules.
@@ -153,8 +153,8 @@ class SourceOptions:
     where: str | None = None
     on_violation: str = "fail"
     on_lost_position: str = "fail"
-    acknowledged_schema: int | None = None
-    allow_schema_changes: Rules = ()
+    accepted_schema_version: int | None = None
+    on_schema_change: Rules = ()
     allowed_roots: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
     stats: bool = True
@@ -256,7 +256,7 @@ _CHANGE_INDEXES: Final = frozenset({"skip_change_commits", "skip_versions", "ski
 #: How the values of options are shown that JSON has no form for.
 _SHOWN: Final[dict[str, Callable[[Any], Any]]] = {
     "skip_versions": values_of.shown_ranges,
-    "allow_schema_changes": shown_rules,
+    "on_schema_change": shown_rules,
     "max_batch_wait": values_of.shown_wait,
     "max_drift": values_of.shown_wait,
     "idle_after": values_of.shown_wait,
@@ -301,8 +301,8 @@ _OPTIONS: Final[dict[str, _Option]] = {
     "where": _Option(values_of.row_predicate),
     "on_violation": _Option(values_of.violation),
     "on_lost_position": _Option(values_of.lost_position),
-    "acknowledged_schema": _Option(values_of.version),
-    "allow_schema_changes": _Option(schema_rules),
+    "accepted_schema_version": _Option(values_of.version),
+    "on_schema_change": _Option(schema_rules),
     "allowed_roots": _Option(values_of.roots),
     "columns": _Option(values_of.columns),
     "stats": _Option(values_of.boolean),

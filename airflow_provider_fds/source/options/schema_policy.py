@@ -1,4 +1,4 @@
-"""Which changes of a table's schema a stream passes by itself: the option ``allow_schema_changes``."""
+"""Which changes of a table's schema a stream passes by itself: the option ``on_schema_change``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.delta.schema import ColumnChangeKind, SchemaChange
 
 #: Name of the option, and of the setting in ``[fds]``.
-OPTION: Final = "allow_schema_changes"
+OPTION: Final = "on_schema_change"
 
 #: Kind of change -> what happens at it: ``"follow"``, ``"ask"``, ``"fail"``, or the version whose change is followed.
 Rules = tuple[tuple[str, str | int], ...]
@@ -44,7 +44,7 @@ _NUMBER: Final = re.compile(r"[0-9]{1,19}", re.ASCII)
 
 
 def schema_rules(value: object) -> Rules:
-    """Parse ``allow_schema_changes``: a mapping, or ``"rename=follow,drop=7"``.
+    """Parse ``on_schema_change``: a mapping, or ``"rename=follow,drop=7"``.
 
     Returns:
         The rules by kind, sorted.
@@ -59,7 +59,7 @@ def schema_rules(value: object) -> Rules:
 
 
 def installation_rules(text: str) -> Rules:
-    """Parse ``[fds] allow_schema_changes``: as :func:`schema_rules`, without versions, or empty.
+    """Parse ``[fds] on_schema_change``: as :func:`schema_rules`, without versions, or empty.
 
     Raises:
         ValueError: The end of a sentence that begins with the setting's name.
@@ -199,14 +199,14 @@ class SchemaPolicy:
         return AppliedRule(kind, DEFAULTS.get(kind, "ask"), "default")
 
     def judge(
-        self, change: SchemaChange, version: int, *, acknowledged_schema: int | None, accepted: str | None
+        self, change: SchemaChange, version: int, *, accepted_schema_version: int | None, accepted: str | None
     ) -> SchemaVerdict:
         """Return whether the stream may pass ``version``, whose commit makes ``change``.
 
         Args:
             change: The differences; at least one.
             version: The version.
-            acknowledged_schema: The option of the stream, which answers ``"ask"``.
+            accepted_schema_version: The option of the stream, which answers ``"ask"``.
             accepted: Who accepted the schema of this version in the ledger, and why; answers ``"ask"`` and ``"fail"``.
         """
         allowed: dict[str, None] = {}
@@ -220,8 +220,8 @@ class SchemaPolicy:
                 allowed[applied.describe()] = None
             elif accepted is not None:
                 allowed[accepted] = None
-            elif applied.rule != "fail" and acknowledged_schema is not None and version <= acknowledged_schema:
-                allowed[f"acknowledged_schema={acknowledged_schema}"] = None
+            elif applied.rule != "fail" and accepted_schema_version is not None and version <= accepted_schema_version:
+                allowed[f"accepted_schema_version={accepted_schema_version}"] = None
             else:
                 refused[applied] = None
         return SchemaVerdict("; ".join(allowed), tuple(refused))

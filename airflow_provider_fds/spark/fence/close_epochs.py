@@ -19,7 +19,7 @@ from airflow_provider_fds.batch.spec import FenceSpec, JobSpec, fence_version, t
 from airflow_provider_fds.batch.table_writes import table_writes
 from airflow_provider_fds.fault_points import reach
 from airflow_provider_fds.reasons import Reason
-from airflow_provider_fds.sinks import DeltaTableSink
+from airflow_provider_fds.sinks import DeltaAppendSink
 from airflow_provider_fds.spark.fence.empty_append import append_nothing
 from airflow_provider_fds.spark.fence.removal import Removal
 from airflow_provider_fds.spark.runtime.driver_versions import check_versions
@@ -316,7 +316,7 @@ def close_writes(spark: Any, spec: JobSpec, fence: FenceSpec, sink: ForeachBatch
 
 def _close_write(spark: Any, spec: JobSpec, fence: FenceSpec, uri: str) -> FenceReport:
     # the session decides which log store the function uses; the fence commits through the same one
-    table = DeltaTableSink(uri, allow_single_driver_s3=True)
+    table = DeltaAppendSink(uri, allow_single_driver_s3=True)
     try:
         log = SinkLog(spark, hadoop_path(uri, spark))
         history = log.history(_NONE)

@@ -1,4 +1,4 @@
-"""The writer of ``DeltaTableSink``: each batch lands in a Delta table once, or fails with the reason.
+"""The writer of ``DeltaAppendSink``: each batch lands in a Delta table once, or fails with the reason.
 
 All batches of a stream share one transaction application id, and Delta neither commits a transaction version twice nor
 one below the newest. That leaves two gaps, which are checked in the table's history: a skip is invisible, and a table

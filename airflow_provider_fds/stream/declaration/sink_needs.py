@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from airflow_provider_fds.batch.manifest_columns import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.reasons import Reason
-from airflow_provider_fds.sinks import DeltaMergeSink, DeltaTableSink, Sink, sink_from_dict
+from airflow_provider_fds.sinks import DeltaAppendSink, DeltaMergeSink, Sink, sink_from_dict
 from airflow_provider_fds.source.options.schema_policy import OPTION, SchemaPolicy
 
 if TYPE_CHECKING:
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 def coerce_sink(value: object) -> Sink:
-    """Return ``value`` if it is a sink; build one from a dict: ``to_dict()``, or arguments of ``DeltaTableSink``.
+    """Return ``value`` if it is a sink; build one from a dict: ``to_dict()``, or arguments of ``DeltaAppendSink``.
 
-    A text with a scheme or a path is the URI of a ``DeltaTableSink``.
+    A text with a scheme or a path is the URI of a ``DeltaAppendSink``.
 
     Raises:
         ConfigurationError: The value is anything else, or a dict that does not describe a sink.
@@ -26,10 +26,10 @@ def coerce_sink(value: object) -> Sink:
     if isinstance(value, Sink):
         return value
     if isinstance(value, str) and "/" in value:
-        return DeltaTableSink(value)
+        return DeltaAppendSink(value)
     if not isinstance(value, dict):
         raise ConfigurationError(
-            "sink must be the URI of a Delta table, a DeltaTableSink, DeltaMergeSink, DeltaReplaceSink or "
+            "sink must be the URI of a Delta table, a DeltaAppendSink, DeltaMergeSink, DeltaReplaceSink or "
             f"ForeachBatchSink, or a dict of its arguments, got {type(value).__name__}: {value!r}.",
             reason=Reason.INVALID_OPTION,
         )
@@ -78,9 +78,9 @@ def followed_renames_problem(stream: DeltaStream, sink: Sink, installation: Rule
     Args:
         stream: The stream.
         sink: Its sink.
-        installation: Rules of ``[fds] allow_schema_changes``.
+        installation: Rules of ``[fds] on_schema_change``.
     """
-    applied = SchemaPolicy(stream.options.allow_schema_changes, installation).rule_of("rename")
+    applied = SchemaPolicy(stream.options.on_schema_change, installation).rule_of("rename")
     if applied.rule != "follow" or not isinstance(sink, DeltaMergeSink):
         return None
     if not sink.merge_schema or sink.keeps_history:

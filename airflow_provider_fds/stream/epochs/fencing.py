@@ -15,7 +15,7 @@ from airflow_provider_fds.errors import (
 )
 from airflow_provider_fds.ledger.values import Fence
 from airflow_provider_fds.reasons import Reason
-from airflow_provider_fds.sinks import DeltaSink, DeltaTableSink, ForeachBatchSink
+from airflow_provider_fds.sinks import DeltaAppendSink, DeltaSink, ForeachBatchSink
 from airflow_provider_fds.stream.attempt.batch_failure import failure_kind
 from airflow_provider_fds.stream.attempt.reports import decoded, new_attempt_id, put_job, refused
 from airflow_provider_fds.stream.attempt.result import Collected, RunWork
@@ -96,7 +96,7 @@ def _fenced(connected: ConnectedStream, sink: Sink, bound: SinkBinding) -> Sink:
         return ForeachBatchSink(bound.target, writes=bound.tables).located(place)
     if not isinstance(sink, DeltaSink):
         # the run's own sink is not a table
-        sink = DeltaTableSink(bound.target)
+        sink = DeltaAppendSink(bound.target)
     return replace(sink, uri=place(bound.target))
 
 

@@ -84,7 +84,7 @@ class OffsetScope(Scope):
         if sink.replaces:
             raise ConfigurationError(
                 f"stream {self.stream.name!r} reads by offset: each of its batches would replace the previous "
-                "one. DeltaReplaceSink requires read='data_interval'; use DeltaTableSink.",
+                "one. DeltaReplaceSink requires read='data_interval'; use DeltaAppendSink.",
                 table=self.stream.table,
             )
         problem = (

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 from airflow.sdk import DAG
 
-from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaTableSink, DeltaTableVersionSensor
+from airflow_provider_fds import DeltaAppendSink, DeltaIngestOperator, DeltaStream, DeltaTableVersionSensor
 
 LAKE = os.environ["FDS_BENCH_LAKE"]
 
@@ -14,7 +14,7 @@ def ingest(name: str, *, wait: bool) -> DeltaIngestOperator:
     return DeltaIngestOperator(
         task_id="ingest",
         stream=DeltaStream(name, table=f"{LAKE}/{name}"),
-        sink=DeltaTableSink(f"{LAKE}/{name}_sink"),
+        sink=DeltaAppendSink(f"{LAKE}/{name}_sink"),
         conn_id="spark_connect",
         **({"wait": True, "poll_interval": 1} if wait else {}),
     )

@@ -18,7 +18,7 @@ from airflow_provider_fds.batch.spec import BatchSpec, JobSpec, job_name, txn_ve
 from airflow_provider_fds.delta.reader.log import DeltaLog
 from airflow_provider_fds.delta.reader.snapshot import freeze_snapshot
 from airflow_provider_fds.delta.storage.local import LocalStorage
-from airflow_provider_fds.sinks import DeltaTableSink
+from airflow_provider_fds.sinks import DeltaAppendSink
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.options.options import SourceOptions
 from airflow_provider_fds.source.planning.plan import BatchPlanner, SourceBatch
@@ -93,8 +93,8 @@ class Stream:
         self._tries = 0
 
     @property
-    def sink(self) -> DeltaTableSink:
-        return DeltaTableSink(str(self.sink_path))
+    def sink(self) -> DeltaAppendSink:
+        return DeltaAppendSink(str(self.sink_path))
 
     def plan(
         self, epoch: int = 1, first_id: int = 0, *, from_snapshot: bool = False, **changes: Any
@@ -149,7 +149,7 @@ class Stream:
         place = write_manifest(manifest, self.staging, f"orders/{manifest_folder(1, 0, manifest.digest)}")
         return replace(self.plan()[0], manifest=place, manifest_digest=manifest.digest, num_files=0, num_bytes=0)
 
-    def job(self, *batches: BatchSpec, sink: DeltaTableSink | None = None, **fields: Any) -> JobSpec:
+    def job(self, *batches: BatchSpec, sink: DeltaAppendSink | None = None, **fields: Any) -> JobSpec:
         """A spec for a new attempt."""
         self._tries += 1
         return JobSpec(

@@ -12,7 +12,7 @@ import pytest
 
 from airflow_provider_fds.cli.main import main
 from airflow_provider_fds.errors import FdsError
-from airflow_provider_fds.sinks import DeltaMergeSink, DeltaTableSink
+from airflow_provider_fds.sinks import DeltaAppendSink, DeltaMergeSink
 from airflow_provider_fds.spark.application.job import run
 from tests.interop.spark.test_epochs import EACH_ONCE, Desk, clean_up_log
 
@@ -36,7 +36,7 @@ def desk(spark: SparkSession, prepared: Prepared, kind: str) -> Desk:
 
     def make(folder: Path) -> Desk:
         desk = Desk(spark, folder)
-        desk.sink = DeltaMergeSink(desk.path, keys=["id"]) if kind == "merge" else DeltaTableSink(desk.path)
+        desk.sink = DeltaMergeSink(desk.path, keys=["id"]) if kind == "merge" else DeltaAppendSink(desk.path)
         for first in (0, 10):
             desk.append(first)
         desk.load()

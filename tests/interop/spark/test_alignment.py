@@ -10,7 +10,7 @@ import deltalake
 import pyarrow as pa
 
 from airflow_provider_fds.ledger.owner import Actor, Owner
-from airflow_provider_fds.sinks import DeltaTableSink
+from airflow_provider_fds.sinks import DeltaAppendSink
 from airflow_provider_fds.spark.application.job import run
 from airflow_provider_fds.stream import DeltaStream, StreamContext, StreamSession
 from tests.interop.spark.test_epochs import Desk
@@ -35,7 +35,7 @@ def load(spark, folder, name, number) -> tuple[RunWork, int]:
         max_versions_per_batch=2,
     )
     desk = Desk(spark, folder, name)
-    desk.sink = DeltaTableSink(str(folder / f"{name}_sink"))
+    desk.sink = DeltaAppendSink(str(folder / f"{name}_sink"))
     owner = Owner(kind="airflow", deployment="test", dag_id="d", run_id=f"r{number}", task_id="t")
     actor = Actor(deployment="test", dag_id="d", run_id=owner.run_id, task_id="t", try_number=1)
     context = StreamContext(

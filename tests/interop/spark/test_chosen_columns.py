@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_provider_fds.sinks import DeltaMergeSink, DeltaReplaceSink, DeltaTableSink
+from airflow_provider_fds.sinks import DeltaAppendSink, DeltaMergeSink, DeltaReplaceSink
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def test_rows_are_counted_although_only_a_partition_column_or_a_generated_one_is
     spark.sql(f"DELETE FROM {source} WHERE id = 3")
     for columns in (["day"], ["Twice"]):
         stream.options = {"columns": columns, "ignore_changes": True, "max_versions_per_batch": 1}
-        sink = DeltaTableSink(str(stream.folder / columns[0]))
+        sink = DeltaAppendSink(str(stream.folder / columns[0]))
         batches = stream.plan()
         assert [batch.num_rows for batch in batches] == [6, 2]
         code, reports = stream.work(spark, stream.job(*batches, sink=sink))
@@ -55,7 +55,7 @@ def test_a_merge_of_a_change_feed_keeps_its_columns_like_the_source(spark, strea
     spark.sql(f"ALTER TABLE {source} DROP COLUMN hidden")
     spark.sql(f"INSERT INTO {source} (id, name, day) VALUES (9, 'nine', 1)")
     follow = {"rename": "follow", "drop": "follow"}
-    stream.options = {"columns": ["ID", "name"], "read_change_feed": True, "allow_schema_changes": follow}
+    stream.options = {"columns": ["ID", "name"], "read_change_feed": True, "on_schema_change": follow}
     frame = load(spark, stream, DeltaMergeSink(str(stream.sink_path), keys=["id"]), *stream.plan())
     assert frame.columns == ["id", "name"]
     assert rows(frame, "id", "name") == rows(spark.table(source), "id", "name")
@@ -73,7 +73,7 @@ def test_an_interval_replaces_with_the_columns_that_are_read(spark, stream, sour
 
 def test_a_sink_with_a_where_on_another_column_gets_nothing_and_says_why(spark, stream, source):
     stream.options = {"columns": ["id", "day"]}
-    sink = DeltaTableSink(str(stream.sink_path), where="secret = 'secret 1'")
+    sink = DeltaAppendSink(str(stream.sink_path), where="secret = 'secret 1'")
     code, (report,) = stream.work(spark, stream.job(*stream.plan(), sink=sink))
     assert (code, report.error_class) == (11, "SINK_OPTION_UNUSABLE")
     assert "whose columns are id, day, _commit_version" in report.error_message

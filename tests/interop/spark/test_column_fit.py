@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from airflow_provider_fds.batch.column_fit import fit
-from airflow_provider_fds.sinks import DeltaMergeSink, DeltaTableSink
+from airflow_provider_fds.sinks import DeltaAppendSink, DeltaMergeSink
 from airflow_provider_fds.spark.runtime.versions import minor
 
 TYPES = [
@@ -108,7 +108,7 @@ def test_values_that_the_sink_cannot_hold_are_refused_in_every_sink(spark, strea
     spark.sql(f"CREATE TABLE delta.`{stream.sink_path}` ({theirs}{validity}) USING delta")
     path = str(stream.sink_path)
     declared = {
-        "append": DeltaTableSink(path),
+        "append": DeltaAppendSink(path),
         "merge": DeltaMergeSink(path, keys=["id"], sequence_by="at"),
         "history": DeltaMergeSink(path, keys=["id"], scd=2, merge_schema=True),
     }
@@ -141,7 +141,7 @@ def test_narrower_values_go_into_wider_columns_of_every_sink(spark, stream, sink
             "named_struct('b', 2, 'a', DATE'2026-01-31'), array(1, NULL), map(3, 0.5))"
         )
     spark.sql(f"CREATE TABLE delta.`{stream.sink_path}` ({WIDE}) USING delta")
-    declared = DeltaTableSink(str(stream.sink_path))
+    declared = DeltaAppendSink(str(stream.sink_path))
     if sink == "merge":
         declared = DeltaMergeSink(str(stream.sink_path), keys=["id"], sequence_by="at")
     code, reports = stream.work(spark, stream.job(*stream.plan(), sink=declared))
@@ -165,7 +165,7 @@ def test_types_of_the_sink_widen_with_those_of_the_batch(spark, stream):
     )
     narrow = "id INT, f FLOAT, d DECIMAL(10,2), s STRUCT<b: INT>, l ARRAY<INT>, n INT"
     (batch,) = stream.plan()
-    sinks = [DeltaTableSink, DeltaMergeSink] if minor(spark.version) >= (4, 2) else [DeltaTableSink]
+    sinks = [DeltaAppendSink, DeltaMergeSink] if minor(spark.version) >= (4, 2) else [DeltaAppendSink]
     for kind in sinks:
         path = stream.folder / kind.__name__
         spark.sql(f"CREATE TABLE delta.`{path}` ({narrow}) USING delta {WIDENING}")

@@ -9,15 +9,15 @@ import pytest
 
 from airflow_provider_fds.cli.main import main
 from airflow_provider_fds.errors import SchemaMismatchError
-from airflow_provider_fds.sinks import DeltaMergeSink, DeltaTableSink
+from airflow_provider_fds.sinks import DeltaAppendSink, DeltaMergeSink
 from airflow_provider_fds.stream.planning.sink_columns import SinkColumns
 from tests.interop.merging import Runs, rows_of
 
 PROPERTIES = "'delta.columnMapping.mode' = 'name', 'delta.enableChangeDataFeed' = 'true'"
-FOLLOW = {"starting_version": 0, "allow_schema_changes": {"rename": "follow", "drop": "follow"}}
+FOLLOW = {"starting_version": 0, "on_schema_change": {"rename": "follow", "drop": "follow"}}
 SWAP = ("RENAME COLUMN {0} TO t", "RENAME COLUMN {1} TO {0}", "RENAME COLUMN t TO {1}")
 
-ACKNOWLEDGED = {"starting_version": 0, "acknowledged_schema": 100}
+ACKNOWLEDGED = {"starting_version": 0, "accepted_schema_version": 100}
 
 
 def swap(one, other):
@@ -107,7 +107,7 @@ def test_a_merge_is_refused_until_the_names_of_the_sink_have_moved_too(spark, so
 @pytest.mark.parametrize("sink", ["append", "history"])
 def test_other_sinks_are_refused_too(spark, source, tmp_path, kind, sink):
     path = str(tmp_path / "sink")
-    declared = DeltaTableSink(path) if sink == "append" else DeltaMergeSink(path, keys=["id"], scd=2)
+    declared = DeltaAppendSink(path) if sink == "append" else DeltaMergeSink(path, keys=["id"], scd=2)
     runs = Runs(spark, source, tmp_path, declared)
     runs.load(**FOLLOW)
     change(spark, source, kind)
@@ -213,7 +213,7 @@ def test_a_recovered_stream_knows_what_the_sink_renamed_after_its_newest_batch(s
 
 
 def test_a_batch_that_a_replan_found_in_the_sink_counts(spark, source, tmp_path):
-    options = {"starting_version": 0, "allow_schema_changes": {"drop": "follow"}}
+    options = {"starting_version": 0, "on_schema_change": {"drop": "follow"}}
     runs = Runs(spark, source, tmp_path, merge_schema=True)
     runs.load(**options)
     spark.sql(f"ALTER TABLE delta.`{source}` ADD COLUMNS (w STRING)")

@@ -15,7 +15,7 @@ import pytest
 
 from airflow_provider_fds.batch.report import started_name
 from airflow_provider_fds.batch.spec import job_name
-from airflow_provider_fds.sinks import DeltaTableSink
+from airflow_provider_fds.sinks import DeltaAppendSink
 from airflow_provider_fds.spark.runtime import hadoop_files as files
 from airflow_provider_fds.spark.runtime.versions import server_problem
 from airflow_provider_fds.spark.sessions import connect_job
@@ -285,7 +285,7 @@ def test_jobs_of_a_stream_share_a_session_that_is_recreated_when_the_server_has_
 def test_a_job_with_a_function_does_not_leave_it_to_the_next_one(stream, connect_server, monkeypatch):
     (stream.folder / "orders_function.py").write_text("def as_it_is(df):\n    return df\n")
     monkeypatch.syspath_prepend(stream.folder)
-    sink = DeltaTableSink(str(stream.sink_path), transform="orders_function:as_it_is")
+    sink = DeltaAppendSink(str(stream.sink_path), transform="orders_function:as_it_is")
     (batch, *_) = stream.plan()
     spec = stream.job(batch, sink=sink)
     assert job_of(stream, spec, connect_server.url).work() == 0

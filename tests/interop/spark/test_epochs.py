@@ -24,7 +24,7 @@ from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import BatchFailedError, BatchRejectedError, ConfigurationError, LedgerError
 from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.ledger.owner import Actor, Owner
-from airflow_provider_fds.sinks import DeltaMergeSink, DeltaTableSink
+from airflow_provider_fds.sinks import DeltaAppendSink, DeltaMergeSink
 from airflow_provider_fds.spark.application.job import run
 from airflow_provider_fds.stream import DeltaStream, StreamContext, StreamSession
 from airflow_provider_fds.stream.actions.action_builder import ActionBuilder
@@ -53,7 +53,7 @@ class Desk:
         self.source = str(folder / "orders")
         self.staging = str(folder / "staging")
         self.path = str(folder / "sink é")
-        self.sink: DeltaSink = DeltaTableSink(self.path, provenance=True)
+        self.sink: DeltaSink = DeltaAppendSink(self.path, provenance=True)
         self.options: dict[str, Any] = {"starting_version": 0, "max_versions_per_batch": 1}
         self._runs = 0
 
@@ -416,7 +416,7 @@ def test_rows_are_removed_from_sinks_of_every_layout(spark, tmp_path, kind):
         "with a change data feed": {"properties": {"delta.enableChangeDataFeed": "true"}},
         "clustered": {"cluster_by": ["id"]},
     }[kind]
-    desk.sink = DeltaTableSink(desk.path, provenance=True, **layout)
+    desk.sink = DeltaAppendSink(desk.path, provenance=True, **layout)
     for first in (0, 10, 20):
         desk.append(first)
     desk.load()
@@ -447,7 +447,7 @@ def test_removing_rows_of_an_append_only_sink_is_refused_with_an_alternative(ful
 @pytest.mark.parametrize("is_reachable", [True, False])
 def test_a_sink_without_provenance_cannot_tell_the_rows(spark, tmp_path, is_reachable):
     desk = Desk(spark, tmp_path)
-    desk.sink = DeltaTableSink(desk.path)
+    desk.sink = DeltaAppendSink(desk.path)
     desk.append(0)
     desk.load()
     if is_reachable:
@@ -464,10 +464,10 @@ def test_a_sink_without_provenance_cannot_tell_the_rows(spark, tmp_path, is_reac
 
 def test_rows_that_were_written_before_provenance_are_not_overlooked(spark, tmp_path):
     desk = Desk(spark, tmp_path)
-    desk.sink = DeltaTableSink(desk.path)
+    desk.sink = DeltaAppendSink(desk.path)
     desk.append(0)
     desk.load()
-    desk.sink = DeltaTableSink(desk.path, provenance=True, merge_schema=True)
+    desk.sink = DeltaAppendSink(desk.path, provenance=True, merge_schema=True)
     desk.append(10)
     desk.load()
     desk.move("rewind", to_version=0, sink_rows="delete")
@@ -664,7 +664,7 @@ def test_a_run_with_another_sink_does_not_empty_the_one_of_the_stream(spark, tmp
     desk.append(0)
     desk.load()
     desk.move("reset", sink_rows="empty")
-    desk.sink = DeltaTableSink(desk.path)
+    desk.sink = DeltaAppendSink(desk.path)
 
     with pytest.raises(Exception, match="cannot write to delta_append"):
         desk.load()

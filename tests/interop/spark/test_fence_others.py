@@ -12,7 +12,7 @@ import pytest
 from airflow_provider_fds.batch.report import fence_report_name
 from airflow_provider_fds.cli.main import main
 from airflow_provider_fds.errors import BatchRejectedError, LedgerError
-from airflow_provider_fds.sinks import DeltaTableSink
+from airflow_provider_fds.sinks import DeltaAppendSink
 from airflow_provider_fds.spark.application.job import run
 from tests.interop.spark.test_advice_followed import follow
 from tests.interop.spark.test_epochs import EACH_ONCE, Desk, clean_up_log, fence_and_die, operations, write_as_another
@@ -101,7 +101,7 @@ def test_rows_removed_before_a_fence_that_died_are_reported(desk):
 
 
 def test_a_sink_that_forbids_it_keeps_its_epoch_until_the_rows_are_loaded_again(desk):
-    desk.sink = DeltaTableSink(desk.path, provenance=True, on_sink_overwritten="fail")
+    desk.sink = DeltaAppendSink(desk.path, provenance=True, on_sink_overwritten="fail")
     overwrite(desk)
     desk.move("replan")
     with pytest.raises(
@@ -116,7 +116,7 @@ def test_a_sink_that_forbids_it_keeps_its_epoch_until_the_rows_are_loaded_again(
 
 
 def test_rows_that_a_restore_put_back_before_the_fence_are_not_reported(desk):
-    desk.sink = DeltaTableSink(desk.path, provenance=True, on_sink_overwritten="fail")
+    desk.sink = DeltaAppendSink(desk.path, provenance=True, on_sink_overwritten="fail")
     overwrite(desk)
     desk.restore(2)
     desk.move("replan")
@@ -130,7 +130,7 @@ def test_changes_in_a_sink_that_the_stream_leaves_are_not_reported(desk):
     overwrite(desk)
     desk.move("rebind")
     left, desk.path = desk.path, str(desk.folder / "new sink")
-    desk.sink = DeltaTableSink(desk.path, provenance=True, on_sink_overwritten="fail")
+    desk.sink = DeltaAppendSink(desk.path, provenance=True, on_sink_overwritten="fail")
     desk.append(30)
     desk.load()
 
@@ -139,7 +139,7 @@ def test_changes_in_a_sink_that_the_stream_leaves_are_not_reported(desk):
 
 
 def test_a_rewind_rereads_removed_rows_without_a_warning(desk):
-    desk.sink = DeltaTableSink(desk.path, provenance=True, on_sink_overwritten="fail")
+    desk.sink = DeltaAppendSink(desk.path, provenance=True, on_sink_overwritten="fail")
     overwrite(desk)
     desk.move("rewind", to_version=0)
     desk.load()
@@ -191,7 +191,7 @@ def test_a_stream_that_empties_a_shared_sink_is_named_by_the_other_one(desk, sec
 
 
 def test_a_stream_that_removes_rows_of_its_own_from_a_shared_sink_takes_none_of_the_other_one(desk, second):
-    desk.sink = DeltaTableSink(desk.path, provenance=True, on_sink_overwritten="fail")
+    desk.sink = DeltaAppendSink(desk.path, provenance=True, on_sink_overwritten="fail")
     for first in (510, 520, 530):
         second.append(first)
     second.load()

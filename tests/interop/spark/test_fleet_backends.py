@@ -19,7 +19,7 @@ from airflow_provider_fds.checkpoint.file import FileCheckpointStore
 from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.ledger.owner import Actor, Owner
-from airflow_provider_fds.sinks import DeltaTableSink
+from airflow_provider_fds.sinks import DeltaAppendSink
 from airflow_provider_fds.stream import DeltaStream, StreamContext, StreamSession
 from airflow_provider_fds.stream.run import collecting
 
@@ -63,7 +63,7 @@ class Lake:
                 checkpoints=FileCheckpointStore(self.folder / f"{name}.json"),
             ),
         )
-        target = DeltaTableSink(str(self.folder / "bronze" / name), **sink)
+        target = DeltaAppendSink(str(self.folder / "bronze" / name), **sink)
         work = session.begin(target)
         self.parts.append(FleetPart(session, target, work, session.job(work, target)))
 
@@ -155,7 +155,7 @@ def test_a_task_submits_the_spec_of_the_fleet_with_fair_pools_and_the_settings_o
 
 def test_a_fleet_with_one_sink_on_s3_commits_through_the_log_store(lake, monkeypatch):
     quick, slow = lake.parts
-    on_s3 = DeltaTableSink("s3://lake/bronze/quick")
+    on_s3 = DeltaAppendSink("s3://lake/bronze/quick")
     monkeypatch.setattr(
         type(quick.session.connected), "places", lambda _, uri: [("file:/staging", {}), (uri or "", {"region": "eu"})]
     )

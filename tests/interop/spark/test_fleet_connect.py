@@ -8,7 +8,7 @@ import pytest
 
 from airflow_provider_fds.batch.fleet_spec import FleetProgress, fleet_name
 from airflow_provider_fds.batch.spec import job_name
-from airflow_provider_fds.sinks import DeltaMergeSink, DeltaTableSink, ForeachBatchSink
+from airflow_provider_fds.sinks import DeltaAppendSink, DeltaMergeSink, ForeachBatchSink
 from airflow_provider_fds.spark.sessions import connect_job
 from airflow_provider_fds.spark.sessions.connect_fleet import ConnectFleet
 from airflow_provider_fds.spark.sessions.connect_server import ConnectServer, ServerUnreachableError
@@ -78,7 +78,7 @@ def test_streams_on_a_server_have_their_own_sessions_only_if_they_change_them(sp
     for number in range(4):
         streams.add(f"appends_{number}")
     streams.add("merges", sink=lambda s: DeltaMergeSink(str(s.sink_path), keys=("id",)))
-    streams.add("packs", sink=lambda s: DeltaTableSink(str(s.sink_path), target_file_size="1g"))
+    streams.add("packs", sink=lambda s: DeltaAppendSink(str(s.sink_path), target_file_size="1g"))
     streams.add("calls", sink=lambda _: ForeachBatchSink("here:sets"))
     streams.add("calls_too", sink=lambda _: ForeachBatchSink("here:sets"))
     streams.add("hangs", sink=lambda _: ForeachBatchSink("here:hangs"), timeout=5.0)

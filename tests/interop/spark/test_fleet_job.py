@@ -14,7 +14,7 @@ import pytest
 from airflow_provider_fds.batch.fleet_spec import FleetJob, FleetProgress, FleetSpec, fleet_name
 from airflow_provider_fds.batch.report import FenceReport, decode, fence_report_name
 from airflow_provider_fds.batch.spec import FenceSpec
-from airflow_provider_fds.sinks import DeltaMergeSink, DeltaTableSink, ForeachBatchSink
+from airflow_provider_fds.sinks import DeltaAppendSink, DeltaMergeSink, ForeachBatchSink
 from airflow_provider_fds.spark.application.fleet_job import ClassicSpark, Fleet, run_fleet
 from airflow_provider_fds.spark.submission.launch import run_locally
 from tests.interop.spark.conftest import Stream
@@ -101,9 +101,9 @@ def test_each_stream_has_its_own_fate(spark, streams, functions, tmp_path, capsy
         streams.add(name)
     other = streams.add("other_schema")
     spark.range(3).selectExpr("'x' AS id", "array(1) AS p").write.format("delta").save(str(other.sink_path))
-    streams.add("raises", sink=lambda s: DeltaTableSink(str(s.sink_path), transform=f"{functions}:raises"))
-    streams.add("hangs", sink=lambda s: DeltaTableSink(str(s.sink_path), transform=f"{functions}:hangs"), timeout=3.0)
-    streams.add("exits", sink=lambda s: DeltaTableSink(str(s.sink_path), transform=f"{functions}:exits"))
+    streams.add("raises", sink=lambda s: DeltaAppendSink(str(s.sink_path), transform=f"{functions}:raises"))
+    streams.add("hangs", sink=lambda s: DeltaAppendSink(str(s.sink_path), transform=f"{functions}:hangs"), timeout=3.0)
+    streams.add("exits", sink=lambda s: DeltaAppendSink(str(s.sink_path), transform=f"{functions}:exits"))
     progress = tmp_path / "progress.json"
     spec = streams.spec(progress=progress.as_uri())
     fleet = Fleet(spec, ClassicSpark(spark), lambda uri, data: progress.write_bytes(data))
@@ -148,7 +148,7 @@ def test_settings_of_one_stream_do_not_reach_the_others(spark, streams, function
     keys = ("spark.sql.shuffle.partitions", "spark.sql.ansi.enabled")
     before = {key: spark.conf.get(key, None) for key in keys}
     streams.add("merges", sink=lambda s: DeltaMergeSink(str(s.sink_path), keys=("id",)))
-    streams.add("packs", sink=lambda s: DeltaTableSink(str(s.sink_path), target_file_size="1g"))
+    streams.add("packs", sink=lambda s: DeltaAppendSink(str(s.sink_path), target_file_size="1g"))
     streams.add("calls", sink=lambda _: ForeachBatchSink(f"{functions}:sets"))
     streams.add("calls_too", sink=lambda _: ForeachBatchSink(f"{functions}:sets"))
     for number in range(4):
@@ -223,7 +223,7 @@ def test_spark_submit_runs_a_fleet_and_ends_although_a_function_hangs(streams, f
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{':'.join(sys.path)}")
     for number in range(3):
         streams.add(f"s{number}")
-    streams.add("hangs", sink=lambda s: DeltaTableSink(str(s.sink_path), transform=f"{functions}:hangs"), timeout=5.0)
+    streams.add("hangs", sink=lambda s: DeltaAppendSink(str(s.sink_path), transform=f"{functions}:hangs"), timeout=5.0)
     data = streams.spec(progress=(tmp_path / "progress.json").as_uri()).to_json()
     path = tmp_path / fleet_name("try-1", data)
     path.write_bytes(data)

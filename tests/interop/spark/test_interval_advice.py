@@ -16,7 +16,7 @@ import pytest
 from airflow_provider_fds.batch.spec import JobSpec
 from airflow_provider_fds.errors import BatchFailedError, LedgerError
 from airflow_provider_fds.ledger.owner import Actor, Owner
-from airflow_provider_fds.sinks import DeltaReplaceSink, DeltaTableSink
+from airflow_provider_fds.sinks import DeltaAppendSink, DeltaReplaceSink
 from airflow_provider_fds.spark.application.job import run
 from airflow_provider_fds.stream import DataInterval, DeltaStream, StreamContext, StreamSession
 
@@ -55,7 +55,7 @@ class Days:
                 owner_is_running=lambda _owner: False,
             )
             begin = START + timedelta(minutes=number)
-            overlaps = self.name == "days2" and isinstance(self.sink, DeltaTableSink)
+            overlaps = self.name == "days2" and isinstance(self.sink, DeltaAppendSink)
             table = str(self.folder / "source")
             stream = DeltaStream(self.name, table=table, read="data_interval", allow_overlap=overlaps)
             session = StreamSession(stream, context, DataInterval(begin, begin + timedelta(minutes=minutes)))
@@ -87,7 +87,7 @@ MISSING = "and clearing the runs of the data intervals that the sink lacks"
     ],
 )
 def test_an_appending_sink_that_lacks_intervals_gets_them_under_another_name_of_the_stream(spark, tmp_path, statement):
-    days = Days(spark, tmp_path, DeltaTableSink, on_sink_overwritten="fail")
+    days = Days(spark, tmp_path, DeltaAppendSink, on_sink_overwritten="fail")
     days.load(0, 1)
     spark.sql(statement.format(f"delta.`{days.sink.uri}`"))
     assert MISSING in days.refused(2)
@@ -127,7 +127,7 @@ def test_an_older_copy_of_a_replacing_sink_is_loaded_under_another_name_of_the_s
 
 
 def test_runs_with_overlapping_intervals_do_not_append_their_rows_twice(spark, tmp_path):
-    days = Days(spark, tmp_path, DeltaTableSink)
+    days = Days(spark, tmp_path, DeltaAppendSink)
     days.load(0, 1)
     with pytest.raises(LedgerError, match=r"versions 0 to 1 are|version 0 is .*there twice"):
         days.load(0, minutes=3)

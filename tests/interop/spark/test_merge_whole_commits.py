@@ -11,7 +11,7 @@ import pytest
 
 from airflow_provider_fds.errors import BatchRejectedError, ConfigurationError
 from airflow_provider_fds.ledger.owner import Actor
-from airflow_provider_fds.sinks import DeltaTableSink
+from airflow_provider_fds.sinks import DeltaAppendSink
 from airflow_provider_fds.stream.actions.action_builder import ActionBuilder
 from airflow_provider_fds.stream.actions.prepared_action import perform
 from tests.interop.merging import Runs, rows_of
@@ -89,7 +89,7 @@ def test_the_driver_refuses_a_part_of_such_a_commit_before_it_writes(spark, over
 
 def test_a_stream_rebound_to_a_merge_inside_a_commit_reads_the_commit_again(spark, overwritten, tmp_path):
     limits = {"starting_version": 2, "max_files_per_batch": 4}
-    append = Runs(spark, overwritten, tmp_path, DeltaTableSink(str(tmp_path / "changes")))
+    append = Runs(spark, overwritten, tmp_path, DeltaAppendSink(str(tmp_path / "changes")))
     (batch,) = append.load(max_batches=1, applications=1, **limits)
     assert batch.inner_versions == (2,)
     connected = append.session(**limits).connected

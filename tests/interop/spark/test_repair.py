@@ -11,7 +11,7 @@ import pytest
 
 from airflow_provider_fds.cli.main import main
 from airflow_provider_fds.errors import LedgerError, UnreadableEntryError
-from airflow_provider_fds.sinks import DeltaTableSink
+from airflow_provider_fds.sinks import DeltaAppendSink
 from airflow_provider_fds.spark.application.job import run
 from tests.interop.spark.test_epochs import EACH_ONCE, Desk
 
@@ -109,7 +109,7 @@ def test_a_stream_within_its_initial_snapshot_continues_within_it(spark, tmp_pat
     for first in (0, 10, 20):
         desk.append(first)
     desk.options = {"max_files_per_batch": 1}
-    desk.sink = DeltaTableSink(desk.path)
+    desk.sink = DeltaAppendSink(desk.path)
     desk.load(max_batches=1)
     damage(desk, 2)
     code, told = recover(desk, capsys)

@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import pytest
 
-from airflow_provider_fds.sinks import DeltaReplaceSink, DeltaTableSink
+from airflow_provider_fds.sinks import DeltaAppendSink, DeltaReplaceSink
 from airflow_provider_fds.spark.writers.delta_replace_writer import DeltaReplaceWriter
 
 DAY = "2026-01-01T00:00:00.000Z/2026-01-02T00:00:00.000Z"
@@ -49,7 +49,7 @@ def test_a_replacement_that_may_match_rows_of_another_stream_is_refused(spark, s
     first, second, _ = stream.plan()
     path, common = str(stream.sink_path), {"provenance": True, "partition_by": ["p"]}
     theirs = of_another(their_source.plan()[0] if other == "table" else first)
-    sink = DeltaTableSink(path, **common)
+    sink = DeltaAppendSink(path, **common)
     if other == "interval":
         theirs = interval(theirs)
         sink = DeltaReplaceSink(path, replace_where="id < 10", **common)
@@ -90,7 +90,7 @@ def test_streams_whose_rows_differ_in_a_column_replace_only_their_own(spark, str
 def test_an_appending_stream_with_another_constant_keeps_its_rows(spark, stream):
     first, second, _ = stream.plan()
     path = str(stream.sink_path)
-    theirs = DeltaTableSink(path, constant_columns={"origin": "b"})
+    theirs = DeltaAppendSink(path, constant_columns={"origin": "b"})
     assert stream.work(spark, stream.job(of_another(first), sink=theirs))[0] == 0
     mine = DeltaReplaceSink(path, constant_columns={"origin": "a"}, replace_where="origin = 'a'")
     assert stream.work(spark, stream.job(interval(second), sink=mine))[0] == 0
@@ -112,7 +112,7 @@ def test_rows_that_another_stream_wrote_after_the_look_are_told(spark, stream):
     again = interval(second, generation=2)
     writer = DeltaReplaceWriter(spark, sink, stream.job(again, sink=sink), {})
     assert writer.find(again) is None
-    assert stream.work(spark, stream.job(of_another(third), sink=DeltaTableSink(path, provenance=True)))[0] == 0
+    assert stream.work(spark, stream.job(of_another(third), sink=DeltaAppendSink(path, provenance=True)))[0] == 0
     landed = writer.append(spark.read.format("delta").load(again.manifest), again)
     (warning,) = [text for text in landed.warnings if "'theirs'" in text]
     # their registration comes before their batch

@@ -11,7 +11,7 @@ from functools import cache
 import pytest
 
 from airflow_provider_fds.errors import SchemaChangedError
-from airflow_provider_fds.sinks import DeltaMergeSink, DeltaReplaceSink, DeltaTableSink, ForeachBatchSink
+from airflow_provider_fds.sinks import DeltaAppendSink, DeltaMergeSink, DeltaReplaceSink, ForeachBatchSink
 from tests.interop.merging import Runs, rows_of
 
 PROPERTIES = (
@@ -50,7 +50,7 @@ def changed(stream, template):
     def begin(kind):
         stream.source = stream.folder / "source"
         shutil.copytree(template(kind), stream.source)
-        stream.options = {"allow_schema_changes": {kind: "follow"}}
+        stream.options = {"on_schema_change": {kind: "follow"}}
         before, after = stream.plan()
         assert (before.last_version, after.first_version) == (1, 2)
         return before, after
@@ -76,7 +76,7 @@ def source_of(spark, stream):
 def test_a_followed_addition_or_wider_type_leaves_the_sink_like_its_source(spark, stream, changed, kind):
     batches = changed(kind)
     properties = {"delta.enableTypeWidening": "true"}
-    sink = DeltaTableSink(str(stream.sink_path), merge_schema=True, properties=properties)
+    sink = DeltaAppendSink(str(stream.sink_path), merge_schema=True, properties=properties)
     frame = load(spark, stream, sink, *batches)
     assert frame.dtypes == source_of(spark, stream).dtypes
     assert rows(frame) == rows(source_of(spark, stream))
@@ -84,7 +84,7 @@ def test_a_followed_addition_or_wider_type_leaves_the_sink_like_its_source(spark
 
 def test_a_followed_rename_goes_into_a_new_column_and_the_old_one_keeps_its_rows(spark, stream, changed):
     batches = changed("rename")
-    frame = load(spark, stream, DeltaTableSink(str(stream.sink_path), merge_schema=True), *batches)
+    frame = load(spark, stream, DeltaAppendSink(str(stream.sink_path), merge_schema=True), *batches)
     assert rows(frame, "id", "name", "label") == Counter(
         [(1, "one", None), (2, "two", None), (3, None, "three"), (4, None, None)]
     )
@@ -94,7 +94,7 @@ def test_a_followed_rename_goes_into_a_new_column_and_the_old_one_keeps_its_rows
 
 def test_a_rename_that_the_sink_made_too_leaves_it_like_its_source(spark, stream, changed):
     before, after = changed("rename")
-    sink = DeltaTableSink(str(stream.sink_path), properties={"delta.columnMapping.mode": "name"})
+    sink = DeltaAppendSink(str(stream.sink_path), properties={"delta.columnMapping.mode": "name"})
     code, (report,) = stream.work(spark, stream.job(before, sink=sink))
     assert code == 0
     code, (failed,) = stream.work(spark, stream.job(after, sink=sink, **stream.after(report)))
@@ -109,7 +109,7 @@ def test_a_rename_that_the_sink_made_too_leaves_it_like_its_source(spark, stream
 
 def test_a_followed_drop_leaves_the_column_in_the_sink_with_null_in_later_rows(spark, stream, changed):
     batches = changed("drop")
-    frame = load(spark, stream, DeltaTableSink(str(stream.sink_path)), *batches)
+    frame = load(spark, stream, DeltaAppendSink(str(stream.sink_path)), *batches)
     assert rows(frame, "id", "name") == Counter([(1, "one"), (2, "two"), (3, None), (4, None)])
     assert rows(frame, "id") == rows(source_of(spark, stream))
 
@@ -118,7 +118,7 @@ def test_a_merge_after_a_followed_addition_leaves_the_sink_like_its_source(spark
     changed("add")
     spark.sql(f"UPDATE delta.`{stream.source}` SET more = 'new' WHERE id = 1")
     spark.sql(f"DELETE FROM delta.`{stream.source}` WHERE id = 4")
-    stream.options = {"allow_schema_changes": {"add": "follow"}, "read_change_feed": True}
+    stream.options = {"on_schema_change": {"add": "follow"}, "read_change_feed": True}
     sink = DeltaMergeSink(str(stream.sink_path), keys=["id"], merge_schema=True)
     frame = load(spark, stream, sink, *stream.plan())
     assert (
@@ -133,7 +133,7 @@ def test_a_merge_after_a_followed_drop_keeps_the_last_value_of_rows_that_it_upda
     changed("drop")
     spark.sql(f"ALTER TABLE delta.`{stream.source}` ADD COLUMNS (n INT)")
     spark.sql(f"UPDATE delta.`{stream.source}` SET n = 1 WHERE id = 1")
-    stream.options = {"allow_schema_changes": {"drop": "follow"}, "read_change_feed": True}
+    stream.options = {"on_schema_change": {"drop": "follow"}, "read_change_feed": True}
     sink = DeltaMergeSink(str(stream.sink_path), keys=["id"], merge_schema=True, scd=scd)
     frame = load(spark, stream, sink, *stream.plan())
     if scd == 2:
@@ -148,7 +148,7 @@ def test_a_merge_whose_key_is_renamed_names_the_key(spark, stream):
     spark.sql(f"INSERT INTO delta.`{stream.source}` VALUES (1, 'one')")
     spark.sql(f"ALTER TABLE delta.`{stream.source}` RENAME COLUMN id TO number")
     spark.sql(f"INSERT INTO delta.`{stream.source}` VALUES (2, 'two')")
-    stream.options = {"allow_schema_changes": {"rename": "follow"}}
+    stream.options = {"on_schema_change": {"rename": "follow"}}
     code, (_, report) = stream.work(
         spark, stream.job(*stream.plan(), sink=DeltaMergeSink(str(stream.sink_path), keys=["id"]))
     )
@@ -158,7 +158,7 @@ def test_a_merge_whose_key_is_renamed_names_the_key(spark, stream):
 
 def test_a_new_column_stays_out_of_a_sink_that_lists_its_columns(spark, stream, changed):
     batches = changed("add")
-    frame = load(spark, stream, DeltaTableSink(str(stream.sink_path), columns=("id", "name")), *batches)
+    frame = load(spark, stream, DeltaAppendSink(str(stream.sink_path), columns=("id", "name")), *batches)
     assert rows(frame) == Counter([(1, "one"), (2, "two"), (3, "three"), (4, None)])
 
 
@@ -185,7 +185,7 @@ def test_an_interval_with_a_followed_rename_is_one_transaction_with_the_columns_
 def test_a_history_after_a_followed_rename_has_each_value_under_the_name_of_its_time(spark, stream, changed):
     changed("rename")
     spark.sql(f"UPDATE delta.`{stream.source}` SET label = 'uno' WHERE id = 1")
-    stream.options = {"allow_schema_changes": {"rename": "follow"}, "read_change_feed": True}
+    stream.options = {"on_schema_change": {"rename": "follow"}, "read_change_feed": True}
     sink = DeltaMergeSink(str(stream.sink_path), keys=["id"], merge_schema=True, scd=2)
     frame = load(spark, stream, sink, *stream.plan()).where("id = 1")
     assert rows(frame, "name", "label", "_is_current") == Counter([("one", None, False), (None, "uno", True)])
@@ -240,10 +240,10 @@ def test_a_merge_of_an_overwrite_with_another_type_stops_before_it_and_begins_an
     path = str(tmp_path / "source")
     overwritten(spark, path, "INT", "STRING")
     runs = Runs(spark, path, tmp_path)
-    (batch,) = runs.load(starting_version=0, acknowledged_schema=9)
+    (batch,) = runs.load(starting_version=0, accepted_schema_version=9)
     assert (batch.last_version, sum(runs.rows().values())) == (1, 6)
     with pytest.raises(SchemaChangedError, match="version 2 overwrites the table with other types"):
-        runs.load(starting_version=0, acknowledged_schema=9)
+        runs.load(starting_version=0, accepted_schema_version=9)
     anew = Runs(spark, path, tmp_path / "anew")
     anew.load()
     assert anew.rows() == rows_of(spark, path)
@@ -253,5 +253,5 @@ def test_a_merge_of_an_overwrite_with_a_wider_type_ends_as_its_source_is(spark, 
     path = str(tmp_path / "source")
     overwritten(spark, path, "INT", "BIGINT")
     runs = Runs(spark, path, tmp_path, merge_schema=True, properties={"delta.enableTypeWidening": "true"})
-    runs.load(starting_version=0, acknowledged_schema=9)
+    runs.load(starting_version=0, accepted_schema_version=9)
     assert runs.rows() == rows_of(spark, path)

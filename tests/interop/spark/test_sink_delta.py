@@ -10,7 +10,7 @@ from importlib import metadata
 import pytest
 
 from airflow_provider_fds.batch.spec import txn_version
-from airflow_provider_fds.sinks import DeltaTableSink
+from airflow_provider_fds.sinks import DeltaAppendSink
 
 
 def ids(spark, path):
@@ -52,7 +52,7 @@ def test_the_columns_of_the_manifest_are_not_written(spark, stream):
 
 
 def test_provenance_is_written_under_names_of_its_own(spark, stream):
-    sink = DeltaTableSink(str(stream.sink_path), provenance=True)
+    sink = DeltaAppendSink(str(stream.sink_path), provenance=True)
     code, _ = stream.work(spark, stream.job(stream.plan()[0], sink=sink))
     rows = spark.read.format("delta").load(str(stream.sink_path))
     assert code == 0
@@ -246,7 +246,7 @@ def test_a_sink_in_or_around_the_staging_folder_is_refused(spark, stream, place)
 
 
 def test_a_sink_on_s3_without_an_atomic_log_store_is_refused(spark, stream):
-    sink = DeltaTableSink("s3://lake/bronze/orders")
+    sink = DeltaAppendSink("s3://lake/bronze/orders")
     code, (report,) = stream.work(spark, stream.job(stream.plan()[0], sink=sink))
     assert (code, report.error_class) == (11, "SINK_LOG_STORE_UNSAFE")
     for part in ("s3a://lake/bronze/orders", "spark.delta.logStore.s3a.impl", "allow_single_driver_s3=True"):
@@ -254,14 +254,14 @@ def test_a_sink_on_s3_without_an_atomic_log_store_is_refused(spark, stream):
 
 
 def test_a_new_sink_is_partitioned_as_asked(spark, stream):
-    sink = DeltaTableSink(str(stream.sink_path), partition_by=("p",))
+    sink = DeltaAppendSink(str(stream.sink_path), partition_by=("p",))
     code, reports = stream.work(spark, stream.job(*stream.plan()[:2], sink=sink))
     assert (code, reports[1].files_written) == (0, 2)
     assert stream.sink_commits()[0]["metaData"]["partitionColumns"] == ["p"]
 
 
 def test_a_missing_partition_column_is_named(spark, stream):
-    sink = DeltaTableSink(str(stream.sink_path), partition_by=("day",))
+    sink = DeltaAppendSink(str(stream.sink_path), partition_by=("day",))
     message = refused(stream, spark, stream.job(stream.plan()[0], sink=sink), "SINK_SCHEMA_MISMATCH")
     assert "day" in message
     assert not stream.sink_path.exists()
@@ -285,7 +285,7 @@ def test_a_column_that_the_sink_lacks_is_named(spark, stream):
 
 def test_a_new_column_passes_with_merge_schema(spark, stream):
     spark.sql(f"CREATE TABLE delta.`{stream.sink_path}` (id LONG, p LONG) USING delta")
-    sink = DeltaTableSink(str(stream.sink_path), merge_schema=True)
+    sink = DeltaAppendSink(str(stream.sink_path), merge_schema=True)
     code, _ = stream.work(spark, stream.job(*stream.plan()[:2], sink=sink))
     assert code == 0
     assert spark.read.format("delta").load(str(stream.sink_path)).columns == ["id", "p", "name"]
@@ -301,5 +301,5 @@ def test_a_column_of_another_type_is_named_with_both_types(spark, stream):
 def test_a_source_that_has_columns_of_provenance_already_is_refused(spark, stream):
     spark.range(3).selectExpr("id", "id AS _source_version").write.format("delta").save(str(stream.folder / "chained"))
     stream.source = stream.folder / "chained"
-    sink = DeltaTableSink(str(stream.sink_path), provenance=True)
+    sink = DeltaAppendSink(str(stream.sink_path), provenance=True)
     assert "_source_version" in refused(stream, spark, stream.job(stream.plan()[0], sink=sink), "SINK_SCHEMA_MISMATCH")

@@ -14,7 +14,7 @@ import pytest
 
 from airflow_provider_fds.errors import BatchRejectedError, FdsError
 from airflow_provider_fds.reasons import Reason
-from airflow_provider_fds.sinks import DeltaMergeSink, DeltaReplaceSink, DeltaTableSink
+from airflow_provider_fds.sinks import DeltaAppendSink, DeltaMergeSink, DeltaReplaceSink
 from airflow_provider_fds.spark.fence import close_epochs
 from airflow_provider_fds.spark.writers import delta_table_writer
 from tests.interop.spark.test_advice_followed import follow
@@ -72,7 +72,7 @@ def kind() -> str:
 def desk(spark: SparkSession, tmp_path: Path, kind: str) -> Desk:
     """Ten rows are in the sink, loaded as its version 0, and twenty more in the source."""
     desk = Desk(spark, tmp_path)
-    desk.sink = DeltaMergeSink(desk.path, keys=["id"]) if kind == "merge" else DeltaTableSink(desk.path)
+    desk.sink = DeltaMergeSink(desk.path, keys=["id"]) if kind == "merge" else DeltaAppendSink(desk.path)
     desk.append(0)
     desk.load()
     for first in (10, 20):
@@ -184,7 +184,7 @@ def test_a_fence_whose_rewritten_rows_are_elsewhere_is_not_taken_for_done(spark,
 
 def test_a_file_of_another_size_is_not_there(spark, stream):
     first = stream.plan()[0]
-    sink = DeltaTableSink(str(stream.sink_path), partition_by=["name"])
+    sink = DeltaAppendSink(str(stream.sink_path), partition_by=["name"])
     spec = stream.job(first, sink=sink)
     assert stream.work(spark, spec)[0] == 0
     file = max(stream.sink_path.rglob("*.parquet"))

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from airflow_provider_fds.batch.report import report_name
-from airflow_provider_fds.sinks import DeltaTableSink, ForeachBatchSink
+from airflow_provider_fds.sinks import DeltaAppendSink, ForeachBatchSink
 
 FUNCTIONS = """
 import json
@@ -152,10 +152,10 @@ def test_a_function_that_would_lose_rows_or_fails_is_named(spark, stream, functi
 
 
 @pytest.mark.parametrize(
-    "sink", [ForeachBatchSink("orders_load:quits"), DeltaTableSink("{}/sink", transform="orders_load:quits")]
+    "sink", [ForeachBatchSink("orders_load:quits"), DeltaAppendSink("{}/sink", transform="orders_load:quits")]
 )
 def test_a_function_that_ends_the_process_has_not_loaded_the_batch(spark, stream, functions, sink):
-    if isinstance(sink, DeltaTableSink):
+    if isinstance(sink, DeltaAppendSink):
         sink = replace(sink, uri=sink.uri.format(stream.folder))
     code, (report,) = stream.work(spark, stream.job(stream.plan()[0], sink=sink))
     assert (code, report.outcome) == (10, "failed")

@@ -11,7 +11,7 @@ import pytest
 
 from airflow_provider_fds.delta.reader.log import DeltaLog
 from airflow_provider_fds.delta.storage.local import LocalStorage
-from airflow_provider_fds.sinks import DeltaMergeSink, DeltaTableSink
+from airflow_provider_fds.sinks import DeltaAppendSink, DeltaMergeSink
 from airflow_provider_fds.stream import DeltaStream
 from airflow_provider_fds.stream.run.like_source import COPIED, like_source
 
@@ -58,7 +58,7 @@ def failed(spark, stream, sink):
 
 
 def test_rows_are_filtered_then_transformed_then_projected(spark, stream, jobs):
-    sink = DeltaTableSink(
+    sink = DeltaAppendSink(
         str(stream.sink_path),
         where="_commit_version < 1 AND id % 2 = 1",
         transform="orders_jobs:cleaned",
@@ -80,13 +80,13 @@ def test_rows_are_filtered_then_transformed_then_projected(spark, stream, jobs):
 
 
 def test_a_function_of_the_user_that_fails_is_named_with_file_and_line(spark, stream, jobs):
-    error_class, message = failed(spark, stream, DeltaTableSink(str(stream.sink_path), transform="orders_jobs:broken"))
+    error_class, message = failed(spark, stream, DeltaAppendSink(str(stream.sink_path), transform="orders_jobs:broken"))
     assert error_class == "USER_FUNCTION_FAILED"
     assert f"transform orders_jobs:broken failed at line 10 of {jobs}, in broken: KeyError" in message
 
 
 def test_a_column_that_a_function_expects_is_reported_as_an_error_of_the_function(spark, stream, jobs):
-    sink = DeltaTableSink(str(stream.sink_path), transform="orders_jobs:misspelt")
+    sink = DeltaAppendSink(str(stream.sink_path), transform="orders_jobs:misspelt")
     error_class, message = failed(spark, stream, sink)
     assert error_class == "USER_FUNCTION_FAILED"
     # over Spark Connect nobody looks at columns before the function has returned
@@ -106,7 +106,7 @@ def test_a_column_that_a_function_expects_is_reported_as_an_error_of_the_functio
     ],
 )
 def test_an_unsuitable_option_is_refused_with_the_reason(spark, stream, jobs, options, expected):
-    assert expected in failed(spark, stream, DeltaTableSink(str(stream.sink_path), **options))[1]
+    assert expected in failed(spark, stream, DeltaAppendSink(str(stream.sink_path), **options))[1]
 
 
 def test_a_transform_that_drops_the_order_of_commits_is_refused_by_a_merge(spark, stream, jobs):
@@ -116,7 +116,7 @@ def test_a_transform_that_drops_the_order_of_commits_is_refused_by_a_merge(spark
 
 
 def test_a_new_table_is_clustered_in_the_transaction_of_its_first_batch(spark, stream):
-    sink = DeltaTableSink(
+    sink = DeltaAppendSink(
         str(stream.sink_path), cluster_by=["p", "id"], properties={"delta.enableChangeDataFeed": "true"}
     )
     batch = stream.plan()[0]
@@ -136,7 +136,7 @@ def test_small_files_of_a_batch_are_combined_to_the_requested_size(spark, stream
     files = []
     for size in (None, "64m"):
         stream.sink_path = stream.folder / f"sink {size}"
-        sink = DeltaTableSink(str(stream.sink_path), target_file_size=size)
+        sink = DeltaAppendSink(str(stream.sink_path), target_file_size=size)
         code, (report,) = stream.work(spark, stream.job(stream.plan()[0], sink=sink))
         assert (code, report.rows_written) == (0, 30)
         files.append(report.files_written)
@@ -155,7 +155,7 @@ CONSTANTS = {
 
 
 def test_constants_are_written_with_their_types_and_rows_are_still_counted(spark, stream):
-    sink = DeltaTableSink(
+    sink = DeltaAppendSink(
         str(stream.sink_path),
         columns=["id"],
         constant_columns=CONSTANTS,
@@ -185,14 +185,14 @@ def test_constants_are_written_with_their_types_and_rows_are_still_counted(spark
 
 @pytest.mark.parametrize("options", [{}, {"transform": "orders_jobs:cleaned"}])
 def test_a_constant_that_the_batch_has_as_a_column_is_refused(spark, stream, jobs, options):
-    sink = DeltaTableSink(str(stream.sink_path), constant_columns={"NAME": "crm"}, **options)
+    sink = DeltaAppendSink(str(stream.sink_path), constant_columns={"NAME": "crm"}, **options)
     error_class, message = failed(spark, stream, sink)
     assert error_class == "SINK_SCHEMA_MISMATCH"
     assert "the batch already has a column NAME, which constant_columns would add" in message
 
 
 def test_a_constant_may_replace_a_column_that_is_not_chosen(spark, stream):
-    sink = DeltaTableSink(str(stream.sink_path), columns=["id"], constant_columns={"name": "crm"})
+    sink = DeltaAppendSink(str(stream.sink_path), columns=["id"], constant_columns={"name": "crm"})
     assert stream.work(spark, stream.job(stream.plan()[0], sink=sink))[0] == 0
     assert rows(spark, stream, "id", "name") == [(number, "crm") for number in range(10)]
 
@@ -235,7 +235,7 @@ def test_all_properties_that_are_copied_are_tested():
 @pytest.mark.parametrize(
     ("kind", "more", "key"),
     [
-        (DeltaTableSink, {"delta.enableChangeDataFeed": "true"}, "id"),
+        (DeltaAppendSink, {"delta.enableChangeDataFeed": "true"}, "id"),
         (DeltaMergeSink, {"delta.columnMapping.mode": "name"}, "the id"),
     ],
 )

@@ -14,7 +14,7 @@ import pytest
 
 from airflow_provider_fds.batch.report import FenceReport, decode, fence_report_name
 from airflow_provider_fds.batch.spec import FenceSpec, txn_version
-from airflow_provider_fds.sinks import DeltaReplaceSink, DeltaTableSink
+from airflow_provider_fds.sinks import DeltaAppendSink, DeltaReplaceSink
 from airflow_provider_fds.spark.application.job import run
 from airflow_provider_fds.spark.fence import registration
 from airflow_provider_fds.spark.fence.empty_append import append_nothing
@@ -145,7 +145,7 @@ def test_two_streams_of_one_name_do_not_load_the_same_rows_into_one_sink(spark, 
     fence = decode(FenceReport, (stream.reports / fence_report_name(2, spec.attempt_id)).read_bytes())
     assert fence.error_class == "SINK_OF_NAMESAKE"
     assert count(spark, stream) == 10
-    sink = DeltaTableSink(str(stream.sink_path), other_streams=(ours,))
+    sink = DeltaAppendSink(str(stream.sink_path), other_streams=(ours,))
     assert stream.work(spark, stream.job(*stream.plan()[:1], sink=sink))[0] == 0
 
 
@@ -205,7 +205,7 @@ def test_streams_of_one_name_that_load_different_rows_both_register(spark, strea
     create(spark, stream)
     ours = stream.uuid
     for others in ((), (ours,)):
-        sink = DeltaTableSink(str(stream.sink_path), other_streams=others)
+        sink = DeltaAppendSink(str(stream.sink_path), other_streams=others)
         assert stream.work(spark, stream.job(*stream.plan()[:1], sink=sink))[0] == 0
         stream.uuid = str(uuid4())
     assert count(spark, stream) == 20
@@ -231,7 +231,7 @@ def test_rows_that_another_job_removes_are_a_warning_or_an_error_as_the_sink_say
         )
     else:
         spark.sql(harm.format(table(stream)))
-    strict = DeltaTableSink(str(stream.sink_path), on_sink_overwritten="fail")
+    strict = DeltaAppendSink(str(stream.sink_path), on_sink_overwritten="fail")
     message = refused(stream, spark, stream.job(second, sink=strict, **stream.after(report)), "SINK_OVERWRITTEN")
     assert "version 1 of the sink" in message
     code, (report,) = stream.work(spark, stream.job(second, **stream.after(report)))
@@ -251,7 +251,7 @@ def test_writers_that_change_their_own_rows_or_remove_none_are_not_reported(spar
     spark.sql(f"UPDATE {table(stream)} SET name = 'new' WHERE id = 99")
     spark.sql(f"OPTIMIZE {table(stream)}")
     spark.sql(f"DELETE FROM {table(stream)} WHERE id = 99")
-    strict = DeltaTableSink(str(stream.sink_path), on_sink_overwritten="fail")
+    strict = DeltaAppendSink(str(stream.sink_path), on_sink_overwritten="fail")
     code, (report,) = stream.work(spark, stream.job(second, sink=strict, **stream.after(report)))
     assert (code, report.warnings) == (0, ())
     replacing = DeltaReplaceSink(str(stream.sink_path), replace_where="p IN (0, 1)")
@@ -272,7 +272,7 @@ def test_rows_that_another_job_changes_are_reported_without_an_error(spark, stre
     first, second, third = stream.plan()
     _, (report,) = stream.work(spark, stream.job(first))
     spark.sql(statement.format(table(stream)))
-    strict = DeltaTableSink(str(stream.sink_path), on_sink_overwritten="fail")
+    strict = DeltaAppendSink(str(stream.sink_path), on_sink_overwritten="fail")
     code, (report,) = stream.work(spark, stream.job(second, sink=strict, **stream.after(report)))
 
     assert (code, count(spark, stream)) == (0, 20)

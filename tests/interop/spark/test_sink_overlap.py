@@ -9,7 +9,7 @@ import pytest
 
 from airflow_provider_fds.batch.report import FenceReport, decode, fence_report_name
 from airflow_provider_fds.batch.spec import FenceSpec
-from airflow_provider_fds.sinks import DeltaReplaceSink, DeltaTableSink
+from airflow_provider_fds.sinks import DeltaAppendSink, DeltaReplaceSink
 from airflow_provider_fds.spark.application.job import run
 from airflow_provider_fds.spark.writers.delta_table_writer import DeltaTableWriter
 
@@ -73,7 +73,7 @@ def test_two_streams_that_load_the_snapshot_at_once_find_each_other_in_their_nex
 
 
 def test_rows_that_a_fence_has_removed_may_be_loaded_by_another_stream(spark, stream):
-    sink = DeltaTableSink(str(stream.sink_path), provenance=True)
+    sink = DeltaAppendSink(str(stream.sink_path), provenance=True)
     first, second, third = stream.plan()
     _, reports = stream.work(spark, stream.job(first, second, sink=sink))
     fence = FenceSpec("orders", stream.uuid, 2, removes="rows", from_version=1)
@@ -99,7 +99,7 @@ def test_rows_that_a_restore_took_out_may_be_loaded_by_another_stream(spark, str
 )
 def test_a_replacement_by_version_does_not_remove_rows_of_another_stream(spark, stream, replaces):
     first, second, _ = stream.plan()
-    sink = DeltaTableSink(str(stream.sink_path), provenance=True)
+    sink = DeltaAppendSink(str(stream.sink_path), provenance=True)
     stream.work(spark, stream.job(first, second, sink=sink))
     interval = "2024-01-01T00:00:00Z/2024-01-02T00:00:00Z"
     (other,) = of_another([replace(first, interval=interval, prev_txn_version=None)], "days")

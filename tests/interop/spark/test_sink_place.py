@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_fds.sinks import DeltaTableSink
+from airflow_provider_fds.sinks import DeltaAppendSink
 from airflow_provider_fds.spark.runtime.failures import RefusalError
 from airflow_provider_fds.spark.sink_log.sink_place import check_log_store
 
 STORE = "spark.delta.logStore.s3a.impl"
-SINK = DeltaTableSink("s3://lake/bronze")
+SINK = DeltaAppendSink("s3://lake/bronze")
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def test_deltas_own_log_store_is_refused_whether_it_is_named_or_not(check):
 
 def test_a_users_log_store_and_explicit_permission_are_accepted(check):
     check("io.delta.storage.S3DynamoDBLogStore")
-    check(None, DeltaTableSink("s3://lake/bronze", allow_single_driver_s3=True))
+    check(None, DeltaAppendSink("s3://lake/bronze", allow_single_driver_s3=True))
 
 
 def test_fdss_own_log_store_without_its_jar_is_refused_by_name(check):

@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 
 from airflow_provider_fds.batch.spec import txn_version
-from airflow_provider_fds.sinks import DeltaReplaceSink, DeltaTableSink
+from airflow_provider_fds.sinks import DeltaAppendSink, DeltaReplaceSink
 
 DAY = "2026-01-01T00:00:00.000Z/2026-01-02T00:00:00.000Z"
 NEXT_DAY = "2026-01-02T00:00:00.000Z/2026-01-03T00:00:00.000Z"
@@ -55,7 +55,7 @@ def test_an_interval_is_one_transaction_whatever_it_is_made_of(spark, stream, by
 
 def test_a_later_generation_replaces_what_an_earlier_one_wrote_and_nothing_else(spark, stream, by_provenance):
     first, second, third = stream.plan()
-    append = DeltaTableSink(str(stream.sink_path), provenance=True)
+    append = DeltaAppendSink(str(stream.sink_path), provenance=True)
     stream.work(spark, stream.job(first, sink=append))
     stream.work(spark, stream.job(interval_of(second), sink=by_provenance))
     code, (report,) = stream.work(spark, stream.job(interval_of(third, generation=2), sink=by_provenance))
@@ -182,7 +182,7 @@ def test_a_batch_of_an_offset_is_refused(spark, stream, by_provenance):
 def test_concurrent_intervals_each_land_once_even_if_they_create_the_sink(spark, stream, kind):
     def sink(p):
         if kind == "append":
-            return DeltaTableSink(str(stream.sink_path), provenance=True)
+            return DeltaAppendSink(str(stream.sink_path), provenance=True)
         by = ["_source_version"] if kind == "partitions" else []
         where = f"_source_version = {p}"
         return DeltaReplaceSink(str(stream.sink_path), by, provenance=True, replace_where=where)

@@ -14,7 +14,7 @@ from airflow_provider_fds.batch.spec import JobSpec
 from airflow_provider_fds.cli.main import main
 from airflow_provider_fds.errors import ConfigurationError, FdsError
 from airflow_provider_fds.ledger.owner import Actor, Owner
-from airflow_provider_fds.sinks import DeltaTableSink
+from airflow_provider_fds.sinks import DeltaAppendSink
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.spark.application.job import run
 from airflow_provider_fds.stream import DeltaStream, StreamContext, StreamSession
@@ -71,7 +71,7 @@ class Site:
     def load(self, stream: DeltaStream, sink: str, max_batches: int = 200) -> StreamSession:
         """One run into a sink, of at most ``max_batches`` batches."""
         session = self.session(stream)
-        to = DeltaTableSink(str(self.lake / sink))
+        to = DeltaAppendSink(str(self.lake / sink))
         while (work := session.begin(to, max_batches=max_batches)).status in ("fence", "work"):
             place = Path(unquote(urlsplit(session.job(work, to)).path))
             run(self.spark, JobSpec.from_json(place.read_bytes()))
@@ -184,7 +184,7 @@ def test_a_stream_that_is_imported_elsewhere_goes_on_there_and_is_refused_where_
     here_fds, there_fds = commands(site), commands(there)
     site.load(stream, "bronze", max_batches=1)
     # a run that has planned, and whose driver comes late
-    session, to = site.session(stream), DeltaTableSink(str(site.lake / "bronze"))
+    session, to = site.session(stream), DeltaAppendSink(str(site.lake / "bronze"))
     late = session.job(session.begin(to, max_batches=1), to)
     file = str(site.lake / "orders.fds")
     here_fds("hold", "orders", *WHY)

@@ -13,7 +13,7 @@ import pytest
 from airflow_provider_fds.delta.reader.log import DeltaLog
 from airflow_provider_fds.delta.reader.snapshot import freeze_snapshot
 from airflow_provider_fds.delta.storage.local import LocalStorage
-from airflow_provider_fds.sinks import DeltaMergeSink, DeltaReplaceSink, DeltaTableSink
+from airflow_provider_fds.sinks import DeltaAppendSink, DeltaMergeSink, DeltaReplaceSink
 from airflow_provider_fds.source.filters.row_filter import RowFilter
 from airflow_provider_fds.spark.application.batch_rows import batch_rows
 
@@ -292,7 +292,7 @@ def test_an_appended_batch_is_filtered_before_the_sink_filters_and_counts_what_i
     stream.source = feed
     stream.options = {"where": "n BETWEEN 2 AND 5", "skip_change_commits": True}
     (batch,) = stream.plan()
-    frame, (report,) = load(spark, stream, DeltaTableSink(str(stream.sink_path), where="id % 2 = 0"), batch)
+    frame, (report,) = load(spark, stream, DeltaAppendSink(str(stream.sink_path), where="id % 2 = 0"), batch)
     assert (report.rows_planned, report.rows_written) == (None, 2)
     assert sorted(row.id for row in frame.collect()) == [2, 4]
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 from airflow.sdk import DAG
 
-from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaTableSink, DeltaTableVersionSensor
+from airflow_provider_fds import DeltaAppendSink, DeltaIngestOperator, DeltaStream, DeltaTableVersionSensor
 
 LAKE = os.environ["FDS_TEST_LAKE"]
 
@@ -21,6 +21,6 @@ for name in ("chaos", "chaos_killed", "chaos_stalled"):
     ):
         wait = DeltaTableVersionSensor(task_id="wait", stream=stream, deferrable=True, poll_interval=1)
         ingest = DeltaIngestOperator(
-            task_id="ingest", stream=stream, sink=DeltaTableSink(f"{LAKE}/{name}/bronze"), conn_id="spark_default"
+            task_id="ingest", stream=stream, sink=DeltaAppendSink(f"{LAKE}/{name}/bronze"), conn_id="spark_default"
         )
         wait >> ingest

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from airflow.sdk import DAG, BaseNotifier
 
-from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaTableSink, StreamAlerts
+from airflow_provider_fds import DeltaAppendSink, DeltaIngestOperator, DeltaStream, StreamAlerts
 
 LAKE = os.environ["FDS_TEST_LAKE"]
 
@@ -19,7 +19,7 @@ for name in ("grows",):
         DeltaIngestOperator(
             task_id="ingest",
             stream=DeltaStream(name, table=f"{LAKE}/{name}"),
-            sink=DeltaTableSink(f"{LAKE}/{name}_sink"),
+            sink=DeltaAppendSink(f"{LAKE}/{name}_sink"),
             conn_id="spark_default",
             # a sensor waits in chaos.py
             wait=True,
@@ -39,7 +39,7 @@ with DAG("stops", schedule=None):
     DeltaIngestOperator(
         task_id="ingest",
         stream=DeltaStream("stops", table=f"{LAKE}/stops", starting_version=2, on_violation="quarantine"),
-        sink=DeltaTableSink(f"{LAKE}/stops_sink"),
+        sink=DeltaAppendSink(f"{LAKE}/stops_sink"),
         conn_id="spark_default",
         # a skipped task emits no event
         on_no_data="succeed",

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 from airflow.sdk import DAG, CronDataIntervalTimetable
 
-from airflow_provider_fds import DeltaIngestOperator, DeltaReplaceSink, DeltaStream, DeltaTableSink
+from airflow_provider_fds import DeltaAppendSink, DeltaIngestOperator, DeltaReplaceSink, DeltaStream
 
 LAKE = os.environ["FDS_TEST_LAKE"]
 
@@ -27,8 +27,8 @@ with DAG(
         stream=orders.backfill(
             start="{{ data_interval_start }}", end="{{ data_interval_end.subtract(microseconds=1000) }}"
         ),
-        sink=DeltaTableSink(f"{LAKE}/appended"),
+        sink=DeltaAppendSink(f"{LAKE}/appended"),
     )
     # the position of the stream itself is not for a run of the past
-    refused = DeltaIngestOperator(task_id="refused", stream=orders, sink=DeltaTableSink(f"{LAKE}/refused"))
+    refused = DeltaIngestOperator(task_id="refused", stream=orders, sink=DeltaAppendSink(f"{LAKE}/refused"))
     replaced >> appended >> refused

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 from airflow.sdk import DAG, Asset, CronPartitionTimetable, PartitionedAssetTimetable, task
 
-from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaTableSink
+from airflow_provider_fds import DeltaAppendSink, DeltaIngestOperator, DeltaStream
 
 LAKE = os.environ["FDS_TEST_LAKE"]
 DAYS = Asset("days", uri="test://days")
@@ -19,7 +19,7 @@ with DAG(
     DeltaIngestOperator(
         task_id="load",
         stream=DeltaStream("days", table=f"{LAKE}/orders", read="data_interval"),
-        sink=DeltaTableSink(f"{LAKE}/days"),
+        sink=DeltaAppendSink(f"{LAKE}/days"),
         outlets=[DAYS],
     )
 

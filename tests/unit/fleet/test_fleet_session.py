@@ -15,7 +15,7 @@ from airflow_provider_fds.fleet.value import FleetStream
 from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.ledger.operator_entries import Held
 from airflow_provider_fds.ledger.owner import Actor
-from airflow_provider_fds.sinks import DeltaTableSink
+from airflow_provider_fds.sinks import DeltaAppendSink
 from airflow_provider_fds.stream import connected_stream as connect
 from airflow_provider_fds.stream.actions.action_builder import ActionBuilder
 from airflow_provider_fds.stream.actions.prepared_action import perform
@@ -48,7 +48,7 @@ class Fleet:
 
     def stream(self, name):
         stream = self.benches[name].stream(name, **self.options[name])
-        return FleetStream(stream, DeltaTableSink(str(self.root / "sinks" / name)))
+        return FleetStream(stream, DeltaAppendSink(str(self.root / "sinks" / name)))
 
     def session(self, run="run-1", **arguments):
         def context_of(one):

@@ -12,11 +12,11 @@ import pytest
 from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.fleet.value import FleetStream, TablePattern, problems_between
-from airflow_provider_fds.sinks import DeltaMergeSink, DeltaReplaceSink, DeltaTableSink, ForeachBatchSink
+from airflow_provider_fds.sinks import DeltaAppendSink, DeltaMergeSink, DeltaReplaceSink, ForeachBatchSink
 from airflow_provider_fds.stream import DeltaStream
 
 ORDERS = DeltaStream("orders", table="s3://lake/orders", max_files_per_batch=10)
-BRONZE = DeltaTableSink("s3://bronze/{schema}/{table}", partition_by=["day"])
+BRONZE = DeltaAppendSink("s3://bronze/{schema}/{table}", partition_by=["day"])
 
 
 def folders(tree):
@@ -42,9 +42,9 @@ def test_a_fleet_stream_survives_json_and_pickle():
 
 def test_a_fleet_stream_is_built_from_dicts():
     one = FleetStream.coerce(
-        {"stream": {"name": "a", "table": "/lake/a"}, "sink": {"uri": "/bronze/a"}, "timeout": "5m"}
+        {"stream": {"name": "a", "table": "/lake/a"}, "sink": {"uri": "/bronze/a"}, "batch_timeout": "5m"}
     )
-    assert (one.name, one.sink, one.timeout) == ("a", DeltaTableSink("/bronze/a"), timedelta(minutes=5))
+    assert (one.name, one.sink, one.batch_timeout) == ("a", DeltaAppendSink("/bronze/a"), timedelta(minutes=5))
 
 
 @pytest.mark.parametrize(
@@ -52,8 +52,11 @@ def test_a_fleet_stream_is_built_from_dicts():
     [
         ({"stream": ORDERS}, "needs 'sink'"),
         ({"stream": ORDERS, "sink": {"uri": "/b"}, "when": 1}, "no argument 'when'"),
-        ({"stream": ORDERS, "sink": {"uri": "/b"}, "timeout": 0}, "timeout must be a positive duration"),
-        ({"stream": ORDERS, "sink": {"uri": "/b"}, "timeout": "soon"}, "timeout must be a positive duration"),
+        ({"stream": ORDERS, "sink": {"uri": "/b"}, "batch_timeout": 0}, "batch_timeout must be a positive duration"),
+        (
+            {"stream": ORDERS, "sink": {"uri": "/b"}, "batch_timeout": "soon"},
+            "batch_timeout must be a positive duration",
+        ),
         (
             {"stream": DeltaStream("a", table="/a", read="data_interval"), "sink": {"uri": "/b"}},
             "loads data intervals, but a fleet reads by offset",
@@ -88,7 +91,7 @@ def test_a_pattern_finds_tables_and_fills_its_templates():
 
 
 def test_each_star_is_a_level_of_folders():
-    pattern = TablePattern("s3://lake/*/raw_*", sink=DeltaTableSink("s3://bronze/{schema}/{2}"))
+    pattern = TablePattern("s3://lake/*/raw_*", sink=DeltaAppendSink("s3://bronze/{schema}/{2}"))
     found = pattern.discover(
         folders({"crm": {"raw_orders": True, "raw_lines": True}, "erp": {"raw_orders": True, "orders": True}})
     )
@@ -139,7 +142,7 @@ def test_a_name_in_the_uri_of_a_sink_is_encoded():
 
 
 def test_parts_are_replaced_in_texts_but_not_in_code():
-    sink = DeltaTableSink("s3://bronze/{table}", where="note = '{table}'", properties={"delta.comment": "{schema}"})
+    sink = DeltaAppendSink("s3://bronze/{table}", where="note = '{table}'", properties={"delta.comment": "{schema}"})
     pattern = TablePattern("s3://lake/raw/*", sink=sink)
     found = pattern.stream_of("s3://lake/raw/orders").sink
     assert (found.uri, found.where, dict(found.properties)) == (
@@ -156,7 +159,7 @@ def test_parts_are_replaced_in_the_tables_of_a_function():
 
 
 def test_a_template_of_airflow_is_left_to_airflow():
-    sink = DeltaTableSink("s3://{{ var.value.bucket }}/{table}")
+    sink = DeltaAppendSink("s3://{{ var.value.bucket }}/{table}")
     found = TablePattern("s3://lake/raw/*", sink=sink).stream_of("s3://lake/raw/orders").sink
     assert found.uri == "s3://{{ var.value.bucket }}/orders"
 
@@ -171,7 +174,7 @@ def test_a_pattern_survives_json_and_pickle():
         new_tables="alert",
         storage_conn_id="lake",
         options={"max_batch_wait": "5m", "min_batch_bytes": 1, "starting_version": "3"},
-        timeout=60,
+        batch_timeout=60,
     )
     again = TablePattern.from_dict(json.loads(json.dumps(pattern.to_dict())))
     assert again.to_dict() == pattern.to_dict()
@@ -227,7 +230,7 @@ def test_streams_with_one_checkpoint_file_are_named():
 
 
 def test_a_pattern_without_parts_in_its_sink_shares_it():
-    assert TablePattern("s3://lake/*", sink=DeltaTableSink("s3://bronze/all")).shares_sink
+    assert TablePattern("s3://lake/*", sink=DeltaAppendSink("s3://bronze/all")).shares_sink
     assert not TablePattern("s3://lake/*", sink=BRONZE).shares_sink
 
 

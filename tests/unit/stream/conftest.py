@@ -14,7 +14,7 @@ from airflow_provider_fds.delta.names import commit_key
 from airflow_provider_fds.delta.storage.local import LocalStorage
 from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.ledger.owner import Actor, Owner
-from airflow_provider_fds.sinks import DeltaTableSink
+from airflow_provider_fds.sinks import DeltaAppendSink
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream import DeltaStream, StreamContext, StreamSession, TablePoller
 
@@ -161,8 +161,8 @@ def bench(log_builder: Any, tmp_path: Path) -> Bench:
 
 
 @pytest.fixture
-def sink(tmp_path: Path) -> DeltaTableSink:
-    return DeltaTableSink(str(tmp_path / "sink"))
+def sink(tmp_path: Path) -> DeltaAppendSink:
+    return DeltaAppendSink(str(tmp_path / "sink"))
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from airflow_provider_fds.triggers import delta_table_change
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from airflow_provider_fds.sinks import DeltaTableSink
+    from airflow_provider_fds.sinks import DeltaAppendSink
     from tests.unit.stream.conftest import Bench
 
 NESTED = "[" * 100_000 + "]" * 100_000
@@ -99,7 +99,7 @@ def test_commits_of_other_writers_name_no_stream_and_no_offset(tmp_path):
     assert pieces(NESTED, NESTED, 3) == ()
 
 
-def test_a_commit_of_the_sink_that_cannot_be_read_refuses_the_report(bench: Bench, two_appends, sink: DeltaTableSink):
+def test_a_commit_of_the_sink_that_cannot_be_read_refuses_the_report(bench: Bench, two_appends, sink: DeltaAppendSink):
     session = bench.session()
     work = session.begin(sink)
     bench.report(session, work, session.job(work, sink))

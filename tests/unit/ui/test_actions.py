@@ -13,7 +13,7 @@ from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.ledger.operator_entries import Held, Quarantined, Retired
 from airflow_provider_fds.ledger.owner import Actor
 from airflow_provider_fds.ledger.refusals import StreamMovedError
-from airflow_provider_fds.sinks import DeltaTableSink
+from airflow_provider_fds.sinks import DeltaAppendSink
 from airflow_provider_fds.stream.actions.operator_actions import ACTIONS
 from airflow_provider_fds.stream.monitoring.status import status_of
 from airflow_provider_fds.stream.monitoring.status_file import update_status_file, write_status_file
@@ -29,7 +29,7 @@ def connected(bench, log_builder, tmp_path):
     log_builder.create()
     log_builder.append(2)
     log_builder.append(1)
-    return bench.run_once(DeltaTableSink(str(tmp_path / "sink")))[0].connected
+    return bench.run_once(DeltaAppendSink(str(tmp_path / "sink")))[0].connected
 
 
 def actions_on(connected, *, deployment="test", running=True):
@@ -94,7 +94,7 @@ def test_a_blocked_batch_can_be_accepted_or_planned_again(bench, log_builder, tm
     log_builder.create()
     log_builder.append(1)
     session = bench.session()
-    session.begin(DeltaTableSink(str(tmp_path / "sink")))
+    session.begin(DeltaAppendSink(str(tmp_path / "sink")))
     planned = offered(session.connected)
     assert [*planned] == ["hold", "adopt", "replan", "rebind", "rewind", "reset", "retire"]
     owner = session.connected.state.owner
@@ -224,7 +224,7 @@ def test_batches_of_an_owner_that_runs_are_not_taken_from_it(bench, log_builder,
     log_builder.create()
     log_builder.append(1)
     session = bench.session()
-    session.begin(DeltaTableSink(str(tmp_path / "sink")))
+    session.begin(DeltaAppendSink(str(tmp_path / "sink")))
     assert "appears to be running" in actions_on(session.connected).preview(ACTIONS["adopt"], {}).refusal
     assert actions_on(session.connected, running=False).preview(ACTIONS["adopt"], {}).refusal is None
     assert actions_on(session.connected).preview(ACTIONS["adopt"], {"force": True}).refusal is None

@@ -6,7 +6,7 @@ import pytest
 
 from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.ledger.operator_entries import Acknowledged, Held, Quarantined, Resumed
-from airflow_provider_fds.sinks import DeltaTableSink
+from airflow_provider_fds.sinks import DeltaAppendSink
 from airflow_provider_fds.ui import history as module
 from airflow_provider_fds.ui.history import StreamHistory, describe_history
 from tests.counting_storage import CountingStorage
@@ -18,7 +18,7 @@ def loaded(bench, log_builder, tmp_path):
     log_builder.create()
     log_builder.append(2)
     log_builder.append(1)
-    sink = DeltaTableSink(str(tmp_path / "sink"))
+    sink = DeltaAppendSink(str(tmp_path / "sink"))
     session, _ = bench.run_once(sink, stream=bench.stream(max_files_per_batch=2))
     return session.connected
 
@@ -43,7 +43,7 @@ def test_a_planned_batch_is_shown_until_it_is_committed(bench, log_builder, tmp_
     log_builder.create()
     log_builder.append(2)
     session = bench.session()
-    session.begin(DeltaTableSink(str(tmp_path / "sink")))
+    session.begin(DeltaAppendSink(str(tmp_path / "sink")))
     (planned,) = shown(session.connected)["planned"]
     assert (planned["batch_id"], planned["files"]) == (0, 2)
     assert planned["bytes"] > 0
@@ -74,7 +74,7 @@ def test_versions_without_rows_are_ranges_with_their_reason(bench, log_builder, 
     for _ in range(4):
         log_builder.append(1)
     stream = bench.stream(skip_versions="1-2,4")
-    session, _ = bench.run_once(DeltaTableSink(str(tmp_path / "sink")), stream=stream)
+    session, _ = bench.run_once(DeltaAppendSink(str(tmp_path / "sink")), stream=stream)
     found = [(one["first_version"], one["last_version"]) for one in shown(session.connected)["skipped"]]
     assert found == [(4, 4), (1, 2)]
 

@@ -2,12 +2,12 @@
 
 import { h } from "./dom.js";
 
-const EXAMPLE = `from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaTableSink
+const EXAMPLE = `from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaAppendSink
 
 DeltaIngestOperator(
     task_id="ingest",
     stream=DeltaStream("orders", table="s3://lake/orders"),
-    sink=DeltaTableSink("s3://lake/bronze/orders"),
+    sink=DeltaAppendSink("s3://lake/bronze/orders"),
     conn_id="spark_default",
 )`;
 

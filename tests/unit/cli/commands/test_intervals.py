@@ -8,7 +8,7 @@ import pytest
 
 from airflow_provider_fds.cli.main import main
 from airflow_provider_fds.ledger.owner import Actor, Owner
-from airflow_provider_fds.sinks import DeltaTableSink
+from airflow_provider_fds.sinks import DeltaAppendSink
 from airflow_provider_fds.stream import DataInterval, DeltaStream, StreamContext, StreamSession
 
 
@@ -26,7 +26,7 @@ def staging(log_builder, tmp_path):
     start = datetime(2024, 1, 1, tzinfo=UTC)
     stream = DeltaStream("days", table=str(log_builder.root), read="data_interval")
     session = StreamSession(stream, context, DataInterval(start, start + timedelta(hours=1)))
-    session.begin(DeltaTableSink(str(tmp_path / "sink")))
+    session.begin(DeltaAppendSink(str(tmp_path / "sink")))
     return str(tmp_path / "staging")
 
 

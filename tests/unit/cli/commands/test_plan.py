@@ -391,7 +391,7 @@ def test_an_estimate_prints_the_totals_of_everything_that_is_left(table, capsys,
         "max_files_per_batch=2",
     )
 
-    code, rows, _ = fds(capsys, *arguments, "--batches-per-run", "2", "--output", "json")
+    code, rows, _ = fds(capsys, *arguments, "--batches-per-application", "2", "--output", "json")
 
     assert code == 0
     assert set(rows[0]) == ESTIMATE_FIELDS
@@ -444,8 +444,8 @@ def test_an_estimate_of_nothing(table, capsys):
 
 
 def test_an_estimate_refuses_arguments_without_effect(table, capsys):
-    arguments = ("--estimate", "--max-batches", 3, "--batches-per-run", 0)
+    arguments = ("--estimate", "--max-batches", 3, "--batches-per-application", 0)
     code, _, text = fds(capsys, "plan", table.root, *arguments)
     assert code == 2
     assert "--estimate and --max-batches cannot be combined" in text
-    assert "--batches-per-run must be 1 or more" in text
+    assert "--batches-per-application must be 1 or more" in text

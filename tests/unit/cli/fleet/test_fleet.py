@@ -27,7 +27,7 @@ streams:
     exclude: [tmp_*]
 groups:
   small:
-    batches_per_run: 1
+    batches_per_application: 1
 """
 
 
@@ -82,7 +82,7 @@ def test_plan_totals_what_each_stream_has_left_and_the_applications_and_writes_n
 def test_plan_is_a_table_for_people(file, tmp_path, capsys):
     (tmp_path / "gone").mkdir()
     table(tmp_path / "gone", 0)
-    code, out, _ = fds(capsys, "plan", "--file", file, "--dry-run", "--batches-per-run", 2)
+    code, out, _ = fds(capsys, "plan", "--file", file, "--dry-run", "--batches-per-application", 2)
     header, orders, *_, pattern, total = out.splitlines()
     assert code == 0
     assert header.split() == ["STREAM", "BATCHES", "FILES", "BYTES", "TABLE", "SINK"]

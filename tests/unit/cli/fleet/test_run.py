@@ -31,7 +31,7 @@ streams:
   - table: {root}/orders
   - tables: {root}/raw/*
     group: raw
-    timeout: 5m
+    batch_timeout: 5m
 """
 
 

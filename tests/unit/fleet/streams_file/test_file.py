@@ -14,7 +14,7 @@ from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.fleet.streams_file import fields
 from airflow_provider_fds.fleet.streams_file.file import parse_fleet_file, read_fleet_file
 from airflow_provider_fds.fleet.streams_file.schema import streams_schema
-from airflow_provider_fds.sinks import DeltaMergeSink, DeltaTableSink, ForeachBatchSink
+from airflow_provider_fds.sinks import DeltaAppendSink, DeltaMergeSink, ForeachBatchSink
 from airflow_provider_fds.stream.monitoring.alerts import StreamAlerts
 
 MOST = """\
@@ -42,7 +42,7 @@ streams:
   - table: s3://lake/raw/orders
     group: crm
     sink: {kind: delta_merge, keys: [id]}
-    timeout: 10m
+    batch_timeout: 10m
   - table: s3://lake/raw/lines
     name: "{schema}_{table}"
     starting_timestamp: 2026-01-31
@@ -91,23 +91,27 @@ def test_a_file_with_groups_defaults_and_patterns():
     assert crm.notifiers == ("pkg.mod:notify",)
     assert crm.spark == {"driver_memory": "4g", "conf": {"spark.sql.shuffle.partitions": 8}}
     (orders,) = crm.streams
-    assert (orders.name, orders.timeout, orders.stream.storage_conn_id) == ("orders", timedelta(minutes=10), "lake")
+    assert (orders.name, orders.batch_timeout, orders.stream.storage_conn_id) == (
+        "orders",
+        timedelta(minutes=10),
+        "lake",
+    )
     assert orders.stream.options.max_files_per_batch == 50
     assert orders.sink == DeltaMergeSink(
         "s3://bronze/raw/orders", keys=["id"], constant_columns={"source_system": "crm"}
     )
     lines, events = rest.streams
-    assert (lines.name, lines.sink) == ("raw_lines", DeltaTableSink("s3://bronze/raw/lines", provenance=True))
+    assert (lines.name, lines.sink) == ("raw_lines", DeltaAppendSink("s3://bronze/raw/lines", provenance=True))
     assert lines.stream.options.starting_timestamp == "2026-01-31"
     assert events.sink == ForeachBatchSink("jobs:load")
     (pattern,) = rest.patterns
     assert (pattern.exclude, pattern.new_tables) == (("tmp_*",), "alert")
-    assert pattern.stream_of("s3://lake/crm/a").sink == DeltaTableSink("s3://bronze/crm/a", provenance=True)
+    assert pattern.stream_of("s3://lake/crm/a").sink == DeltaAppendSink("s3://bronze/crm/a", provenance=True)
 
 
 def test_a_sink_may_be_a_uri():
     (stream,) = read("streams:\n- {table: /lake/orders, sink: /bronze/orders}\n")["default"].streams
-    assert (stream.stream.table, stream.sink) == ("/lake/orders", DeltaTableSink("/bronze/orders"))
+    assert (stream.stream.table, stream.sink) == ("/lake/orders", DeltaAppendSink("/bronze/orders"))
 
 
 def test_words_are_those_of_yaml_1_2():
@@ -138,7 +142,7 @@ def test_words_are_those_of_yaml_1_2():
         ("streams:\n- {table: /a, sink: {uri: /b, kind: delta_replace}}\n", "but a fleet reads by offset"),
         ("streams:\n- {table: /a, sink: /b, starting_version: soon}\n", "2:25: option 'starting_version' must be"),
         ("streams:\n- {table: /a, sink: /b, name: a b}\n", "2:25: name 'a b' must have 1 to 100 letters"),
-        ("streams:\n- {table: /a, sink: /b, timeout: soon}\n", "2:25: timeout must be a positive duration"),
+        ("streams:\n- {table: /a, sink: /b, batch_timeout: soon}\n", "2:25: batch_timeout must be a positive duration"),
         ("streams:\n- {table: /a, sink: '/b/{tabel}'}\n", "2:15: '/b/{tabel}' has the unknown part {tabel}"),
         ("streams:\n- {table: /a, sink: /b, shares_sink: 1}\n", "2:25: shares_sink must be true or false"),
         ("streams:\n- {table: /a, sink: /b, group: c}\ngroups: {d: {}}\n", "2:25: there is no group 'c'"),
@@ -180,7 +184,7 @@ def test_a_problem_names_its_place_and_what_to_do(text, problem):
         ("spark: {driver_memory: 4}", "1:22: driver_memory must be a text, got 4;"),
         ("spark: {conf: {fs.s3a.secret.key: abc}}", "looks like a credential"),
         ("dag_per: stream, parallelism: 4", "parallelism has no effect with dag_per: stream. Omit it."),
-        ("dag_per: stream, defaults: {timeout: 1h}", "timeout has no effect with dag_per: stream"),
+        ("dag_per: stream, defaults: {batch_timeout: 1h}", "batch_timeout has no effect with dag_per: stream"),
         ("defaults: {group: b}", "the defaults of a group cannot name a group"),
     ],
 )

@@ -85,7 +85,7 @@ def live_at(version: int) -> set[str]:
     return added - {path for at, paths in REMOVED.items() if at <= version for path in paths}
 
 
-def read(plan: Any, given: dict[str, Any], *, batches_per_run: int = 100) -> list[SourceBatch]:
+def read(plan: Any, given: dict[str, Any], *, batches_per_application: int = 100) -> list[SourceBatch]:
     """Read a table to its newest version or the stream's end, so many batches a run, each from the saved offset."""
     options = SourceOptions.parse(given)
     start = resolve_start(plan.log, options)
@@ -101,7 +101,7 @@ def read(plan: Any, given: dict[str, Any], *, batches_per_run: int = 100) -> lis
         planner = BatchPlanner(
             plan.log, position, None, options, target, snapshot=snapshot, snapshot_storage=plan.staging
         )
-        run = [batch for batch, _ in zip(planner, range(batches_per_run), strict=False)]
+        run = [batch for batch, _ in zip(planner, range(batches_per_application), strict=False)]
         if not run:
             return found
         found += run
@@ -121,7 +121,7 @@ def check_limits(batches: list[SourceBatch], limits: dict[str, Any]) -> None:
 
 def same_in_every_cut(plan: Any, given: dict[str, Any], limits: dict[str, Any]) -> list[tuple[int, str]]:
     """Return the files of a stream, after reading it with these limits in one run, and again batch by batch."""
-    at_once, one_by_one = read(plan, given | limits), read(plan, given | limits, batches_per_run=1)
+    at_once, one_by_one = read(plan, given | limits), read(plan, given | limits, batches_per_application=1)
     assert one_by_one == at_once
     check_limits(at_once, limits)
     return [(file.version, file.add.path) for batch in at_once for file in batch.files]

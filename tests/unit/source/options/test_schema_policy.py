@@ -76,9 +76,9 @@ def test_without_a_policy_additions_and_wider_types_pass_and_the_others_ask(
     message = stops(plan(0))
     assert f"version 2 changes the schema:\n  {line}\nThe stream stops before version 2" in message
     assert f"({kind!r}: 'ask' is the default)" in message
-    for way in ("`fds accept STREAM --version 2 --why …`", "acknowledged_schema=2", "allow_schema_changes"):
+    for way in ("`fds accept STREAM --version 2 --why …`", "accepted_schema_version=2", "on_schema_change"):
         assert way in message
-    passes(plan(0, acknowledged_schema=2), line, "acknowledged_schema=2")
+    passes(plan(0, accepted_schema_version=2), line, "accepted_schema_version=2")
 
 
 @pytest.mark.parametrize("kind", ["add", "widen", "rename", "drop"])
@@ -88,11 +88,11 @@ def test_a_change_that_the_stream_follows_passes_and_its_rule_is_recorded(
     columns, line = CHANGES[kind]
     changed_to(log_builder, *columns)
     rule = {kind: "follow"}
-    passes(plan(0, allow_schema_changes=rule), line, f"allow_schema_changes={rule}")
+    passes(plan(0, on_schema_change=rule), line, f"on_schema_change={rule}")
     of_installation = Allowances(schema_changes=schema_rules(rule))
-    passes(plan(0, allowances=of_installation), line, f"[fds] allow_schema_changes={rule}")
+    passes(plan(0, allowances=of_installation), line, f"[fds] on_schema_change={rule}")
     if kind in ("rename", "drop"):
-        assert f"allow_schema_changes={rule}, which follows every such change" in stops(plan(0))
+        assert f"on_schema_change={rule}, which follows every such change" in stops(plan(0))
 
 
 @pytest.mark.parametrize("kind", CHANGES)
@@ -101,18 +101,18 @@ def test_a_rule_that_names_a_version_follows_the_change_of_that_version_only(
 ) -> None:
     columns, line = CHANGES[kind]
     changed_to(log_builder, *columns)
-    passes(plan(0, allow_schema_changes={kind: 2}), line, f"allow_schema_changes={ {kind: 2} }")
-    assert f"allow_schema_changes={ {kind: 3} }" in stops(plan(0, allow_schema_changes={kind: 3}))
+    passes(plan(0, on_schema_change={kind: 2}), line, f"on_schema_change={ {kind: 2} }")
+    assert f"on_schema_change={ {kind: 3} }" in stops(plan(0, on_schema_change={kind: 3}))
 
 
 @pytest.mark.parametrize("kind", CHANGES)
 def test_a_change_that_fails_needs_a_person_not_an_option(plan: Any, log_builder: Any, kind: str) -> None:
     columns, line = CHANGES[kind]
     changed_to(log_builder, *columns)
-    rule = {"allow_schema_changes": {kind: "fail"}}
-    message = stops(plan(0, **rule, acknowledged_schema=2))
-    assert f"allow_schema_changes={ {kind: 'fail'} }" in message
-    assert "acknowledged_schema=2 on the stream is not enough where a rule is 'fail'" in message
+    rule = {"on_schema_change": {kind: "fail"}}
+    message = stops(plan(0, **rule, accepted_schema_version=2))
+    assert f"on_schema_change={ {kind: 'fail'} }" in message
+    assert "accepted_schema_version=2 on the stream is not enough where a rule is 'fail'" in message
     person = Allowances({2: "accepted by ann: the sink is ready"})
     passes(plan(0, **rule, allowances=person), line, "accepted by ann: the sink is ready")
 
@@ -123,21 +123,19 @@ def test_a_stream_takes_precedence_over_the_installation_kind_by_kind(plan: Any,
     installation = Allowances(schema_changes=schema_rules("rename=fail,drop=follow"))
     stops(plan(0, allowances=installation))
     own = {"rename": "follow"}
-    passes(
-        plan(0, allow_schema_changes=own, allowances=installation), line, "allow_schema_changes={'rename': 'follow'}"
-    )
+    passes(plan(0, on_schema_change=own, allowances=installation), line, "on_schema_change={'rename': 'follow'}")
     assert SchemaPolicy(schema_rules(own), installation.schema_changes).rule_of("drop").rule == "follow"
 
 
 def test_a_version_with_several_changes_passes_only_if_each_of_them_may(plan: Any, log_builder: Any) -> None:
     changed_to(log_builder, ("label", "c2", "string"), ("more", "c3", "date"))
-    message = stops(plan(0, allow_schema_changes={"rename": "follow"}))
+    message = stops(plan(0, on_schema_change={"rename": "follow"}))
     assert "\n  - id: integer\n  ~ name -> label\n  + more: date\n" in message
     assert "('drop': 'ask' is the default)" in message
-    found = plan(0, allow_schema_changes={"rename": "follow"}, acknowledged_schema=2)
+    found = plan(0, on_schema_change={"rename": "follow"}, accepted_schema_version=2)
     (passed,) = found.batches[1].schema_changes
     assert passed.allowed_by == (
-        "acknowledged_schema=2; allow_schema_changes={'rename': 'follow'}; 'add': 'follow' is the default"
+        "accepted_schema_version=2; on_schema_change={'rename': 'follow'}; 'add': 'follow' is the default"
     )
 
 
@@ -146,9 +144,9 @@ def test_no_rule_follows_a_change_of_nullability_or_partitions() -> None:
     relaxed, tightened = (
         SchemaChange((ColumnChange("other", "~ id", is_additive=is_additive),)) for is_additive in (True, False)
     )
-    assert policy.judge(relaxed, 2, acknowledged_schema=None, accepted=None).refused == ()
-    assert policy.judge(tightened, 2, acknowledged_schema=None, accepted=None).refused
-    assert policy.judge(tightened, 2, acknowledged_schema=2, accepted=None).refused == ()
+    assert policy.judge(relaxed, 2, accepted_schema_version=None, accepted=None).refused == ()
+    assert policy.judge(tightened, 2, accepted_schema_version=None, accepted=None).refused
+    assert policy.judge(tightened, 2, accepted_schema_version=2, accepted=None).refused == ()
 
 
 def test_a_followed_change_lets_only_the_schema_pass_and_not_the_rows_of_its_commit(
@@ -158,7 +156,7 @@ def test_a_followed_change_lets_only_the_schema_pass_and_not_the_rows_of_its_com
     log_builder.append()
     removed = log_builder.remove(next(iter(log_builder.live)))
     log_builder.commit(log_builder.metadata([log_builder.field("id")]), removed, operation="WRITE")
-    found = plan(0, allow_schema_changes={"drop": "follow"})
+    found = plan(0, on_schema_change={"drop": "follow"})
     assert isinstance(found.outcome.error, ViolationError)
     assert found.outcome.error.version == 2
 
@@ -167,7 +165,7 @@ def test_a_plan_from_the_changed_version_on_records_the_change_and_one_after_it_
     plan: Any, log_builder: Any
 ) -> None:
     changed_to(log_builder, *CHANGES["drop"][0])
-    rule = {"allow_schema_changes": {"drop": "follow"}}
+    rule = {"on_schema_change": {"drop": "follow"}}
     assert [one.version for one in plan(2, **rule).batches[0].schema_changes] == [2]
     assert plan(3, **rule).batches[0].schema_changes == ()
 
@@ -200,8 +198,8 @@ def problem(**given: Any) -> str:
     ],
 )
 def test_an_invalid_policy_is_refused_with_the_reason(value: object, words: str) -> None:
-    found = problem(allow_schema_changes=value)
-    assert found.startswith("option 'allow_schema_changes' ")
+    found = problem(on_schema_change=value)
+    assert found.startswith("option 'on_schema_change' ")
     assert words in found
 
 
@@ -215,9 +213,9 @@ def test_a_rule_of_the_installation_names_no_version() -> None:
 def test_every_kind_can_ask_fail_or_name_a_version() -> None:
     for kind in DEFAULTS:
         for rule in ("ask", "fail", 7):
-            parsed = SourceOptions.parse({"allow_schema_changes": {kind: rule}})
-            assert parsed.allow_schema_changes == ((kind, rule),)
-            assert parsed.to_dict() == {"allow_schema_changes": {kind: rule}}
+            parsed = SourceOptions.parse({"on_schema_change": {kind: rule}})
+            assert parsed.on_schema_change == ((kind, rule),)
+            assert parsed.to_dict() == {"on_schema_change": {kind: rule}}
             assert SourceOptions.parse(parsed.to_dict()) == parsed
 
 
@@ -228,13 +226,13 @@ def test_every_kind_can_ask_fail_or_name_a_version() -> None:
         ({"allowsourcecolumndrop": "7"}, {"drop": 7}),
         ({"allow_source_column_rename_and_drop": 7}, {"rename": 7, "drop": 7}),
         ({"allowSourceColumnTypeChange": "ALWAYS"}, {"widen": "follow"}),
-        ({"allowSourceColumnRename": "7", "allow_schema_changes": {"drop": "fail"}}, {"rename": 7, "drop": "fail"}),
-        ({"allowSourceColumnRename": "7", "allow_schema_changes": {"rename": 7}}, {"rename": 7}),
+        ({"allowSourceColumnRename": "7", "on_schema_change": {"drop": "fail"}}, {"rename": 7, "drop": "fail"}),
+        ({"allowSourceColumnRename": "7", "on_schema_change": {"rename": 7}}, {"rename": 7}),
         ({"allowSourceColumnRename": None}, {}),
     ],
 )
 def test_deltas_own_options_are_rules(given: dict[str, Any], expected: dict[str, Any]) -> None:
-    assert dict(SourceOptions.parse(given).allow_schema_changes) == expected
+    assert dict(SourceOptions.parse(given).on_schema_change) == expected
 
 
 @pytest.mark.parametrize("value", ["never", True, -1, "1.5", 2**63])
@@ -244,9 +242,9 @@ def test_deltas_own_options_have_deltas_values(value: object) -> None:
 
 
 def test_two_options_with_different_rules_are_refused() -> None:
-    found = problem(allowSourceColumnRename="always", allow_schema_changes={"rename": "ask"})
+    found = problem(allowSourceColumnRename="always", on_schema_change={"rename": "ask"})
     assert found == (
-        "options 'allow_schema_changes' and 'allowSourceColumnRename' have different rules for 'rename': 'ask' and "
+        "options 'on_schema_change' and 'allowSourceColumnRename' have different rules for 'rename': 'ask' and "
         "'follow'. Set only one of them."
     )
 

@@ -169,7 +169,7 @@ def test_a_change_feed_stops_before_an_overwrite_with_another_type_and_cannot_be
 ) -> None:
     kinds = [{"type": "struct", "fields": [log_builder.field("x", kind)]} if is_nested else kind for kind in (old, new)]
     overwritten(log_builder, *(log_builder.field("id", kind) for kind in kinds))
-    found = plan(0, read_change_feed=True, acknowledged_schema=9)
+    found = plan(0, read_change_feed=True, accepted_schema_version=9)
     assert [batch.end.version for batch in found.batches] == [2]
     error = found.outcome.error
     assert isinstance(error, SchemaChangedError)
@@ -191,11 +191,11 @@ def test_an_overwrite_with_another_type_is_passed_if_no_batch_has_both_types(
     plan: Any, log_builder: Any, options: dict[str, Any]
 ) -> None:
     overwritten(log_builder, log_builder.field("id", "integer"), log_builder.field("id", "string"))
-    found = plan(0, acknowledged_schema=9, **options)
+    found = plan(0, accepted_schema_version=9, **options)
     assert found.outcome.error is None
     assert found.batches[-1].end.version == 4
 
 
 def test_an_overwrite_with_a_wider_type_is_passed(plan: Any, log_builder: Any) -> None:
     overwritten(log_builder, log_builder.field("id", "integer"), log_builder.field("id", "long"))
-    assert plan(0, acknowledged_schema=9, read_change_feed=True).outcome.error is None
+    assert plan(0, accepted_schema_version=9, read_change_feed=True).outcome.error is None

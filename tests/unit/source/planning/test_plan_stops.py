@@ -87,7 +87,7 @@ def test_60_a_dropped_column_stops_the_stream(plan: Any, log_builder: Any) -> No
     log_builder.commit(log_builder.metadata([field("id")]), operation="REPLACE COLUMNS")
     message = stopped(plan, SchemaChangedError, 3)
     assert "name" in message
-    assert "acknowledged_schema=3" in message
+    assert "accepted_schema_version=3" in message
 
 
 def test_a_stream_that_starts_at_a_change_takes_the_table_as_it_is_then(plan: Any, log_builder: Any) -> None:
@@ -105,7 +105,7 @@ def test_other_partition_columns_stop_the_stream(plan: Any, log_builder: Any) ->
     appended(log_builder)
     log_builder.commit(log_builder.metadata([log_builder.field("id")], ["id"]), log_builder.add("f"), operation="WRITE")
     assert "~ partition columns: none -> id" in stopped(plan, SchemaChangedError, 3)
-    assert plan(3, acknowledged_schema=3).paths == ["f"]
+    assert plan(3, accepted_schema_version=3).paths == ["f"]
 
 
 # D18
@@ -142,7 +142,7 @@ def test_65_an_acknowledged_change_of_the_schema_is_passed_and_cuts_the_batch(
     appended(log_builder)
     log_builder.commit(log_builder.metadata([log_builder.field("other")]), log_builder.add("f"), operation="WRITE")
     log_builder.append()
-    found = plan(1, acknowledged_schema=acknowledged)
+    found = plan(1, accepted_schema_version=acknowledged)
     assert found.outcome.error is None
     assert [(batch.end.version, batch.num_files) for batch in found.batches] == [(3, 2), (5, 2)]
     assert ["other" in batch.state.metadata.schemaString for batch in found.batches] == [False, True]
@@ -151,13 +151,13 @@ def test_65_an_acknowledged_change_of_the_schema_is_passed_and_cuts_the_batch(
 def test_an_earlier_acknowledgement_does_not_let_a_later_change_pass(plan: Any, log_builder: Any) -> None:
     appended(log_builder)
     log_builder.commit(log_builder.metadata([log_builder.field("other")]), operation="RENAME COLUMN")
-    stopped(plan, SchemaChangedError, 3, acknowledged_schema=2)
+    stopped(plan, SchemaChangedError, 3, accepted_schema_version=2)
 
 
-def test_an_acknowledged_schema_does_not_let_a_violation_pass(plan: Any, log_builder: Any) -> None:
+def test_an_accepted_schema_version_does_not_let_a_violation_pass(plan: Any, log_builder: Any) -> None:
     appended(log_builder)
     log_builder.commit(log_builder.metadata([log_builder.field("other")]), log_builder.remove("g"), operation="WRITE")
-    stopped(plan, ViolationError, 3, acknowledged_schema=3)
+    stopped(plan, ViolationError, 3, accepted_schema_version=3)
 
 
 def test_a_skipped_commit_still_changes_the_schema(plan: Any, log_builder: Any) -> None:

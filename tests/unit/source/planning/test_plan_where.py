@@ -103,7 +103,7 @@ def test_a_column_that_is_renamed_stops_the_stream_before_it(plan: Any, table: A
     fields = [table.field("number"), table.field("country", "string")]
     table.commit(table.metadata(fields, ["country"], {"delta.enableChangeDataFeed": "true"}))
     append(table, (500, "FR"))
-    found = plan(1, **WHERE, acknowledged_schema=2)
+    found = plan(1, **WHERE, accepted_schema_version=2)
     assert found.paths == ["1-0"]
     error = found.outcome.error
     assert isinstance(error, StoppedError)

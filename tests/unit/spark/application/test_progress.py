@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_fds.batch.spec import JobSpec
-from airflow_provider_fds.sinks import DeltaTableSink
+from airflow_provider_fds.sinks import DeltaAppendSink
 from airflow_provider_fds.spark.application.progress import (
     ConnectStages,
     JobProgress,
@@ -24,7 +24,7 @@ from tests.unit.spark.batches import batch
 def job(*batches: Any) -> JobSpec:
     return JobSpec(
         batches=batches,
-        sink=DeltaTableSink("s3://lake/b").to_dict(),
+        sink=DeltaAppendSink("s3://lake/b").to_dict(),
         sink_table_id=None,
         sink_version=None,
         reports="r",

@@ -13,7 +13,7 @@ from uuid import uuid4
 import pytest
 
 from airflow_provider_fds.batch.spec import FenceSpec, JobSpec
-from airflow_provider_fds.sinks import DeltaMergeSink, DeltaReplaceSink, DeltaTableSink, ForeachBatchSink
+from airflow_provider_fds.sinks import DeltaAppendSink, DeltaMergeSink, DeltaReplaceSink, ForeachBatchSink
 from airflow_provider_fds.spark.runtime.settings import DELTA_EXTENSION, EXTENSIONS
 from airflow_provider_fds.spark.sessions import connect_server as connect
 from airflow_provider_fds.spark.sessions.connect_job import ServerWork, shared_session_id, tag_of
@@ -64,7 +64,7 @@ def job(sink, stream="0f3c"):
 
 
 def test_jobs_of_a_stream_share_a_session_for_a_while_if_all_of_them_set_the_same_for_it():
-    plain = DeltaTableSink("/lake/orders", where="id > 0", merge_schema=True, partition_by=["day"])
+    plain = DeltaAppendSink("/lake/orders", where="id > 0", merge_schema=True, partition_by=["day"])
     first = shared_session_id(job(plain), {}, NOW)
     assert first is not None
     assert is_shared(first)
@@ -83,9 +83,9 @@ def test_jobs_of_a_stream_share_a_session_for_a_while_if_all_of_them_set_the_sam
 @pytest.mark.parametrize(
     "sink",
     [
-        DeltaTableSink("/lake/orders", transform="pkg.module:function"),
-        DeltaTableSink("/lake/orders", target_file_size="128m"),
-        DeltaTableSink("/lake/orders", cluster_by=["id"]),
+        DeltaAppendSink("/lake/orders", transform="pkg.module:function"),
+        DeltaAppendSink("/lake/orders", target_file_size="128m"),
+        DeltaAppendSink("/lake/orders", cluster_by=["id"]),
         DeltaMergeSink("/lake/orders", keys=["id"]),
         DeltaReplaceSink("/lake/orders", provenance=True),
         ForeachBatchSink("pkg.module:function"),
@@ -96,12 +96,12 @@ def test_a_job_that_sets_something_for_its_session_or_runs_a_function_has_one_of
 
 
 def test_a_fence_has_a_session_of_its_own():
-    fence = replace(job(DeltaTableSink("/lake/orders")), batches=(), fence=FenceSpec("orders", "0f3c", 2))
+    fence = replace(job(DeltaAppendSink("/lake/orders")), batches=(), fence=FenceSpec("orders", "0f3c", 2))
     assert shared_session_id(fence, {}, NOW) is None
 
 
 def test_a_marker_stops_only_what_its_own_attempt_has_begun(tmp_path, monkeypatch):
-    spec = replace(job(DeltaTableSink("/lake/orders")), reports=tmp_path.as_uri(), attempt_id="mine")
+    spec = replace(job(DeltaAppendSink("/lake/orders")), reports=tmp_path.as_uri(), attempt_id="mine")
     folder = tmp_path / "1" / "0"
     folder.mkdir(parents=True)
     forged = {

@@ -8,7 +8,7 @@ import pytest
 
 from airflow_provider_fds.batch.commit_metadata import commit_metadata
 from airflow_provider_fds.batch.sink_commit import SinkCommit, changes_rows, takes_rows
-from airflow_provider_fds.sinks import DeltaTableSink
+from airflow_provider_fds.sinks import DeltaAppendSink
 from airflow_provider_fds.spark.sink_log.history import SinkLog
 from airflow_provider_fds.spark.sink_log.other_writers import RowsTaken
 from tests.unit.spark.batches import batch
@@ -82,7 +82,7 @@ class Log:
         self._count += 1
 
     def warnings(self, since=0):
-        taken = RowsTaken(DeltaTableSink("/sink"), "/sink", self.log, uuid=batch().uuid, breaking_too=False)
+        taken = RowsTaken(DeltaAppendSink("/sink"), "/sink", self.log, uuid=batch().uuid, breaking_too=False)
         taken.check(self.log.history(None), since, "orders")
         return taken
 

@@ -26,7 +26,7 @@ def test_the_zip_imports_with_the_standard_library_alone(tmp_path):
     code = (
         f"import sys; sys.path.insert(0, {str(driver_zip(tmp_path))!r});"
         "from airflow_provider_fds.batch.spec import JobSpec;"
-        "from airflow_provider_fds.sinks import DeltaTableSink;"
+        "from airflow_provider_fds.sinks import DeltaAppendSink;"
         "import airflow_provider_fds.spark.application.job as job;"
         "print(job.__file__)"
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_fds.sinks import DeltaTableSink
+from airflow_provider_fds.sinks import DeltaAppendSink
 from airflow_provider_fds.spark.installation.cache import SparkSetupError
 from airflow_provider_fds.spark.submission.object_store import (
     JobStorage,
@@ -110,10 +110,10 @@ def test_a_scheme_without_a_file_system_of_hadoop_is_refused_with_the_way_to_wri
 @pytest.mark.parametrize(
     ("sink", "expected"),
     [
-        (DeltaTableSink("s3://lake/bronze"), True),
-        (DeltaTableSink("S3A://lake/bronze"), True),
-        (DeltaTableSink("s3://lake/bronze", allow_single_driver_s3=True), False),
-        (DeltaTableSink("/bronze"), False),
+        (DeltaAppendSink("s3://lake/bronze"), True),
+        (DeltaAppendSink("S3A://lake/bronze"), True),
+        (DeltaAppendSink("s3://lake/bronze", allow_single_driver_s3=True), False),
+        (DeltaAppendSink("/bronze"), False),
         (None, False),
     ],
 )

@@ -13,7 +13,7 @@ import pytest
 
 import airflow_provider_fds
 from airflow_provider_fds import sinks
-from airflow_provider_fds.sinks import DeltaTableSink, ForeachBatchSink, sink_class, sink_from_dict
+from airflow_provider_fds.sinks import DeltaAppendSink, ForeachBatchSink, sink_class, sink_from_dict
 from airflow_provider_fds.spark.runtime.failures import RefusalError
 from airflow_provider_fds.spark.writers.writer import Writer, writer_class
 
@@ -130,7 +130,7 @@ def test_a_sink_of_two_files_is_shipped_bound_and_written_without_a_third(tmp_pa
     assert ran.stdout.splitlines() == [said, "lake.orders"]
 
 
-@pytest.mark.parametrize("kind", ["os", "os:system", "iceberg_table_writer", "../job", "DeltaTableSink", "", None, 7])
+@pytest.mark.parametrize("kind", ["os", "os:system", "iceberg_table_writer", "../job", "DeltaAppendSink", "", None, 7])
 def test_a_job_spec_names_a_kind_of_sink_and_no_code(kind):
     before = set(sys.modules)
     with pytest.raises(ValueError, match="this version of FDS knows"):
@@ -140,7 +140,7 @@ def test_a_job_spec_names_a_kind_of_sink_and_no_code(kind):
 
 def test_a_class_from_elsewhere_has_no_writer_whatever_its_kind_and_name():
     @dataclass(frozen=True)
-    class Job(DeltaTableSink):
+    class Job(DeltaAppendSink):
         kind: ClassVar[str] = "delta_append"
 
     with pytest.raises(RefusalError, match="Job is not a sink of FDS"):

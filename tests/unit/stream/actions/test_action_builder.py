@@ -13,7 +13,7 @@ from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.ledger.operator_entries import Acknowledged
 from airflow_provider_fds.ledger.owner import Actor
 from airflow_provider_fds.ledger.values import Removal
-from airflow_provider_fds.sinks import DeltaMergeSink, DeltaTableSink
+from airflow_provider_fds.sinks import DeltaAppendSink, DeltaMergeSink
 from airflow_provider_fds.stream.actions.action_builder import ActionBuilder
 from airflow_provider_fds.stream.actions.prepared_action import perform
 from airflow_provider_fds.stream.connected_stream import readable
@@ -25,7 +25,7 @@ PERSON = Actor(deployment="test", user="ann", host="desk")
 
 
 @pytest.fixture
-def loaded(bench: Bench, log_builder: Any, sink: DeltaTableSink) -> Bench:
+def loaded(bench: Bench, log_builder: Any, sink: DeltaAppendSink) -> Bench:
     """A stream that has loaded versions 0 to 3 in three batches with rows."""
     log_builder.create()
     for files in (1, 2, 3):
@@ -34,7 +34,7 @@ def loaded(bench: Bench, log_builder: Any, sink: DeltaTableSink) -> Bench:
     return bench
 
 
-def load(bench: Bench, sink: DeltaTableSink, run: str) -> Any:
+def load(bench: Bench, sink: DeltaAppendSink, run: str) -> Any:
     session = bench.session(run, stream=bench.stream(max_versions_per_batch=1))
     while (work := session.begin(sink)).status == "work":
         bench.report(session, work, session.job(work, sink))

@@ -18,7 +18,7 @@ from airflow_provider_fds.errors import ConfigurationError, StorageError
 from airflow_provider_fds.ledger.archive import LedgerArchive, write_archive
 from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.ledger.operator_entries import Held, Retired
-from airflow_provider_fds.sinks import DeltaReplaceSink, DeltaTableSink
+from airflow_provider_fds.sinks import DeltaAppendSink, DeltaReplaceSink
 from airflow_provider_fds.stream import DataInterval, DeltaStream, StreamSession
 
 if TYPE_CHECKING:
@@ -238,7 +238,7 @@ def test_a_fork_that_has_not_begun_takes_its_snapshot_with_it(sites, tmp_path):
 @pytest.mark.parametrize("replaces", [False, True])
 def test_an_interval_in_progress_is_refused_unless_it_would_be_planned_again(sites, tmp_path, replaces):
     uri = str(tmp_path / "days")
-    sink = DeltaReplaceSink(uri, replace_where="true") if replaces else DeltaTableSink(uri)
+    sink = DeltaReplaceSink(uri, replace_where="true") if replaces else DeltaAppendSink(uri)
     start = datetime(2024, 1, 1, tzinfo=UTC)
     context = sites.bench.session("day").context
     stream = DeltaStream("days", table=str(sites.bench.table), read="data_interval")

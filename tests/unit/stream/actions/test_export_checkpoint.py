@@ -206,8 +206,8 @@ _WITHOUT_MEANING_FOR_A_QUERY = {
     "idle_after",
     "on_violation",
     "on_lost_position",
-    "acknowledged_schema",
-    "allow_schema_changes",
+    "accepted_schema_version",
+    "on_schema_change",
     "allowed_roots",
     "stats",
 }

@@ -16,7 +16,7 @@ from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import CheckpointError, SchemaMismatchError
 from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.ledger.values import Fence
-from airflow_provider_fds.sinks import DeltaMergeSink, DeltaTableSink
+from airflow_provider_fds.sinks import DeltaAppendSink, DeltaMergeSink
 from airflow_provider_fds.stream.actions.recovery import ask_sink
 from airflow_provider_fds.stream.epochs.opening import open_epoch
 from tests.conftest import LogBuilder
@@ -35,7 +35,7 @@ class Sink:
 
     def __init__(self, folder: Path, value: DeltaSink | None = None) -> None:
         self.builder = LogBuilder(folder)
-        self.value = value or DeltaTableSink(str(folder))
+        self.value = value or DeltaAppendSink(str(folder))
         self.builder.create()
 
     def load(
@@ -350,7 +350,7 @@ def test_a_column_that_the_source_had_dropped_is_not_fed_again_after_a_recovery(
     sink.load(bench, "run-1", batches=1)
     shutil.copytree(bench.staging, tmp_path / "copy")
     write(id="long")
-    stream = bench.stream(allow_schema_changes={"drop": "follow"})
+    stream = bench.stream(on_schema_change={"drop": "follow"})
     sink.load(bench, "run-2", commits=False, stream=stream)
     shutil.rmtree(bench.staging)
     if copy == "older":

@@ -13,7 +13,7 @@ import pytest
 from airflow_provider_fds import errors
 from airflow_provider_fds.errors import SourceFilesGoneError
 from airflow_provider_fds.reasons import Reason
-from airflow_provider_fds.sinks import DeltaTableSink, ForeachBatchSink
+from airflow_provider_fds.sinks import DeltaAppendSink, ForeachBatchSink
 from tests.unit.stream.epochs.test_epoch_start import leave_fence, load_all, move
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tests.unit.stream.conftest import Bench
 
 
-def not_found(bench: Bench, session: StreamSession, work: RunWork, sink: DeltaTableSink, file: str) -> Any:
+def not_found(bench: Bench, session: StreamSession, work: RunWork, sink: DeltaAppendSink, file: str) -> Any:
     """The failure of a batch of which Spark does not find a file."""
     named = f" ({file})" if file else ""
     report = {
@@ -48,7 +48,7 @@ def data_files(bench: Bench) -> list[Path]:
 
 
 def test_files_that_are_gone_are_an_error_of_their_own_and_the_batch_stays_planned(
-    bench: Bench, two_appends: Any, sink: DeltaTableSink
+    bench: Bench, two_appends: Any, sink: DeltaAppendSink
 ) -> None:
     first, *_ = data_files(bench)
     first.unlink()
@@ -79,7 +79,7 @@ def test_files_that_are_gone_are_an_error_of_their_own_and_the_batch_stays_plann
 
 @pytest.mark.parametrize("spelled", ["file:{}", "file://{}", ""])
 def test_a_file_that_is_there_is_not_visible_to_spark_and_no_row_is_given_up(
-    bench: Bench, two_appends: Any, sink: DeltaTableSink, spelled: str
+    bench: Bench, two_appends: Any, sink: DeltaAppendSink, spelled: str
 ) -> None:
     file = data_files(bench)[-1]
     session = bench.session()
@@ -93,7 +93,7 @@ def test_a_file_that_is_there_is_not_visible_to_spark_and_no_row_is_given_up(
 
 
 def test_without_a_named_file_the_files_of_the_batch_are_looked_for_until_one_is_missing(
-    bench: Bench, two_appends: Any, sink: DeltaTableSink
+    bench: Bench, two_appends: Any, sink: DeltaAppendSink
 ) -> None:
     *_, last = data_files(bench)
     last.unlink()
@@ -104,7 +104,7 @@ def test_without_a_named_file_the_files_of_the_batch_are_looked_for_until_one_is
 
 
 def test_a_file_of_the_sink_is_not_taken_for_one_of_the_batch(
-    bench: Bench, two_appends: Any, sink: DeltaTableSink
+    bench: Bench, two_appends: Any, sink: DeltaAppendSink
 ) -> None:
     data_files(bench)
     session = bench.session()
@@ -116,7 +116,7 @@ def test_a_file_of_the_sink_is_not_taken_for_one_of_the_batch(
 
 
 def test_a_table_whose_folder_is_not_mounted_here_either_is_not_called_vacuumed(
-    bench: Bench, two_appends: Any, sink: DeltaTableSink
+    bench: Bench, two_appends: Any, sink: DeltaAppendSink
 ) -> None:
     first, *_ = data_files(bench)
     session = bench.session()
@@ -127,7 +127,7 @@ def test_a_table_whose_folder_is_not_mounted_here_either_is_not_called_vacuumed(
 
 
 def test_a_sink_that_only_spark_does_not_find_is_not_called_missing(
-    bench: Bench, two_appends: Any, sink: DeltaTableSink
+    bench: Bench, two_appends: Any, sink: DeltaAppendSink
 ) -> None:
     deltalake.write_deltalake(sink.uri, pa.table({"id": [1]}))
     session = bench.session()
@@ -147,7 +147,7 @@ def test_a_sink_is_only_called_missing_if_it_is_gone_as_seen_from_here(
     bench: Bench, two_appends: Any, tmp_path: Path, *, where: str, is_function: bool
 ) -> None:
     table = tmp_path / "written"
-    sink = ForeachBatchSink("jobs:load", writes={"kept": str(table)}) if is_function else DeltaTableSink(str(table))
+    sink = ForeachBatchSink("jobs:load", writes={"kept": str(table)}) if is_function else DeltaAppendSink(str(table))
     session = bench.session(stream=bench.stream(max_versions_per_batch=1))
     work = session.begin(sink, max_batches=1)
     deltalake.write_deltalake(table, pa.table({"id": [1]}))
@@ -197,7 +197,7 @@ def test_a_sink_is_only_called_missing_if_it_is_gone_as_seen_from_here(
     ],
 )
 def test_the_class_of_the_error_says_what_kind_of_failure_it_was(
-    bench: Bench, two_appends: Any, sink: DeltaTableSink, error_class: str, retryable: bool, name: str
+    bench: Bench, two_appends: Any, sink: DeltaAppendSink, error_class: str, retryable: bool, name: str
 ) -> None:
     session = bench.session()
     work = session.begin(sink)
@@ -221,7 +221,7 @@ def test_the_class_of_the_error_says_what_kind_of_failure_it_was(
     ],
 )
 def test_a_fence_that_was_not_written_fails_with_the_reason_and_its_epoch_stays_requested(
-    bench: Bench, two_appends: Any, sink: DeltaTableSink, error_class: str, code: str
+    bench: Bench, two_appends: Any, sink: DeltaAppendSink, error_class: str, code: str
 ) -> None:
     load_all(bench, sink, "run-1")
     move(bench, "replan")
@@ -243,7 +243,7 @@ def test_a_fence_that_was_not_written_fails_with_the_reason_and_its_epoch_stays_
 
 
 def test_a_batch_that_took_too_long_has_a_reason_of_its_own(
-    bench: Bench, two_appends: Any, sink: DeltaTableSink
+    bench: Bench, two_appends: Any, sink: DeltaAppendSink
 ) -> None:
     session = bench.session()
     work = session.begin(sink)

@@ -14,7 +14,7 @@ from airflow_provider_fds.errors import BatchFailedError, BatchRejectedError, Fd
 from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.ledger.owner import Owner
 from airflow_provider_fds.reasons import Reason
-from airflow_provider_fds.sinks import DeltaTableSink, ForeachBatchSink
+from airflow_provider_fds.sinks import DeltaAppendSink, ForeachBatchSink
 from airflow_provider_fds.spark.runtime.failures import RefusalError, explain
 from airflow_provider_fds.spark.writers.foreach_batch_writer import ForeachBatchWriter
 from airflow_provider_fds.stream.actions.function_writes import FunctionWrites
@@ -144,7 +144,7 @@ def test_a_user_jobs_report_that_is_not_one_commits_nothing(bench, two_appends, 
     ],
     ids=str,
 )
-def test_the_report_of_a_fence_is_read_by_the_same_rules(bench, two_appends, sink: DeltaTableSink, changes, why):
+def test_the_report_of_a_fence_is_read_by_the_same_rules(bench, two_appends, sink: DeltaAppendSink, changes, why):
     load_all(bench, sink, "run-1")
     move(bench, "replan")
     session = bench.session("run-2")

@@ -11,7 +11,7 @@ import pytest
 from airflow_provider_fds import DeltaStream
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.ledger.epoch_entries import Requested
-from airflow_provider_fds.sinks import DeltaMergeSink, DeltaTableSink
+from airflow_provider_fds.sinks import DeltaAppendSink, DeltaMergeSink
 from airflow_provider_fds.source.offset import Offset
 
 if TYPE_CHECKING:
@@ -226,7 +226,7 @@ def test_the_commits_in_the_sink_show_that_the_ledger_is_gone(bench, table, sink
 def test_another_sink_takes_the_same_range(bench, table, sink, tmp_path):
     live = bench.stream(starting_version=0)
     bench.load_once(sink, "live", live)
-    other = DeltaTableSink(str(tmp_path / "other"))
+    other = DeltaAppendSink(str(tmp_path / "other"))
     assert versions(bench.load_once(other, "run-1", live.backfill(start=1, end=2))) == [(1, 2)]
 
 

@@ -155,8 +155,8 @@ def test_a_value_that_is_not_a_stream_is_refused(value):
 
 def test_creating_a_stream_imports_neither_airflow_nor_spark_nor_arrow_nor_storage():
     code = (
-        "import sys; from airflow_provider_fds import DeltaStream, DeltaTableSink; "
-        "DeltaStream('s', 's3://lake/t', starting_timestamp='2026-01-01'); DeltaTableSink('s3://lake/b'); "
+        "import sys; from airflow_provider_fds import DeltaStream, DeltaAppendSink; "
+        "DeltaStream('s', 's3://lake/t', starting_timestamp='2026-01-01'); DeltaAppendSink('s3://lake/b'); "
         "print([m for m in ('airflow', 'pyspark', 'pyarrow', 'obstore') if m in sys.modules])"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -10,13 +10,13 @@ import pytest
 from airflow_provider_fds.cli.main import main
 from airflow_provider_fds.errors import ConfigurationError, SchemaChangedError
 from airflow_provider_fds.ledger.values import PassedSchema
-from airflow_provider_fds.sinks import DeltaMergeSink, DeltaTableSink
+from airflow_provider_fds.sinks import DeltaAppendSink, DeltaMergeSink
 from airflow_provider_fds.source.options.schema_policy import schema_rules
 
 if TYPE_CHECKING:
     from tests.unit.stream.conftest import Bench
 
-FOLLOW = {"allow_schema_changes": {"drop": "follow"}}
+FOLLOW = {"on_schema_change": {"drop": "follow"}}
 
 
 @pytest.fixture
@@ -50,16 +50,16 @@ def history(bench: Bench, capsys: Any) -> str:
 @pytest.mark.parametrize(
     ("way", "allowed_by"),
     [
-        ({"allow_schema_changes": {"drop": "follow"}}, "allow_schema_changes={'drop': 'follow'}"),
-        ({"installation": "drop=follow"}, "[fds] allow_schema_changes={'drop': 'follow'}"),
-        ({"allowSourceColumnDrop": "2"}, "allow_schema_changes={'drop': 2}"),
-        ({"acknowledged_schema": 2}, "acknowledged_schema=2"),
+        ({"on_schema_change": {"drop": "follow"}}, "on_schema_change={'drop': 'follow'}"),
+        ({"installation": "drop=follow"}, "[fds] on_schema_change={'drop': 'follow'}"),
+        ({"allowSourceColumnDrop": "2"}, "on_schema_change={'drop': 2}"),
+        ({"accepted_schema_version": 2}, "accepted_schema_version=2"),
     ],
 )
 def test_a_change_that_passes_is_in_the_plan_with_what_allowed_it(
     bench: Bench, dropped: Any, tmp_path: Any, capsys: Any, way: dict[str, Any], allowed_by: str
 ) -> None:
-    work = begin(bench, "run-1", DeltaTableSink(str(tmp_path / "sink")), **way)
+    work = begin(bench, "run-1", DeltaAppendSink(str(tmp_path / "sink")), **way)
 
     assert [(batch.first_version, batch.last_version) for batch in work.batches] == [(0, 1), (2, 3)]
     first, second = work.batches
@@ -73,25 +73,25 @@ def test_the_status_of_planned_batches_shows_the_changes_that_they_pass(
 ) -> None:
     session = bench.session(stream=bench.stream(**FOLLOW))
     assert "schema changes" not in session.status().extra
-    session.begin(DeltaTableSink(str(tmp_path / "sink")))
+    session.begin(DeltaAppendSink(str(tmp_path / "sink")))
     assert session.status().extra["schema changes"] == [
-        "version 2: - name: string (allowed by: allow_schema_changes={'drop': 'follow'})"
+        "version 2: - name: string (allowed by: on_schema_change={'drop': 'follow'})"
     ]
 
 
 def test_the_status_of_a_stream_in_quarantine_shows_the_change_and_the_rule(
     bench: Bench, dropped: Any, tmp_path: Any
 ) -> None:
-    options = {"on_violation": "quarantine", "allow_schema_changes": {"drop": "fail"}}
+    options = {"on_violation": "quarantine", "on_schema_change": {"drop": "fail"}}
     for name in ("run-1", "run-2"):
-        begin(bench, name, DeltaTableSink(str(tmp_path / "sink")), **options)
+        begin(bench, name, DeltaAppendSink(str(tmp_path / "sink")), **options)
     shown = bench.session("looker", stream=bench.stream(**options)).status().extra["quarantined"]
     assert "version 2 changes the schema:\n  - name: string\n" in shown
-    assert "allow_schema_changes={'drop': 'fail'}" in shown
+    assert "on_schema_change={'drop': 'fail'}" in shown
 
 
 def test_a_person_who_accepted_is_named(bench: Bench, dropped: Any, tmp_path: Any, capsys: Any) -> None:
-    sink = DeltaTableSink(str(tmp_path / "sink"))
+    sink = DeltaAppendSink(str(tmp_path / "sink"))
     begin(bench, "run-1", sink)
     with pytest.raises(SchemaChangedError):
         begin(bench, "run-2", sink)
@@ -104,7 +104,7 @@ def test_a_person_who_accepted_is_named(bench: Bench, dropped: Any, tmp_path: An
 def test_a_change_without_rows_after_it_is_in_the_advance(
     bench: Bench, log_builder: Any, tmp_path: Any, capsys: Any
 ) -> None:
-    sink = DeltaTableSink(str(tmp_path / "sink"))
+    sink = DeltaAppendSink(str(tmp_path / "sink"))
     log_builder.create([log_builder.field("id")])
     log_builder.append()
     begin(bench, "run-1", sink)
@@ -118,13 +118,13 @@ def test_a_change_without_rows_after_it_is_in_the_advance(
 
 
 def test_a_streams_own_rule_takes_precedence_over_the_installations(bench: Bench, dropped: Any, tmp_path: Any) -> None:
-    sink, own = DeltaTableSink(str(tmp_path / "sink")), {"allow_schema_changes": {"drop": "ask"}}
+    sink, own = DeltaAppendSink(str(tmp_path / "sink")), {"on_schema_change": {"drop": "ask"}}
     begin(bench, "run-1", sink, installation="drop=follow", **own)
-    with pytest.raises(SchemaChangedError, match=re.escape("allow_schema_changes={'drop': 'ask'}")):
+    with pytest.raises(SchemaChangedError, match=re.escape("on_schema_change={'drop': 'ask'}")):
         begin(bench, "run-2", sink, installation="drop=follow", **own)
 
 
-@pytest.mark.parametrize("way", [{"allow_schema_changes": {"rename": "follow"}}, {"installation": "rename=follow"}])
+@pytest.mark.parametrize("way", [{"on_schema_change": {"rename": "follow"}}, {"installation": "rename=follow"}])
 def test_a_merge_that_adds_columns_does_not_follow_renames(
     bench: Bench, dropped: Any, tmp_path: Any, way: dict[str, Any]
 ) -> None:
@@ -145,4 +145,4 @@ def test_a_rename_that_is_acknowledged_by_its_version_suits_every_sink(
     bench: Bench, dropped: Any, tmp_path: Any
 ) -> None:
     sink = DeltaMergeSink(str(tmp_path / "sink"), keys=["id"], merge_schema=True)
-    assert begin(bench, "run-1", sink, allow_schema_changes={"rename": 2, "drop": "follow"}).status == "work"
+    assert begin(bench, "run-1", sink, on_schema_change={"rename": 2, "drop": "follow"}).status == "work"

@@ -30,7 +30,7 @@ from airflow_provider_fds.ledger.owner import Actor
 from airflow_provider_fds.ledger.refusals import EpochClosedError
 from airflow_provider_fds.ledger.request_entries import Requested
 from airflow_provider_fds.ledger.values import Fence, SeenBatch
-from airflow_provider_fds.sinks import DeltaTableSink
+from airflow_provider_fds.sinks import DeltaAppendSink
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.actions.action_builder import ActionBuilder
 from airflow_provider_fds.stream.actions.prepared_action import perform
@@ -69,7 +69,7 @@ def ask(bench: Bench, *names: str, is_held: bool = False) -> None:
         move(bench, "resume")
 
 
-def fence_with(bench: Bench, sink: DeltaTableSink, run: str, *landed: LandedBatch) -> None:
+def fence_with(bench: Bench, sink: DeltaAppendSink, run: str, *landed: LandedBatch) -> None:
     """A run that fences the requested epoch, and finds batches in the sink."""
     session = bench.session(run)
     work = session.begin(sink)
@@ -78,7 +78,7 @@ def fence_with(bench: Bench, sink: DeltaTableSink, run: str, *landed: LandedBatc
     assert session.collect(work).failure is None
 
 
-def load_all(bench: Bench, sink: DeltaTableSink, run: str, **kw: Any) -> StreamSession:
+def load_all(bench: Bench, sink: DeltaAppendSink, run: str, **kw: Any) -> StreamSession:
     session = bench.session(run, **kw)
     while (work := session.begin(sink)).status in ("work", "fence"):
         spec = session.job(work, sink)
@@ -113,7 +113,7 @@ def leave_fence(bench: Bench, session: StreamSession, spec: str, **changes: Any)
     return job
 
 
-def leave_restore(bench: Bench, sink: DeltaTableSink, version: int) -> None:
+def leave_restore(bench: Bench, sink: DeltaAppendSink, version: int) -> None:
     """Leave a commit that puts the sink back to a version."""
     bench.sink_version += 1
     info = {"operation": "RESTORE", "operationParameters": {"version": version}}
@@ -412,7 +412,7 @@ def test_a_rebind_back_to_a_sink_closes_the_epochs_there_before_it_writes(
 ):
     load_all(bench, sink, "run-1")
     move(bench, "rebind")
-    away = DeltaTableSink(str(tmp_path / "away"))
+    away = DeltaAppendSink(str(tmp_path / "away"))
     load_all(bench, away, "run-2")
     move(bench, "rebind")
     fence_with(bench, away, "run-3")
@@ -550,7 +550,7 @@ def test_a_rebound_stream_fences_the_old_sink_and_continues_into_the_new_one(
     load_all(bench, sink, "run-1")
     log_builder.append(1)
     move(bench, "rebind")
-    other = DeltaTableSink(str(tmp_path / "other"))
+    other = DeltaAppendSink(str(tmp_path / "other"))
     session = bench.session("run-2")
     work = session.begin(other)
     job = leave_fence(bench, session, session.job(work, other))

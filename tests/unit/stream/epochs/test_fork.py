@@ -14,7 +14,7 @@ from airflow_provider_fds.errors import ConfigurationError, LedgerError, LostPos
 from airflow_provider_fds.ledger.epoch_entries import Created, Requested
 from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.ledger.operator_entries import Acknowledged, Quarantined, Retired
-from airflow_provider_fds.sinks import DeltaMergeSink, DeltaTableSink
+from airflow_provider_fds.sinks import DeltaAppendSink, DeltaMergeSink
 from airflow_provider_fds.source.offset import Offset
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ def table(log_builder: Any) -> Any:
 
 
 @pytest.fixture
-def other_sink(tmp_path: Path) -> DeltaTableSink:
-    return DeltaTableSink(str(tmp_path / "other sink"))
+def other_sink(tmp_path: Path) -> DeltaAppendSink:
+    return DeltaAppendSink(str(tmp_path / "other sink"))
 
 
 def refusal(call: Any, error: type[Exception] = ConfigurationError) -> str:
@@ -199,7 +199,7 @@ def test_a_fork_of_a_fork_and_its_backfill(bench, table, sink, other_sink, tmp_p
     audit = live.fork("audit")
     bench.sink_version = 0
     bench.load_once(other_sink, "run-1", audit)
-    third = DeltaTableSink(str(tmp_path / "third"))
+    third = DeltaAppendSink(str(tmp_path / "third"))
     assert bench.load_once(third, "run-2", audit.fork("copy")).status == "up_to_date"
     work = bench.load_once(other_sink, "run-3", audit.backfill())
     assert [(batch.first_version, batch.last_version) for batch in work.batches] == [(0, 2), (3, 3)]
@@ -254,7 +254,7 @@ def test_a_missing_frozen_snapshot_is_refused(bench, log_builder, sink, other_si
 @pytest.mark.parametrize("kind", ["append", "merge"])
 def test_the_sink_of_the_stream_is_refused_until_that_is_retired(bench, table, tmp_path, kind):
     path = str(tmp_path / "sink")
-    sink = DeltaTableSink(path) if kind == "append" else DeltaMergeSink(path, keys=["id"])
+    sink = DeltaAppendSink(path) if kind == "append" else DeltaMergeSink(path, keys=["id"])
     live = bench.stream(max_versions_per_batch=2)
     position = load_some(bench, sink, live, 1)
     audit = live.fork("audit")

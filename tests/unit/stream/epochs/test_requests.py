@@ -9,7 +9,7 @@ import pytest
 from airflow_provider_fds.checkpoint.file import FileCheckpointStore
 from airflow_provider_fds.errors import SchemaChangedError
 from airflow_provider_fds.ledger.housekeeping import Retention
-from airflow_provider_fds.sinks import DeltaTableSink
+from airflow_provider_fds.sinks import DeltaAppendSink
 from airflow_provider_fds.stream import connected_stream as connect
 from tests.counting_storage import CountingStorage
 
@@ -22,7 +22,7 @@ class Costs:
 
     def __init__(self, bench, log_builder, tmp_path, monkeypatch):
         self.bench, self.log = bench, log_builder
-        self.sink = DeltaTableSink(str(tmp_path / "sink"))
+        self.sink = DeltaAppendSink(str(tmp_path / "sink"))
         self.home = FileCheckpointStore(tmp_path / "checkpoint.json")
         self.requests = []
         real = connect.open_storage

@@ -16,13 +16,13 @@ from tests.unit.ledger.conftest import Make
 from tests.unit.stream.epochs.test_epoch_start import load_all, move
 
 if TYPE_CHECKING:
-    from airflow_provider_fds.sinks import DeltaTableSink
+    from airflow_provider_fds.sinks import DeltaAppendSink
     from tests.unit.stream.conftest import Bench
 
 LAST = "The last version of the sink without them"
 
 
-def load(bench: Bench, sink: DeltaTableSink, run: str, **options: Any) -> None:
+def load(bench: Bench, sink: DeltaAppendSink, run: str, **options: Any) -> None:
     load_all(bench, sink, run, stream=bench.stream(**options))
 
 
@@ -33,7 +33,7 @@ def builder(bench: Bench) -> ActionBuilder:
 
 
 @pytest.fixture
-def two_batches(bench: Bench, log_builder: Any, sink: DeltaTableSink) -> Bench:
+def two_batches(bench: Bench, log_builder: Any, sink: DeltaAppendSink) -> Bench:
     """Versions 1 and 2 in batch 0, sink version 1; versions 3 and 4 in batch 1, sink version 2; 10 rows each."""
     log_builder.create()
     for _ in range(4):

@@ -95,8 +95,8 @@ def test_a_run_does_not_begin_with_a_snapshot_that_nobody_knew_of(skipping):
 
 
 def test_a_backfill_leaves_out_what_was_skipped_on_its_stream(skipping, tmp_path):
-    from airflow_provider_fds.sinks import DeltaTableSink
+    from airflow_provider_fds.sinks import DeltaAppendSink
 
     stream = skipping.begin(starting_version=2)
     backfill = stream.backfill(start=1, end=4)
-    assert skipping.versions(backfill, DeltaTableSink(str(tmp_path / "another sink"))) == {1, 2, 4}
+    assert skipping.versions(backfill, DeltaAppendSink(str(tmp_path / "another sink"))) == {1, 2, 4}

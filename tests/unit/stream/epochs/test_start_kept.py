@@ -11,7 +11,7 @@ from airflow_provider_fds.ledger.request_entries import Requested
 from airflow_provider_fds.source.offset import Offset
 
 if TYPE_CHECKING:
-    from airflow_provider_fds.sinks import DeltaTableSink
+    from airflow_provider_fds.sinks import DeltaAppendSink
     from tests.unit.stream.conftest import Bench
 
 
@@ -50,7 +50,7 @@ def test_27_a_start_later_than_the_newest_commit_waits_and_then_reads_what_comes
     assert versions(bench.load_once(sink, "run-2", stream)) == [(5, 5)]
 
 
-def noted(bench: Bench, sink: DeltaTableSink, run: str, **start: Any) -> str | None:
+def noted(bench: Bench, sink: DeltaAppendSink, run: str, **start: Any) -> str | None:
     session = bench.session(run, stream=bench.stream(**start))
     session.begin(sink)
     return session.connected.start_note

@@ -11,7 +11,7 @@ import pytest
 from airflow_provider_fds import StreamAlerts
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.ledger.operator_entries import Held, Quarantined, Resumed
-from airflow_provider_fds.sinks import DeltaTableSink
+from airflow_provider_fds.sinks import DeltaAppendSink
 from airflow_provider_fds.stream.monitoring.alerts import STATES, Found, find_alerts
 from airflow_provider_fds.stream.monitoring.condition import ATTENTION as CONDITIONS
 from airflow_provider_fds.stream.monitoring.status import StreamStatus, status_of
@@ -116,7 +116,7 @@ def test_what_looks_like_a_credential_is_not_told():
 def test_a_quarantine_that_was_resumed_and_found_again_began_with_its_own_entry(bench, log_builder, tmp_path):
     log_builder.create()
     log_builder.append(1)
-    connected = bench.run_once(DeltaTableSink(str(tmp_path / "sink")))[0].connected
+    connected = bench.run_once(DeltaAppendSink(str(tmp_path / "sink")))[0].connected
     began = []
     for _ in range(2):
         connected.execute(Quarantined(why="a DELETE", version=3))

@@ -14,7 +14,7 @@ import pytest
 from airflow_provider_fds.cli.main import main
 from airflow_provider_fds.errors import FdsError, StreamBusyError
 from airflow_provider_fds.ledger.operator_entries import Held, Resumed, Retired
-from airflow_provider_fds.sinks import DeltaTableSink
+from airflow_provider_fds.sinks import DeltaAppendSink
 from airflow_provider_fds.stream import DeltaStream
 from airflow_provider_fds.stream.monitoring.alerts import StreamAlerts, find_alerts
 from airflow_provider_fds.stream.monitoring.monitor import StreamMonitor
@@ -43,7 +43,7 @@ class Scene:
 
     bench: Bench
     log: Any
-    sink: DeltaTableSink
+    sink: DeltaAppendSink
 
     def run(self, name: str, *, stream: DeltaStream | None = None, **changes: Any) -> FdsError | None:
         """Run as a task does, with a driver that writes everything, or as ``changes`` of its reports say."""
@@ -71,7 +71,7 @@ class Scene:
 def scene(bench, log_builder, tmp_path):
     log_builder.create(timestamp_ms=now_ms())
     log_builder.append(2, timestamp_ms=now_ms())
-    return Scene(bench, log_builder, DeltaTableSink(str(tmp_path / "sink")))
+    return Scene(bench, log_builder, DeltaAppendSink(str(tmp_path / "sink")))
 
 
 def now_ms() -> int:
@@ -93,7 +93,7 @@ def columns_change(scene: Scene) -> None:
     fields = [LogBuilder.field("id"), LogBuilder.field("other")]
     scene.log.commit(scene.log.metadata(fields), operation="RENAME COLUMN", timestamp_ms=now_ms())
     scene.log.append(1, timestamp_ms=now_ms())
-    scene.run("run-2", stream=scene.bench.stream(allow_schema_changes="add=fail"))
+    scene.run("run-2", stream=scene.bench.stream(on_schema_change="add=fail"))
 
 
 def spark_fails(scene: Scene) -> None:

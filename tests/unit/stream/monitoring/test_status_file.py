@@ -14,7 +14,7 @@ from airflow_provider_fds.ledger.operator_entries import Held, Quarantined
 from airflow_provider_fds.ledger.owner import Actor
 from airflow_provider_fds.ledger.state import StreamState
 from airflow_provider_fds.reasons import Reason
-from airflow_provider_fds.sinks import DeltaTableSink
+from airflow_provider_fds.sinks import DeltaAppendSink
 from airflow_provider_fds.stream.monitoring.all_statuses import stream_names, unreadable
 from airflow_provider_fds.stream.monitoring.monitor import ROUNDS_PER_FILE, StreamMonitor
 from airflow_provider_fds.stream.monitoring.run_failure import RunEnd, failures_after
@@ -48,7 +48,7 @@ def written(staging, found, state=None, *, by="run", **more):
 def test_a_run_leaves_the_status_of_its_stream_with_its_task_and_the_last_batch(bench, log_builder, tmp_path):
     log_builder.create()
     log_builder.append(2)
-    sink = DeltaTableSink(str(tmp_path / "sink"))
+    sink = DeltaAppendSink(str(tmp_path / "sink"))
     session, _ = bench.run_once(sink)
     found = status_of(session.connected)
     row = written(session.connected.staging, found, session.connected.state, actor=TASK, committed_at="2026-11-23")
@@ -137,7 +137,7 @@ def test_what_looks_like_a_credential_is_not_written(staging):
 )
 def test_a_stream_that_waits_for_a_person_says_what_to_do(bench, log_builder, tmp_path, action, cause, command):
     log_builder.create()
-    session, _ = bench.run_once(DeltaTableSink(str(tmp_path / "sink")))
+    session, _ = bench.run_once(DeltaAppendSink(str(tmp_path / "sink")))
     session.connected.execute(action)
     connected = session.connected
     row = written(connected.staging, status_of(connected), connected.state)
@@ -147,7 +147,7 @@ def test_a_stream_that_waits_for_a_person_says_what_to_do(bench, log_builder, tm
 
 def test_the_folder_of_the_files_is_no_stream(bench, log_builder, tmp_path):
     log_builder.create()
-    session, _ = bench.run_once(DeltaTableSink(str(tmp_path / "sink")))
+    session, _ = bench.run_once(DeltaAppendSink(str(tmp_path / "sink")))
     connected = session.connected
     written(connected.staging, status_of(connected), connected.state)
     assert stream_names(connected.staging) == ["orders"]
@@ -157,7 +157,7 @@ def test_a_monitor_writes_each_file_once_in_so_many_rounds_with_one_get_and_one_
     bench, log_builder, tmp_path, monkeypatch
 ):
     log_builder.create()
-    session, _ = bench.run_once(DeltaTableSink(str(tmp_path / "sink")))
+    session, _ = bench.run_once(DeltaAppendSink(str(tmp_path / "sink")))
     requests = []
     monkeypatch.setattr(
         "airflow_provider_fds.stream.monitoring.monitor.open_storage",
@@ -181,7 +181,7 @@ def test_a_monitor_writes_each_file_once_in_so_many_rounds_with_one_get_and_one_
 
 def test_a_monitor_that_may_not_write_says_why_and_tries_again(bench, log_builder, tmp_path, monkeypatch):
     log_builder.create()
-    bench.run_once(DeltaTableSink(str(tmp_path / "sink")))
+    bench.run_once(DeltaAppendSink(str(tmp_path / "sink")))
     (bench.staging / ".status").write_text("a file, not a folder")
     watched = StreamMonitor(lambda: bench.session().connected.context)
     statuses = watched.poll()

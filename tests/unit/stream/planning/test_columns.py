@@ -11,7 +11,7 @@ import pytest
 
 from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import ConfigurationError
-from airflow_provider_fds.sinks import DeltaMergeSink, DeltaReplaceSink, DeltaTableSink, ForeachBatchSink
+from airflow_provider_fds.sinks import DeltaAppendSink, DeltaMergeSink, DeltaReplaceSink, ForeachBatchSink
 from airflow_provider_fds.stream import DataInterval, DeltaStream, StreamSession
 from airflow_provider_fds.stream.declaration.sink_needs import missing_columns_problem
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def columns_of(bench: Bench, **options: Any) -> list[str]:
     """Plan a batch; return the columns that its manifest has."""
     session = bench.session(stream=bench.stream(**options))
-    work = session.begin(DeltaTableSink(str(bench.staging.parent / "sink")))
+    work = session.begin(DeltaAppendSink(str(bench.staging.parent / "sink")))
     (spec,) = session.batch_specs(work)
     folder = Path(spec.manifest.removeprefix("file://"))
     head = (folder / "_delta_log" / f"{0:020d}.json").read_text().splitlines()[1]
@@ -41,7 +41,7 @@ def test_its_batches_have_only_these_columns(bench: Bench, log_builder: Any) -> 
 def test_an_unknown_column_stops_it_before_anything_is_planned(bench: Bench, two_appends: Any) -> None:
     session = bench.session(stream=bench.stream(columns=["nonsense"]))
     with pytest.raises(ConfigurationError, match="names 'nonsense'") as caught:
-        session.begin(DeltaTableSink(str(bench.staging.parent / "sink")))
+        session.begin(DeltaAppendSink(str(bench.staging.parent / "sink")))
     assert caught.value.table == open_storage(str(bench.table)).uri
     assert session.connected.load().planned == ()
 
@@ -52,10 +52,10 @@ def test_an_unknown_column_stops_it_before_anything_is_planned(bench: Bench, two
         (DeltaMergeSink("/sink", keys=["ID", "_change_type"]), None),
         (DeltaMergeSink("/sink", keys=["id", "country"], sequence_by="ts"), "country, ts. Add them to"),
         (DeltaMergeSink("/sink", keys=["country"], transform="pkg.module:function"), None),
-        (DeltaTableSink("/sink", columns=["id", "name"]), "needs name. Add it to"),
-        (DeltaTableSink("/sink", partition_by=["name"]), None),
-        (DeltaTableSink("/sink", constant_columns={"ID": 1}), "columns ID, which constant_columns of its"),
-        (DeltaTableSink("/sink", constant_columns={"ID": 1}, transform="pkg.module:function"), None),
+        (DeltaAppendSink("/sink", columns=["id", "name"]), "needs name. Add it to"),
+        (DeltaAppendSink("/sink", partition_by=["name"]), None),
+        (DeltaAppendSink("/sink", constant_columns={"ID": 1}), "columns ID, which constant_columns of its"),
+        (DeltaAppendSink("/sink", constant_columns={"ID": 1}, transform="pkg.module:function"), None),
         (DeltaMergeSink("/sink", keys=["id", "system"], constant_columns={"system": "crm"}), None),
         (DeltaReplaceSink("/sink", provenance=True, columns=["name"]), "needs name. Add it to"),
         (ForeachBatchSink("pkg.module:function"), None),
@@ -96,7 +96,7 @@ def test_staging_has_no_statistics_of_columns_either_from_commits_or_from_the_in
     ):
         stream = bench.stream(name, **options, starting_version=None)
         session = bench.session(stream=stream)
-        work = session.begin(DeltaTableSink(str(bench.staging.parent / name)))
+        work = session.begin(DeltaAppendSink(str(bench.staging.parent / name)))
         (spec,) = session.batch_specs(work)
         assert spec.num_rows == 7
         files = [path.read_bytes() for path in (bench.staging / name).rglob("*") if path.is_file()]

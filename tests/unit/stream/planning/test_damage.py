@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_provider_fds.errors import FdsError
-from airflow_provider_fds.sinks import DeltaTableSink
+from airflow_provider_fds.sinks import DeltaAppendSink
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,7 +36,7 @@ def test_versions_before_a_damaged_one_are_loaded_and_the_next_run_fails_before_
     log_builder.append()
     log_builder.commit(log_builder.add("good"), log_builder.add("bad", **damage))
     log_builder.append()
-    sink = DeltaTableSink(str(tmp_path / "sink"))
+    sink = DeltaAppendSink(str(tmp_path / "sink"))
 
     committed: Any = ()
     for run in range(5):

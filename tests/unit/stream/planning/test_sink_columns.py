@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from airflow_provider_fds.errors import SchemaMismatchError
-from airflow_provider_fds.sinks import DeltaMergeSink, DeltaReplaceSink, DeltaTableSink
+from airflow_provider_fds.sinks import DeltaAppendSink, DeltaMergeSink, DeltaReplaceSink
 from airflow_provider_fds.stream import DataInterval, DeltaStream, StreamSession
 from tests.conftest import FIRST_COMMIT_MS
 from tests.unit.stream.conftest import SINK_ID
 
 MAPPED = {"delta.columnMapping.mode": "name"}
 PROTOCOL = {"minReaderVersion": 2, "minWriterVersion": 5}
-FOLLOW = {"starting_version": 0, "allow_schema_changes": {"rename": "follow", "drop": "follow"}}
+FOLLOW = {"starting_version": 0, "on_schema_change": {"rename": "follow", "drop": "follow"}}
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def test_what_the_sink_adds_to_a_batch_is_compared_too(bench, sink_log, log_buil
     log_builder.append()
     columns = {"id": "long", "origin": "long", "n": "long", "_source_version": "long", "_source_timestamp": "date"}
     sink_log.create(fields(sink_log, **columns))
-    sink = DeltaTableSink(
+    sink = DeltaAppendSink(
         str(sink_log.root), columns=("id",), constant_columns={"origin": "crm", "n": 1}, provenance=True
     )
     with pytest.raises(SchemaMismatchError) as caught:
@@ -87,14 +87,14 @@ def test_a_sink_without_columns_or_with_a_transform_is_left_to_the_driver(bench,
     log_builder.create(fields(log_builder, id="string"))
     log_builder.append()
     sink_log.create(fields(sink_log, id="long"))
-    transformed = DeltaTableSink(str(sink_log.root), transform="jobs:cast")
+    transformed = DeltaAppendSink(str(sink_log.root), transform="jobs:cast")
     assert bench.load_once(transformed, stream=bench.stream(starting_version=0)).batches
     sink_log.root = sink_log.root.parent / "empty"
     sink_log.log, sink_log.version = sink_log.root / "_delta_log", -1
     sink_log.commit(
         {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}, sink_log.metadata(schemaString=schema)
     )
-    empty = DeltaTableSink(str(sink_log.root))
+    empty = DeltaAppendSink(str(sink_log.root))
     assert bench.load_once(empty, stream=bench.stream("other", starting_version=0)).batches
 
 
@@ -180,7 +180,7 @@ def test_an_interval_that_is_one_write_does_not_mix_two_columns_of_one_name(benc
     log_builder.commit(log_builder.metadata(mapped(log_builder, id="p1", x="p3"), configuration=MAPPED))
     log_builder.append()
     rules = {"rename": "follow", "drop": "follow"}
-    stream = DeltaStream("day", table=str(log_builder.root), read="data_interval", allow_schema_changes=rules)
+    stream = DeltaStream("day", table=str(log_builder.root), read="data_interval", on_schema_change=rules)
     begin = datetime.fromtimestamp(FIRST_COMMIT_MS / 1000, UTC)
     interval = DataInterval(begin, begin + timedelta(minutes=3, seconds=30))
     session = StreamSession(stream, bench.session().context, interval)
@@ -193,7 +193,7 @@ def test_without_column_mapping_a_name_that_comes_back_is_another_column(bench, 
     def write(**columns):
         log_builder.commit(log_builder.metadata(fields(log_builder, **columns)), log_builder.add(), operation="WRITE")
 
-    stream = bench.stream(starting_version=0, allow_schema_changes={"drop": "follow"})
+    stream = bench.stream(starting_version=0, on_schema_change={"drop": "follow"})
     sink_log.create(fields(sink_log, id="long", x="string", more="date"))
     sink = DeltaMergeSink(str(sink_log.root), keys=["id"])
     log_builder.create(fields(log_builder, id="long", x="string"))

@@ -11,7 +11,7 @@ import pytest
 from airflow_provider_fds.batch.user_job import UserJobBatch
 from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import ConfigurationError
-from airflow_provider_fds.sinks import DeltaTableSink
+from airflow_provider_fds.sinks import DeltaAppendSink
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.polling.poll import TablePoller
 
@@ -32,7 +32,7 @@ def stored(builder: Any, highest: int) -> Any:
 
 
 def test_a_planned_batch_keeps_the_predicate_that_it_was_planned_with(bench: Bench, table: Any) -> None:
-    sink = DeltaTableSink(str(bench.staging.parent / "sink"))
+    sink = DeltaAppendSink(str(bench.staging.parent / "sink"))
     session = bench.session(stream=bench.stream(where="ID > 100"))
     session.begin(sink)
     (planned,) = session.connected.load().planned
@@ -47,7 +47,7 @@ def test_a_planned_batch_keeps_the_predicate_that_it_was_planned_with(bench: Ben
 def test_batches_of_the_same_files_with_other_predicates_have_other_digests(bench: Bench, table: Any) -> None:
     def digest_of(name: str, **options: Any) -> str:
         session = bench.session(stream=bench.stream(name=name, **options))
-        session.begin(DeltaTableSink(str(bench.staging.parent / name)))
+        session.begin(DeltaAppendSink(str(bench.staging.parent / name)))
         (planned,) = session.connected.load().planned
         return planned.digest
 
@@ -58,12 +58,12 @@ def test_batches_of_the_same_files_with_other_predicates_have_other_digests(benc
 
 def test_a_batch_without_where_has_all_rows_of_its_files(bench: Bench, table: Any) -> None:
     session = bench.session()
-    (spec,) = session.batch_specs(session.begin(DeltaTableSink(str(bench.staging.parent / "sink"))))
+    (spec,) = session.batch_specs(session.begin(DeltaAppendSink(str(bench.staging.parent / "sink"))))
     assert (spec.where, spec.num_rows) == (None, 10)
 
 
 def test_commits_without_a_file_that_can_match_move_the_position_without_spark(bench: Bench, table: Any) -> None:
-    sink = DeltaTableSink(str(bench.staging.parent / "sink"))
+    sink = DeltaAppendSink(str(bench.staging.parent / "sink"))
     stream = bench.stream(where="id > 100")
     bench.load_once(sink, "run-1", stream)
     table.commit(stored(table, 5))
@@ -76,7 +76,7 @@ def test_commits_without_a_file_that_can_match_move_the_position_without_spark(b
 
 async def test_only_a_commit_with_a_file_that_can_match_wakes_the_stream(bench: Bench, table: Any) -> None:
     stream = bench.stream(where="id > 100")
-    session, _ = bench.run_once(DeltaTableSink(str(bench.staging.parent / "sink")), stream=stream)
+    session, _ = bench.run_once(DeltaAppendSink(str(bench.staging.parent / "sink")), stream=stream)
     poller = TablePoller(
         stream, open_storage(str(bench.table)), Offset.from_json(str(session.connected.load().position))
     )

@@ -10,7 +10,7 @@ from airflow_provider_fds.batch.spec import JobSpec
 from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.ledger.owner import Actor
-from airflow_provider_fds.sinks import DeltaMergeSink, DeltaTableSink, ForeachBatchSink
+from airflow_provider_fds.sinks import DeltaAppendSink, DeltaMergeSink, ForeachBatchSink
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.actions.action_builder import ActionBuilder
 from airflow_provider_fds.stream.actions.prepared_action import perform
@@ -46,7 +46,7 @@ def test_a_sink_that_decides_per_key_gets_it_whole(bench, merge):
 
 @pytest.mark.usefixtures("overwritten")
 def test_a_sink_that_appends_gets_it_in_parts(bench, tmp_path):
-    assert planned(bench, DeltaTableSink(str(tmp_path / "sink"))) == [2, 1, 2, 2, 2]
+    assert planned(bench, DeltaAppendSink(str(tmp_path / "sink"))) == [2, 1, 2, 2, 2]
 
 
 @pytest.mark.usefixtures("overwritten")
@@ -61,7 +61,7 @@ def test_the_users_own_code_gets_it_whole_unless_the_stream_says_otherwise(bench
 def test_a_plan_without_a_sink_keeps_it_whole_until_the_stream_is_bound_to_one_that_appends(bench, tmp_path):
     assert planned(bench, None) == [2, 1, 6]
     session = bench.session(stream=bench.stream("bound", **LIMITS))
-    sink = DeltaTableSink(str(tmp_path / "sink"))
+    sink = DeltaAppendSink(str(tmp_path / "sink"))
     work = session.begin(sink, max_batches=1)
     bench.report(session, work, session.job(work, sink))
     session.collect(work)
@@ -138,7 +138,7 @@ def test_the_driver_learns_of_each_batch_whether_it_cuts_such_a_commit(bench, me
         ((1,), False),
         ((), False),
     ]
-    append = DeltaTableSink(str(tmp_path / "sink"))
+    append = DeltaAppendSink(str(tmp_path / "sink"))
     session = bench.session(stream=bench.stream("append", **LIMITS))
     batches = job_of(bench, session, append, session.begin(append)).batches
     assert [batch.divides_commit for batch in batches] == [None] * 5

@@ -18,7 +18,7 @@ from airflow_provider_fds.hooks.position import table_poller
 from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.ledger.operator_entries import Retired
 from airflow_provider_fds.ledger.owner import Actor
-from airflow_provider_fds.sinks import DeltaMergeSink, DeltaTableSink
+from airflow_provider_fds.sinks import DeltaAppendSink, DeltaMergeSink
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream import DeltaStream
 from airflow_provider_fds.stream.polling import alignment
@@ -50,7 +50,7 @@ class Lake:
         self.names = [f"s{number}" for number in range(count)]
         self.tables = {name: LogBuilder(place / name) for name in self.names}
         self.benches = {name: Bench(table.root, place / "staging") for name, table in self.tables.items()}
-        self.sinks: dict[str, Any] = {name: DeltaTableSink(str(place / f"{name}_sink")) for name in self.names}
+        self.sinks: dict[str, Any] = {name: DeltaAppendSink(str(place / f"{name}_sink")) for name in self.names}
         self.staging = place / "staging"
         self.loaded: dict[str, list[int]] = {name: [] for name in self.names}
         self.runs = 0
@@ -238,7 +238,7 @@ def test_an_initial_snapshot_is_loaded_whole(tmp_path):
     lake.streams["s0"] = DeltaStream.from_dict(
         {**stream, "name": "late", "options": {**options, "max_files_per_batch": 1}}
     )
-    lake.sinks["s0"] = DeltaTableSink(str(tmp_path / "late_sink"))
+    lake.sinks["s0"] = DeltaAppendSink(str(tmp_path / "late_sink"))
     assert [batch.num_files for batch in lake.run("s0").batches] == [1, 1, 1, 1]
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from airflow_provider_fds.cli.main import main
 from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import ConfigurationError
-from airflow_provider_fds.sinks import DeltaTableSink
+from airflow_provider_fds.sinks import DeltaAppendSink
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream import DeltaStream, TablePoller
 from airflow_provider_fds.stream.polling import min_batch
@@ -258,7 +258,7 @@ def test_whatever_waits_the_rows_are_those_without_a_minimum_and_nothing_waits_f
     builder = LogBuilder(place / "table")
     began = clock.now = 1_700_000_000.0
     builder.create(timestamp_ms=int(clock.now * 1000))
-    bench, sink = Bench(builder.root, place / "staging"), DeltaTableSink(str(place / "sink"))
+    bench, sink = Bench(builder.root, place / "staging"), DeltaAppendSink(str(place / "sink"))
     stream = bench.stream(**options)
     loaded: list[tuple[int, int]] = []
     runs = 0

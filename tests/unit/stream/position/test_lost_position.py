@@ -12,7 +12,7 @@ import deltalake
 import pytest
 
 from airflow_provider_fds.errors import LogGapError, LogRewoundError, LogTruncatedError, TableReplacedError
-from airflow_provider_fds.sinks import DeltaMergeSink, DeltaTableSink
+from airflow_provider_fds.sinks import DeltaAppendSink, DeltaMergeSink
 from airflow_provider_fds.source.offset import Offset
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ EARLIEST = {"on_lost_position": "earliest"}
 
 
 @pytest.fixture
-def behind(bench: Bench, log_builder: Any, sink: DeltaTableSink) -> Any:
+def behind(bench: Bench, log_builder: Any, sink: DeltaAppendSink) -> Any:
     """A stream that has read version 1 of a table with versions up to 6."""
     log_builder.create()
     log_builder.append()
@@ -38,7 +38,7 @@ def clean_up(builder: Any) -> None:
     builder.clean_up_before(4)
 
 
-def run(bench: Bench, sink: DeltaTableSink, name: str, **options: Any) -> Any:
+def run(bench: Bench, sink: DeltaAppendSink, name: str, **options: Any) -> Any:
     return bench.load_once(sink, name, bench.stream(**options))
 
 

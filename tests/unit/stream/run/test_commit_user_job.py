@@ -9,7 +9,7 @@ from airflow_provider_fds.batch.report import AttemptReport, report_name
 from airflow_provider_fds.batch.spec import txn_app_id, txn_version
 from airflow_provider_fds.errors import ConfigurationError, LedgerError, VerificationError
 from airflow_provider_fds.ledger.owner import Owner
-from airflow_provider_fds.sinks import DeltaTableSink
+from airflow_provider_fds.sinks import DeltaAppendSink
 from tests.conftest import LogBuilder
 
 if TYPE_CHECKING:
@@ -28,13 +28,13 @@ def planned(bench: Any, run: str = "run-1") -> dict[str, str]:
     return {"uuid": state.uuid, "epoch": "1", "batch_id": str(batch.batch_id), "digest": batch.digest}
 
 
-def sink_with(tmp_path: Path, uuid: str, version: int | None) -> DeltaTableSink:
+def sink_with(tmp_path: Path, uuid: str, version: int | None) -> DeltaAppendSink:
     sink = LogBuilder(tmp_path / "sink")
     sink.log.mkdir(parents=True)
     sink.create()
     if version is not None:
         sink.commit(sink.add(), {"txn": {"appId": txn_app_id(uuid), "version": version, "lastUpdated": 1}})
-    return DeltaTableSink(str(sink.root))
+    return DeltaAppendSink(str(sink.root))
 
 
 def test_the_commit_task_moves_the_offset_over_what_the_plan_task_of_its_run_planned(bench, two_appends):

@@ -13,12 +13,12 @@ from airflow_provider_fds.ledger.owner import Owner
 from airflow_provider_fds.source.offset import Offset
 
 if TYPE_CHECKING:
-    from airflow_provider_fds.sinks import DeltaTableSink
+    from airflow_provider_fds.sinks import DeltaAppendSink
     from airflow_provider_fds.stream import RunResult
     from tests.unit.stream.conftest import Bench
 
 
-def load(bench: Bench, sink: DeltaTableSink, run: str, *, retry: bool = False, **kw: Any) -> RunResult | None:
+def load(bench: Bench, sink: DeltaAppendSink, run: str, *, retry: bool = False, **kw: Any) -> RunResult | None:
     session = bench.session(run, **kw)
     while (work := session.begin(sink, retry=retry)).status == "work":
         bench.report(session, work, session.job(work, sink))

@@ -10,7 +10,7 @@ from airflow_provider_fds.delta.reader.log import DeltaLog
 from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import ConfigurationError, SinkError
 from airflow_provider_fds.ledger.log import Ledger
-from airflow_provider_fds.sinks import DeltaTableSink, ForeachBatchSink
+from airflow_provider_fds.sinks import DeltaAppendSink, ForeachBatchSink
 from airflow_provider_fds.stream.actions.action_builder import ActionBuilder
 from airflow_provider_fds.stream.actions.prepared_action import perform
 
@@ -74,13 +74,13 @@ def test_a_replan_asks_whether_the_batch_on_its_way_landed(bench, source):
 def test_another_function_or_a_table_in_its_place_is_refused(bench, source, tmp_path):
     run(bench, SINK, sink_version=None, sink_table_id=None)
     source.append(1)
-    for other in (ForeachBatchSink("jobs.orders:other"), DeltaTableSink(str(tmp_path / "sink"))):
+    for other in (ForeachBatchSink("jobs.orders:other"), DeltaAppendSink(str(tmp_path / "sink"))):
         with pytest.raises(SinkError, match=r"foreach_batch jobs\.orders:load"):
             bench.session("run-2").begin(other)
 
 
 def test_a_table_is_fenced_when_the_stream_moves_on_to_a_function(bench, source, tmp_path):
-    session = run(bench, DeltaTableSink(str(tmp_path / "sink")))
+    session = run(bench, DeltaAppendSink(str(tmp_path / "sink")))
     perform(session.connected.ledger, builder(bench).rebind(), session.context.actor)
     session = bench.session("run-2")
     work = session.begin(SINK)

@@ -10,7 +10,7 @@ import pytest
 from airflow_provider_fds.batch.commit_metadata import commit_metadata
 from airflow_provider_fds.batch.spec import BatchSpec
 from airflow_provider_fds.errors import ConfigurationError
-from airflow_provider_fds.sinks import DeltaReplaceSink, DeltaTableSink
+from airflow_provider_fds.sinks import DeltaAppendSink, DeltaReplaceSink
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream import DataInterval, DeltaStream, StreamSession
 
@@ -24,8 +24,8 @@ OTHER = "00000000-0000-0000-0000-000000000001"
 
 
 @pytest.fixture
-def sink(tmp_path: Path) -> DeltaTableSink:
-    return DeltaTableSink(str(tmp_path / "sink"))
+def sink(tmp_path: Path) -> DeltaAppendSink:
+    return DeltaAppendSink(str(tmp_path / "sink"))
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ def test_a_stream_that_is_refused_is_not_bound_and_may_take_another_sink(bench, 
     load(bench, bench.session(stream=bench.stream(starting_version=1)), sink)
     with pytest.raises(ConfigurationError, match="or another sink"):
         minutes(bench, 1, 3).begin(sink)
-    assert load(bench, minutes(bench, 1, 3), DeltaTableSink(str(tmp_path / "other"))) == [(1, 2)]
+    assert load(bench, minutes(bench, 1, 3), DeltaAppendSink(str(tmp_path / "other"))) == [(1, 2)]
 
 
 def test_an_interval_that_a_backfill_has_loaded_is_refused(bench, table, sink):
@@ -146,7 +146,7 @@ def test_an_interval_without_versions_overlaps_nothing(bench, table, sink):
 
 
 def test_an_interval_that_would_replace_the_rows_of_another_stream_by_version_is_refused(bench, table, sink):
-    load(bench, bench.session(stream=bench.stream(starting_version=1)), DeltaTableSink(sink.uri, provenance=True))
+    load(bench, bench.session(stream=bench.stream(starting_version=1)), DeltaAppendSink(sink.uri, provenance=True))
     replacing = DeltaReplaceSink(sink.uri, provenance=True)
     with pytest.raises(ConfigurationError, match="one stream would replace those of the other"):
         load(bench, minutes(bench, 1, 3), replacing)

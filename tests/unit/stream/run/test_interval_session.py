@@ -28,7 +28,7 @@ from airflow_provider_fds.ledger.commit_entries import Accepted
 from airflow_provider_fds.ledger.housekeeping import Retention
 from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.ledger.owner import Actor
-from airflow_provider_fds.sinks import DeltaMergeSink, DeltaReplaceSink, DeltaTableSink
+from airflow_provider_fds.sinks import DeltaAppendSink, DeltaMergeSink, DeltaReplaceSink
 from airflow_provider_fds.stream import DataInterval, DeltaStream, StreamSession
 from airflow_provider_fds.stream.actions.action_builder import ActionBuilder
 from airflow_provider_fds.stream.actions.prepared_action import perform
@@ -46,8 +46,8 @@ def minutes(first: float, last: float) -> DataInterval:
 
 
 @pytest.fixture
-def append(tmp_path: Path) -> DeltaTableSink:
-    return DeltaTableSink(str(tmp_path / "sink"))
+def append(tmp_path: Path) -> DeltaAppendSink:
+    return DeltaAppendSink(str(tmp_path / "sink"))
 
 
 @pytest.fixture
@@ -364,7 +364,7 @@ def test_a_sink_that_replaces_is_refused_for_a_stream_with_an_offset(bench, six_
 def test_another_sink_for_a_later_interval_is_refused(bench, six_commits, append, tmp_path):
     load(bench, minutes(0, 3), append)
     with pytest.raises(SinkError):
-        load(bench, minutes(3, 6), DeltaTableSink(str(tmp_path / "other")))
+        load(bench, minutes(3, 6), DeltaAppendSink(str(tmp_path / "other")))
 
 
 def test_another_table_at_the_uri_is_refused(bench, six_commits, append):
@@ -435,7 +435,7 @@ def test_a_lost_ledger_of_intervals_is_not_recovered_as_an_offset(bench, log_bui
     with pytest.raises(ConfigurationError, match="reads data intervals"):
         ask_sink(open_storage(str(sink.root)), "days")
     with pytest.raises(LedgerError, match="has no ledger"):
-        load(bench, minutes(0, 6), DeltaTableSink(str(sink.root)))
+        load(bench, minutes(0, 6), DeltaAppendSink(str(sink.root)))
 
 
 def test_the_predicate_names_the_versions_of_the_interval(bench, six_commits, tmp_path):

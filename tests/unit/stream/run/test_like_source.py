@@ -10,7 +10,7 @@ import pytest
 from airflow_provider_fds.batch.spec import JobSpec
 from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import ConfigurationError
-from airflow_provider_fds.sinks import DeltaMergeSink, DeltaTableSink
+from airflow_provider_fds.sinks import DeltaAppendSink, DeltaMergeSink
 from airflow_provider_fds.stream.run.like_source import COPIED
 
 if TYPE_CHECKING:
@@ -45,9 +45,9 @@ def spec_of(bench: Bench, sink: DeltaSink, stream: DeltaStream | None = None, ru
 
 
 def test_the_first_batch_creates_the_table_with_the_sources_partitions_and_some_properties(
-    bench: Bench, partitioned: None, sink: DeltaTableSink
+    bench: Bench, partitioned: None, sink: DeltaAppendSink
 ) -> None:
-    spec = spec_of(bench, DeltaTableSink(sink.uri, like_source=BOTH, properties={"delta.CheckpointInterval": 5}))
+    spec = spec_of(bench, DeltaAppendSink(sink.uri, like_source=BOTH, properties={"delta.CheckpointInterval": 5}))
     assert spec["partition_by"] == ["day"]
     assert spec["properties"] == {
         "delta.CheckpointInterval": "5",
@@ -57,18 +57,18 @@ def test_the_first_batch_creates_the_table_with_the_sources_partitions_and_some_
     assert spec["like_source"] == []
 
 
-def test_what_is_not_asked_for_is_not_copied(bench: Bench, partitioned: None, sink: DeltaTableSink) -> None:
-    spec = spec_of(bench, DeltaTableSink(sink.uri, like_source=["partition_by"]))
+def test_what_is_not_asked_for_is_not_copied(bench: Bench, partitioned: None, sink: DeltaAppendSink) -> None:
+    spec = spec_of(bench, DeltaAppendSink(sink.uri, like_source=["partition_by"]))
     assert (spec["partition_by"], spec["properties"]) == (["day"], {})
     spec = spec_of(bench, sink, bench.stream("other", allow_overlap=True))
     assert (spec["partition_by"], spec["properties"]) == ([], {})
 
 
 def test_a_table_with_changes_gets_no_change_feed_of_its_own_but_a_merged_one_does(
-    bench: Bench, partitioned: None, sink: DeltaTableSink
+    bench: Bench, partitioned: None, sink: DeltaAppendSink
 ) -> None:
     stream = bench.stream(read_change_feed=True)
-    properties = spec_of(bench, DeltaTableSink(sink.uri, like_source=["properties"]), stream)["properties"]
+    properties = spec_of(bench, DeltaAppendSink(sink.uri, like_source=["properties"]), stream)["properties"]
     assert "delta.enableChangeDataFeed" not in properties
     merged = DeltaMergeSink(f"{sink.uri}-merged", keys=["id"], like_source=["properties"])
     properties = spec_of(bench, merged, bench.stream("merged", read_change_feed=True))["properties"]
@@ -76,26 +76,26 @@ def test_a_table_with_changes_gets_no_change_feed_of_its_own_but_a_merged_one_do
 
 
 def test_delta_creates_no_table_with_rows_that_has_column_mapping_and_a_change_feed(
-    bench: Bench, log_builder: Any, sink: DeltaTableSink
+    bench: Bench, log_builder: Any, sink: DeltaAppendSink
 ) -> None:
     log_builder.create(
         configuration={"delta.columnMapping.mode": "none", "delta.enableChangeDataFeed": "true"},
     )
     log_builder.append()
-    asked = DeltaTableSink(sink.uri, like_source=["properties"])
+    asked = DeltaAppendSink(sink.uri, like_source=["properties"])
     assert spec_of(bench, asked)["properties"] == {
         "delta.columnMapping.mode": "none",
         "delta.enableChangeDataFeed": "true",
     }
-    own = DeltaTableSink(sink.uri, like_source=["properties"], properties={"delta.columnMapping.MODE": "name"})
+    own = DeltaAppendSink(sink.uri, like_source=["properties"], properties={"delta.columnMapping.MODE": "name"})
     other = bench.stream("other", allow_overlap=True)
     assert spec_of(bench, own, other)["properties"] == {"delta.columnMapping.MODE": "name"}
 
 
 def test_later_batches_do_not_read_the_source_for_it(
-    bench: Bench, partitioned: None, log_builder: Any, sink: DeltaTableSink
+    bench: Bench, partitioned: None, log_builder: Any, sink: DeltaAppendSink
 ) -> None:
-    sink = DeltaTableSink(sink.uri, like_source=BOTH)
+    sink = DeltaAppendSink(sink.uri, like_source=BOTH)
     bench.run_once(sink)
     log_builder.append(partitionValues={"day": "2"})
     spec = spec_of(bench, sink, run="run-2")
@@ -106,10 +106,10 @@ def test_later_batches_do_not_read_the_source_for_it(
     ("options", "columns", "whose"), [({"columns": ["id"]}, (), "stream"), ({}, ("id",), "sink"), ({}, ("ID",), "sink")]
 )
 def test_a_partition_column_that_is_left_out_is_refused_before_spark_starts(
-    bench: Bench, partitioned: None, sink: DeltaTableSink, options: Any, columns: tuple[str, ...], whose: str
+    bench: Bench, partitioned: None, sink: DeltaAppendSink, options: Any, columns: tuple[str, ...], whose: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=f"by day, but columns of the {whose} leaves out day"):
-        spec_of(bench, DeltaTableSink(sink.uri, columns=columns, like_source=BOTH), bench.stream(**options))
+        spec_of(bench, DeltaAppendSink(sink.uri, columns=columns, like_source=BOTH), bench.stream(**options))
 
 
 def test_the_page_lists_the_properties_that_are_copied() -> None:

@@ -10,7 +10,7 @@ from airflow_provider_fds.cli.main import main
 from airflow_provider_fds.errors import SchemaChangedError, ViolationError
 
 if TYPE_CHECKING:
-    from airflow_provider_fds.sinks import DeltaTableSink
+    from airflow_provider_fds.sinks import DeltaAppendSink
     from tests.unit.stream.conftest import Bench
 
 
@@ -35,7 +35,7 @@ def renamed(log_builder: Any) -> Any:
     return log_builder
 
 
-def run(bench: Bench, sink: DeltaTableSink, name: str, **options: Any) -> Any:
+def run(bench: Bench, sink: DeltaAppendSink, name: str, **options: Any) -> Any:
     """Work one run of the stream to its end and return the work it found first."""
     return bench.load_once(sink, name, bench.stream(**options))
 
@@ -141,18 +141,18 @@ def test_the_same_request_twice_is_one_entry(bench, table, sink):
 
 # D18
 @pytest.mark.parametrize("way", ["option", "word"])
-def test_65_an_acknowledged_schema_is_a_barrier_that_batches_end_at(bench, renamed, sink, way):
+def test_65_an_accepted_schema_version_is_a_barrier_that_batches_end_at(bench, renamed, sink, way):
     """Conformance case 65."""
     first = run(bench, sink, "run-1")
     assert [batch.last_version for batch in first.batches] == [1]
     with pytest.raises(SchemaChangedError, match="- name: ") as stopped:
         run(bench, sink, "run-2")
-    assert "acknowledged_schema=2" in str(stopped.value)
+    assert "accepted_schema_version=2" in str(stopped.value)
     assert "fds accept STREAM --version 2" in str(stopped.value)
 
     options = {}
     if way == "option":
-        options = {"acknowledged_schema": 2}
+        options = {"accepted_schema_version": 2}
     else:
         assert fds(bench, "accept", "orders", "--version", "2") == 0
     work = run(bench, sink, "run-3", **options)
@@ -165,7 +165,7 @@ def test_65_an_acknowledged_schema_is_a_barrier_that_batches_end_at(bench, renam
 
 
 def test_a_range_that_is_planned_over_an_acknowledged_barrier_is_cut_at_it(bench, renamed, sink):
-    work = run(bench, sink, "run-1", acknowledged_schema=2)
+    work = run(bench, sink, "run-1", accepted_schema_version=2)
     assert [(batch.first_version, batch.last_version) for batch in work.batches] == [(0, 1), (2, 3)]
 
 

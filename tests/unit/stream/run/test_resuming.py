@@ -11,28 +11,30 @@ import pytest
 from airflow_provider_fds.source.offset import BASE_INDEX, Offset
 
 if TYPE_CHECKING:
-    from airflow_provider_fds.sinks import DeltaTableSink
+    from airflow_provider_fds.sinks import DeltaAppendSink
     from airflow_provider_fds.stream import RunWork, StreamSession
     from tests.unit.stream.conftest import Bench
 
 SNAPSHOT_FIRST: dict[str, Any] = {"starting_version": None}
 
 
-def begun(bench: Bench, sink: DeltaTableSink, run: str, **options: Any) -> tuple[StreamSession, RunWork]:
+def begun(bench: Bench, sink: DeltaAppendSink, run: str, **options: Any) -> tuple[StreamSession, RunWork]:
     """Begin a run and do nothing more: what a process leaves that dies before Spark starts."""
     max_batches = options.pop("max_batches", 200)
     session = bench.session(run, stream=bench.stream(**options))
     return session, session.begin(sink, max_batches=max_batches)
 
 
-def load(bench: Bench, sink: DeltaTableSink, session: StreamSession, work: RunWork, batches: int | None = None) -> None:
+def load(
+    bench: Bench, sink: DeltaAppendSink, session: StreamSession, work: RunWork, batches: int | None = None
+) -> None:
     """Load and commit the batches of a run, or so many of them."""
     taken = replace(work, batches=work.batches[:batches])
     bench.report(session, taken, session.job(taken, sink))
     session.collect(taken)
 
 
-def run(bench: Bench, sink: DeltaTableSink, name: str, **options: Any) -> RunWork:
+def run(bench: Bench, sink: DeltaAppendSink, name: str, **options: Any) -> RunWork:
     """Work a run to the end of what it found first; return that."""
     session, work = begun(bench, sink, name, **options)
     if work.status == "work":

@@ -19,7 +19,7 @@ from airflow_provider_fds.errors import (
     ViolationError,
 )
 from airflow_provider_fds.ledger.housekeeping import Retention
-from airflow_provider_fds.sinks import DeltaTableSink
+from airflow_provider_fds.sinks import DeltaAppendSink
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream import DeltaStream
 
@@ -338,14 +338,14 @@ def test_another_sink_for_the_same_stream_is_refused(bench, two_appends, tmp_pat
     bench.run_once(sink)
 
     with pytest.raises(SinkError, match="elsewhere"):
-        bench.session("run-2").begin(DeltaTableSink(str(tmp_path / "elsewhere")))
+        bench.session("run-2").begin(DeltaAppendSink(str(tmp_path / "elsewhere")))
 
 
 @pytest.mark.parametrize("where", ["table", "staging"])
 def test_a_sink_inside_the_table_or_the_staging_is_refused(bench, two_appends, where):
     folder = bench.table if where == "table" else bench.staging
     with pytest.raises(SinkError, match="overlaps"):
-        bench.session().begin(DeltaTableSink(str(folder / "sink")))
+        bench.session().begin(DeltaAppendSink(str(folder / "sink")))
 
 
 def test_staging_inside_the_table_is_refused(bench, two_appends):
@@ -532,7 +532,7 @@ def test_a_credential_in_any_uri_is_refused_and_not_repeated(bench, two_appends,
     for make in (
         lambda: DeltaStream("s", uri),
         lambda: DeltaStream("s", "s3://lake/t", staging=uri),
-        lambda: DeltaTableSink(uri),
+        lambda: DeltaAppendSink(uri),
     ):
         with pytest.raises((ConfigurationError, ValueError)) as caught:
             make()

@@ -11,7 +11,7 @@ import pytest
 from airflow_provider_fds.batch.report import LandedBatch
 from airflow_provider_fds.errors import AccessDeniedError, BatchFailedError, VerificationError
 from airflow_provider_fds.ledger.log import Ledger
-from airflow_provider_fds.sinks import DeltaTableSink, ForeachBatchSink
+from airflow_provider_fds.sinks import DeltaAppendSink, ForeachBatchSink
 from airflow_provider_fds.stream import connected_stream as connect
 from tests.unit.stream.epochs.test_epoch_start import leave_fence, load_all, move
 from tests.unit.stream.run.test_interval_session import leave_reports, minutes, session_of
@@ -35,7 +35,7 @@ def edit_reports(bench: Bench, **changes: Any) -> None:
         path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
 
-def edit_commit(sink: DeltaTableSink, version: int, old: str, new: str) -> None:
+def edit_commit(sink: DeltaAppendSink, version: int, old: str, new: str) -> None:
     from pathlib import Path
 
     path = Path(sink.uri) / "_delta_log" / f"{version:020}.json"

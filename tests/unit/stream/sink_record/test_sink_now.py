@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_fds.errors import BatchRejectedError
-from airflow_provider_fds.sinks import DeltaMergeSink, DeltaTableSink
+from airflow_provider_fds.sinks import DeltaAppendSink, DeltaMergeSink
 from airflow_provider_fds.stream.monitoring.status import status_of
 
 
 @pytest.fixture
 def sink(tmp_path):
-    return DeltaTableSink(str(tmp_path / "sink"))
+    return DeltaAppendSink(str(tmp_path / "sink"))
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from airflow_provider_fds.batch.commit_metadata import commit_metadata
 from airflow_provider_fds.batch.spec import BatchSpec, txn_version
 from airflow_provider_fds.delta.reader.log import DeltaLog
 from airflow_provider_fds.errors import LedgerError
-from airflow_provider_fds.sinks import DeltaTableSink, ForeachBatchSink
+from airflow_provider_fds.sinks import DeltaAppendSink, ForeachBatchSink
 from airflow_provider_fds.stream.sink_record.sink_traces import loaded_by_others
 from tests.conftest import LogBuilder
 
@@ -27,7 +27,7 @@ class TracedSink:
         self.builder = LogBuilder(root)
         self.builder.log.mkdir()
         self.builder.create()
-        self.sink = DeltaTableSink(str(root))
+        self.sink = DeltaAppendSink(str(root))
 
     def load(self, stream, uuid, *, seen=None):
         batch = BatchSpec(stream, uuid, 1, 0, "{}", "{}", "{}", 0, 2, "m", "d", 5, 1, 50, None)
@@ -89,13 +89,13 @@ def test_other_streams_on_the_sink_allows_a_known_stream(bench, two_appends, tra
     traced.load("elsewhere", OTHER)
     traced.clean_up(before=2)
     traced.pass_by(1)
-    sink = DeltaTableSink(traced.sink.uri, other_streams=[OTHER])
+    sink = DeltaAppendSink(traced.sink.uri, other_streams=[OTHER])
     assert bench.session().begin(sink).status == "work"
 
 
 def test_streams_of_other_names_and_those_of_the_same_staging_are_known(bench, two_appends, traced, tmp_path):
     neighbour = bench.session("run-0", stream=bench.stream("neighbour"))
-    neighbour.begin(DeltaTableSink(str(tmp_path / "another")))
+    neighbour.begin(DeltaAppendSink(str(tmp_path / "another")))
     traced.load("neighbour", neighbour.connected.state.uuid)
     traced.clean_up(before=2)
     traced.load("other", OTHER)
