@@ -35,6 +35,7 @@ class FoundTables:
         streams: The streams to load: those that are declared, then those of the patterns.
         new: Streams of tables that appeared, which the pattern does not start: someone should know.
         gone: Tables that were loaded and are no longer there, by the name of their stream: someone should know.
+        retired: Those of them whose streams were retired now; later runs know nothing of them.
         problems: A sentence for each table, or pattern, that cannot be loaded.
         num_found: Number of streams that each pattern has added.
     """
@@ -42,6 +43,7 @@ class FoundTables:
     streams: tuple[FleetStream, ...]
     new: tuple[FleetStream, ...] = ()
     gone: tuple[tuple[str, str], ...] = ()
+    retired: tuple[tuple[str, str], ...] = ()
     problems: tuple[str, ...] = ()
     num_found: tuple[int, ...] = ()
 
@@ -52,7 +54,10 @@ class FoundTables:
             f"{one.name!r}, set new_tables='start', or exclude it."
             for one in self.new
         ]
-        return [*self.problems, *map(str, self.gone_errors().values()), *new]
+        retired = [
+            f"table {table} of stream {name!r} is gone, and the stream was retired" for name, table in self.retired
+        ]
+        return [*self.problems, *map(str, self.gone_errors().values()), *retired, *new]
 
     def gone_errors(self) -> dict[str, TableNotFoundError]:
         """Return what is wrong with each table that is gone, by the name of its stream."""
@@ -74,6 +79,7 @@ def find_tables(
     fleet: str,
     *,
     elsewhere: Iterable[FleetStream] = (),
+    retire: Callable[[FleetStream], bool] | None = None,
     dry_run: bool = False,
 ) -> FoundTables:
     """Find the tables of a fleet, and record the ones that are started.
@@ -88,6 +94,8 @@ def find_tables(
         staging: The staging folder, for the record; ``None``, only with ``dry_run``: as if nothing was recorded.
         fleet: Name of the fleet; equal names share a record.
         elsewhere: Streams of other fleets, whose names, sinks and checkpoints are not free.
+        retire: Retires the stream of a table that is gone, and returns whether it has. It is not called if the pattern
+            finds no table at all: that is how storage looks that is not mounted. ``None``: no stream is retired.
         dry_run: Whether to return what a run would load now, and to record nothing.
 
     Raises:
@@ -104,6 +112,7 @@ def find_tables(
     before = json.dumps(record, sort_keys=True)
     new: list[FleetStream] = []
     gone: list[tuple[str, str]] = []
+    retired: list[tuple[str, str]] = []
     problems: list[str] = []
     num_streams = [len(taken.streams)]
     for pattern in patterns:
@@ -131,17 +140,21 @@ def find_tables(
         if pattern.new_tables == "alert":
             new += [one for one in found.streams if one.name not in started and not taken.has(one)]
         there = {one.stream.table for one in found.streams}
-        missing = {
-            stream: table
-            for stream, table in (known or {}).items()
-            if table not in there and _chosen(pattern, table) is not None
-        }
+        missing: dict[str, str] = {}
+        for gone_name, table in (known or {}).items():
+            chosen = None if table in there else _chosen(pattern, table)
+            if chosen is None:
+                continue
+            if retire is not None and there and retire(chosen):
+                retired.append((gone_name, table))
+            else:
+                missing[gone_name] = table
         gone += missing.items()
         record[name] = dict(sorted({**missing, **started}.items()))
     if staging is not None and not dry_run and json.dumps(record, sort_keys=True) != before:
         staging.put(key, json.dumps({"format": _FORMAT, "patterns": record}, indent=1).encode())
     num_found = tuple(after - before for before, after in pairwise(num_streams))
-    return FoundTables(tuple(taken.streams), tuple(new), tuple(gone), tuple(problems), num_found)
+    return FoundTables(tuple(taken.streams), tuple(new), tuple(gone), tuple(retired), tuple(problems), num_found)
 
 
 class _Taken:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 FailurePolicy = Literal["fail_at_end", "continue", "fail_fast"]
 
 _POLICIES: Final = ("fail_at_end", "continue", "fail_fast")
-_ON_GONE: Final = ("alert", "fail")
+_ON_GONE: Final = ("alert", "fail", "retire")
 
 
 class DeltaFleetOperator(ValueTemplates, ShowsLinks, EmitsFleetLineage, SparkTask):
@@ -71,7 +71,8 @@ class DeltaFleetOperator(ValueTemplates, ShowsLinks, EmitsFleetLineage, SparkTas
             succeeds, unless all streams failed. ``"fail_fast"``: nothing more is started, and the task fails.
         on_gone: What a table of a pattern that was loaded and is gone means for the task. Each run logs it and calls
             the notifiers of ``alerts`` once. ``"alert"``: nothing more, so that the events of the other streams go
-            out. ``"fail"``: it counts as a failed stream, to which ``on_stream_failure`` applies.
+            out. ``"fail"``: it counts as a failed stream, to which ``on_stream_failure`` applies. ``"retire"``: its
+            stream ends permanently, without an alert, unless the pattern finds no table at all.
         on_no_data: What to do if no stream has loaded anything: ``"skip"`` or ``"succeed"``.
         max_bytes_in_flight: Planned bytes of the batches that Spark works on at the same time; a larger batch runs
             alone. ``None``: no limit.
@@ -112,7 +113,7 @@ class DeltaFleetOperator(ValueTemplates, ShowsLinks, EmitsFleetLineage, SparkTas
         conn_id: str = "spark_default",
         parallelism: int = 8,
         on_stream_failure: FailurePolicy = "fail_at_end",
-        on_gone: Literal["alert", "fail"] = "alert",
+        on_gone: Literal["alert", "fail", "retire"] = "alert",
         on_no_data: Literal["skip", "succeed"] = "skip",
         max_bytes_in_flight: int | None = None,
         batch_timeout: timedelta | float | str | None = None,

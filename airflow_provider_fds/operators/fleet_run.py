@@ -17,6 +17,7 @@ from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.fleet.discovery import find_tables
 from airflow_provider_fds.fleet.result import FleetResult, StreamOutcome
+from airflow_provider_fds.fleet.retirement import retire_gone
 from airflow_provider_fds.fleet.session import FleetSession
 from airflow_provider_fds.fleet.value import FleetStream, problems_between
 from airflow_provider_fds.hooks import lineage
@@ -134,10 +135,14 @@ class FleetRun:
                 return open_storage(uri, storage_options(conn_id, uri))
 
             staging = open_folder(staging_uri(pattern.staging, self._fleet))
-            found = find_tables([pattern], declared, open_folder, staging, self._fleet)
+            retire = (
+                None if operator.on_gone != "retire" else lambda one: retire_gone(one.stream, self._context_of(one))
+            )
+            found = find_tables([pattern], declared, open_folder, staging, self._fleet, retire=retire)
             declared = found.streams
             self._warnings += found.messages()
             gone += self._gone(found.gone_errors(), staging)
+            gone += [StreamOutcome(stream=name, outcome="gone", reason="retired") for name, _ in found.retired]
         for message in self._warnings:
             log.warning("%s", message)
         if operator.batch_timeout is not None:

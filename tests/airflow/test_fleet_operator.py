@@ -24,6 +24,7 @@ from airflow_provider_fds.errors import ConfigurationError, FleetFailedError
 from airflow_provider_fds.hooks import lineage as installed_lineage
 from airflow_provider_fds.hooks import stream_context
 from airflow_provider_fds.hooks.exceptions import TaskFailedError
+from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.stream.monitoring.status_row import read_status_file
 from tests.conftest import LogBuilder
 from tests.unit.stream.conftest import Bench
@@ -85,6 +86,9 @@ class Fleet:
         operator = DeltaFleetOperator(task_id="load", **given)
         operator.find_spark = lambda _conn_id: self.spark
         return operator
+
+    def state(self, name):
+        return Ledger(open_storage(str(self.root / "staging")), name, deployment="http://fds.test").find()
 
     def context(self, run="r1", try_number=1):
         ti = SimpleNamespace(
@@ -252,6 +256,28 @@ def test_a_table_of_a_pattern_that_is_gone_fails_the_task_with_on_gone_fail(flee
     assert len(fleet.pushed["fds_fleet"]["warnings"]) == 1
 
 
+def test_the_stream_of_a_table_that_is_gone_is_retired_with_on_gone_retire(fleet, of_a_pattern, caplog):
+    operator = of_a_pattern(on_gone="retire")
+    assert operator.execute(fleet.context())["counts"] == {"loaded": 2}
+    kept = fleet.root / "elsewhere"
+    for name in ("a", "b"):
+        shutil.move(fleet.root / "lake" / name, kept / name)
+    # a folder without any table may not be mounted
+    with pytest.raises(AirflowSkipException, match="2 gone"):
+        operator.execute(fleet.context("r2"))
+    assert fleet.state("a").retired is None
+    shutil.move(kept / "b", fleet.root / "lake" / "b")
+    fleet.table("c")
+    result = operator.execute(fleet.context("r3"))
+    assert result["counts"] == {"loaded": 1, "unchanged": 1, "gone": 1}
+    assert "stream 'a' is gone, and the stream was retired" in caplog.text
+    assert "on_gone='retire'" in fleet.state("a").retired.why
+    caplog.clear()
+    with pytest.raises(AirflowSkipException, match=r"2 unchanged"):
+        operator.execute(fleet.context("r4"))
+    assert "gone" not in caplog.text
+
+
 def test_bad_arguments_are_refused_together(fleet):
     with pytest.raises(ConfigurationError) as refused:
         fleet.operator(
@@ -269,7 +295,7 @@ def test_bad_arguments_are_refused_together(fleet):
         "'a' is given twice",
         "parallelism",
         "on_stream_failure",
-        "on_gone must be 'alert' or 'fail', got 'ignore'",
+        "on_gone must be 'alert' or 'fail' or 'retire', got 'ignore'",
         "max_bytes",
         "batch_timeout",
         "timeout has",

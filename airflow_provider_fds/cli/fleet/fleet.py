@@ -84,12 +84,15 @@ def require(arguments: argparse.Namespace, needed: Iterable[tuple[str, str]]) ->
         raise ConfigurationError(f"missing {', '.join(missing)}; for all streams of a file, give --file FILE instead")
 
 
-def find_fleet(arguments: argparse.Namespace, *, dry_run: bool) -> Iterator[FoundGroup]:
+def find_fleet(
+    arguments: argparse.Namespace, *, dry_run: bool, retire: Callable[[FleetStream], bool] | None = None
+) -> Iterator[FoundGroup]:
     """Read the file of the arguments, and yield each of its groups with the tables that its patterns find then.
 
     Args:
         arguments: The arguments.
         dry_run: Whether to return what a run would load, and to write nothing. A run records the tables in staging.
+        retire: Retires the stream of a table that is gone, for groups that want that.
 
     Raises:
         ConfigurationError: The file is invalid, or a run has no staging folder.
@@ -102,13 +105,19 @@ def find_fleet(arguments: argparse.Namespace, *, dry_run: bool) -> Iterator[Foun
     found: list[FleetStream] = []
     for group in groups:
         others = [stream for other in groups if other is not group for stream in other.streams]
-        tables = _tables_of(arguments, group, [*others, *found], dry_run=dry_run)
+        wanted = retire if group.on_gone == "retire" else None
+        tables = _tables_of(arguments, group, [*others, *found], wanted, dry_run=dry_run)
         found += tables.streams[len(group.streams) :]
         yield FoundGroup(group, _name(arguments, group), tables)
 
 
 def _tables_of(
-    arguments: argparse.Namespace, group: FleetGroup, elsewhere: Iterable[FleetStream], *, dry_run: bool
+    arguments: argparse.Namespace,
+    group: FleetGroup,
+    elsewhere: Iterable[FleetStream],
+    retire: Callable[[FleetStream], bool] | None,
+    *,
+    dry_run: bool,
 ) -> FoundTables:
     from airflow_provider_fds.delta.storage.open import open_storage
     from airflow_provider_fds.fleet.discovery import find_tables
@@ -125,6 +134,7 @@ def _tables_of(
         None if staging is None else open_storage(staging, options),
         _name(arguments, group),
         elsewhere=elsewhere,
+        retire=retire,
         dry_run=dry_run,
     )
 

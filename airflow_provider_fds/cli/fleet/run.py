@@ -71,11 +71,17 @@ _EXIT_UNKNOWN: Final = 1
 
 def run_fleet(arguments: argparse.Namespace) -> int:
     """Perform ``fds run --file FILE``."""
+    from airflow_provider_fds.fleet.retirement import retire_gone
+
     fleet.refuse_together(arguments, _OF_ONE)
     # what became of each stream is printed at the end
     logging.getLogger("airflow_provider_fds.fleet.session").setLevel(logging.CRITICAL)
-    groups = fleet.find_fleet(arguments, dry_run=False)
     context = common.context_of(arguments, owner=common.process_owner(arguments.deployment))
+    groups = fleet.find_fleet(
+        arguments,
+        dry_run=False,
+        retire=lambda one: retire_gone(one.stream, _context_of(context, arguments, one)),
+    )
     results: list[FleetResult] = []
     messages: list[str] = []
     applications = 0

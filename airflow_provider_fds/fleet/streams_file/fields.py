@@ -113,7 +113,7 @@ GROUP_KEYS: Final[dict[str, Key]] = {
         "What a failed stream means for the task.", one_of("fail_at_end", "continue", "fail_fast")
     ),
     "on_gone": Key(
-        "What a table of a pattern that is gone means for the task; default: alert.", one_of("alert", "fail")
+        "What a table of a pattern that is gone means for the task; default: alert.", one_of("alert", "fail", "retire")
     ),
     "max_bytes_in_flight": Key("Bytes of all batches that Spark loads at the same time.", SIZE),
     "run_time_limit": Key("Once this much time has passed, a run starts no further batch.", DURATION),

@@ -69,7 +69,7 @@ class FleetGroup:
     parallelism: int = 8
     pool: str | None = None
     on_stream_failure: Literal["fail_at_end", "continue", "fail_fast"] = "fail_at_end"
-    on_gone: Literal["alert", "fail"] = "alert"
+    on_gone: Literal["alert", "fail", "retire"] = "alert"
     max_bytes_in_flight: int | None = None
     run_time_limit: timedelta | None = None
     batches_per_application: int | None = None
