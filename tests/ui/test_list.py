@@ -231,6 +231,21 @@ def test_dag_and_owner_filter_the_rows_and_the_location_keeps_them(page, server)
     expect(owners).to_be_hidden()
 
 
+def test_the_streams_of_a_fleet_are_chosen_by_its_task(page, server):
+    fleet = {"dag_id": "load", "task_id": "fleet"}
+    server.show([row("a", **fleet), row("b", **fleet), row("c", dag_id="load", task_id="alone")])
+    open_list(page, server)
+    fleets = page.get_by_label("Filter by fleet")
+    expect(fleets.locator("option")).to_have_text(["All fleets", "load.fleet"])
+    fleets.select_option("load.fleet")
+    assert names(page) == ["a", "b"]
+    assert page.evaluate("location.hash") == "#/?fleet=load.fleet"
+    server.show([row("a", **fleet), row("c", dag_id="load", task_id="alone")])
+    page.goto("about:blank")
+    open_list(page, server)
+    expect(page.get_by_label("Filter by fleet")).to_be_hidden()
+
+
 def test_a_stream_whose_dag_is_gone_is_marked_in_the_list_and_on_its_page(page, server):
     gone = row("orders", dag_is_gone=True, last_run_at="2026-01-02T03:04:05+00:00")
     unknown = row("refunds", dag_is_gone=True, last_run_at=None, last_batch=None)

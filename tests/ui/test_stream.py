@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+import pytest
 from playwright.sync_api import expect
 
 from tests.ui.sample_streams import HOSTILE, UNKNOWN, batch, detail, row, samples, typical
@@ -32,9 +33,9 @@ def test_the_page_says_where_the_stream_is_and_what_it_did(page, server):
     facts = page.locator(".part-facts").inner_text()
     for words in ("version 354", "366", "a repeated batch lands once (transaction)"):
         assert words in facts
-    newest = page.locator(".part-batches tbody tr").first.inner_text().split("\t")
-    assert newest[:7] == ["41", "0", "versions 347 to 354", "30", "336,776", "336,776", "49.8 MB"]
-    assert newest[7:12] == ["0.3", "0.8", "16.0", "0.4", "17.6"]
+    newest = page.locator(".part-batches tbody tr").first.locator("td").all_inner_texts()
+    assert newest[:4] == ["41\nepoch 0", "versions 347 to 354", "336,776\n30 files", "336,776\n49.8 MB"]
+    assert newest[4] == "17.6\ncheck 0.3, load 0.8, write 16.0, verify 0.4"
     assert "versions 355 to 358" in page.locator(".part-planned").inner_text()
     decisions = page.locator(".part-decisions").inner_text()
     for words in ("maria", "skipped", "GDPR", "version 187"):
@@ -149,8 +150,26 @@ def test_measures_that_nobody_knows_are_dashes(page, server):
         "run_id": None,
     }  # fmt: skip
     open_stream(page, server, detail(ORDERS, batches=[unknown]))
-    cells = page.locator(".part-batches tbody tr").inner_text().split("\t")
-    assert cells[3:12] == [UNKNOWN] * 9
+    cells = page.locator(".part-batches tbody td").all_inner_texts()
+    assert cells[2:] == [f"{UNKNOWN}\n{UNKNOWN}", f"{UNKNOWN}\n{UNKNOWN}", UNKNOWN, cells[5], UNKNOWN]
+
+
+@pytest.mark.parametrize("width", [1_100, 1_600])
+def test_no_table_of_the_page_is_wider_than_the_window(page, server, width):
+    page.set_viewport_size({"width": width, "height": 900})
+    run = "manual__2026-11-23T08:15:42.123456+00:00_3f8Qk2Lz"
+    wide = batch(1_204_567, seconds_ago=9, rows=123_456_789_012) | {
+        "epoch": 12, "interval": "2026-11-23T00:00:00Z/2026-11-24T00:00:00Z", "run_id": run,
+        "versions": "versions 1,204,001 to 1,204,567",
+    }  # fmt: skip
+    open_stream(page, server, detail(ORDERS, batches=[wide]))
+    too_wide = page.evaluate(
+        """() => [...document.querySelectorAll(".stream .scroller")]
+            .filter((one) => one.scrollWidth > one.clientWidth)
+            .map((one) => `${one.ariaLabel}: ${one.scrollWidth} of ${one.clientWidth}`)"""
+    )
+    assert too_wide == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
 def test_an_unknown_stream_is_told_in_words(page, server):

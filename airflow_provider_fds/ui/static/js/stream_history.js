@@ -2,7 +2,7 @@
 
 import { followInAirflow, taskUrl } from "./airflow.js";
 import { h } from "./dom.js";
-import { formatBytes, formatCount, formatSeconds, formatTime } from "./format.js";
+import { formatBytes, formatCount, formatCountOf, formatSeconds, formatTime } from "./format.js";
 
 const BATCHES_AT_FIRST = 20;
 const PHASES = ["check", "load", "write", "verify"];
@@ -10,17 +10,13 @@ const PHASES = ["check", "load", "write", "verify"];
 export function batchesSection(batches) {
   const [some, rest] = [batches.slice(0, BATCHES_AT_FIRST), batches.slice(BATCHES_AT_FIRST)];
   const columns = [
-    { title: "Batch", cell: (one) => one.batch_id },
-    { title: "Epoch", isNumber: true, cell: (one) => one.epoch },
-    { title: "Versions", cell: (one) => [one.versions, one.interval && h("div", { class: "muted" }, one.interval)].filter(Boolean) },
-    { title: "Files", isNumber: true, cell: (one) => formatCount(one.files) },
-    { title: "Rows read", isNumber: true, cell: (one) => formatCount(one.rows_read) },
-    { title: "Rows written", isNumber: true, cell: (one) => formatCount(one.rows_written) },
-    { title: "Written", isNumber: true, cell: (one) => formatBytes(one.bytes_written) },
-    ...PHASES.map((phase) => ({ title: phase[0].toUpperCase() + phase.slice(1), help: `Seconds of the phase ${phase}`, isNumber: true, cell: (one) => formatSeconds(one.phases?.[phase]) })),
-    { title: "Seconds", help: "Duration on the Spark driver", isNumber: true, cell: (one) => formatSeconds(one.seconds) },
-    { title: "Committed", cell: (one) => formatTime(one.committed_at) },
-    { title: "Run", cell: runLink },
+    { title: "Batch", cell: (one) => [one.batch_id, muted(`epoch ${formatCount(one.epoch)}`)] },
+    { title: "Versions", isText: true, cell: (one) => [one.versions, muted(one.interval)] },
+    { title: "Rows read", isNumber: true, cell: (one) => [formatCount(one.rows_read), muted(formatCountOf(one.files, "file"))] },
+    { title: "Rows written", isNumber: true, cell: (one) => [formatCount(one.rows_written), muted(formatBytes(one.bytes_written))] },
+    { title: "Seconds", help: "Duration on the Spark driver, and that of each phase", isNumber: true, cell: (one) => [formatSeconds(one.seconds), muted(phasesOf(one))] },
+    { title: "Committed", isText: true, cell: (one) => formatTime(one.committed_at) },
+    { title: "Run", isText: true, cell: runLink },
   ];
   const body = h("tbody", null, some.map((one) => lineOf(columns, one)));
   const more = h("button", { type: "button", class: "button more" }, `Show ${formatCount(rest.length)} older batches`);
@@ -53,7 +49,7 @@ export function intervalsSection({ last, unfinished, gaps, next }) {
 export function plannedSection(planned) {
   const columns = [
     { title: "Batch", cell: (one) => one.batch_id },
-    { title: "Versions", cell: (one) => one.versions },
+    { title: "Versions", isText: true, cell: (one) => one.versions },
     { title: "Files", isNumber: true, cell: (one) => formatCount(one.files) },
     { title: "Bytes", isNumber: true, cell: (one) => formatBytes(one.bytes) },
     { title: "Rows", isNumber: true, cell: (one) => formatCount(one.rows) },
@@ -97,6 +93,14 @@ function tableOf(title, columns, body) {
 
 function lineOf(columns, one) {
   return h("tr", null, columns.map((column) => h("td", { class: column.isNumber ? "number" : column.isText ? "words" : null }, column.cell(one) ?? "–")));
+}
+
+function muted(text) {
+  return text && h("div", { class: "muted" }, text);
+}
+
+function phasesOf({ phases }) {
+  return PHASES.filter((phase) => phases?.[phase]).map((phase) => `${phase} ${formatSeconds(phases[phase])}`).join(", ");
 }
 
 function runLink(batch) {

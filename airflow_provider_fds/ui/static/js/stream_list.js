@@ -12,6 +12,7 @@ const NEEDS_PERSON = "needs_person";
 
 /** What the rows can be filtered by, besides text and state. */
 const FILTERS = [
+  { key: "fleet", all: "All fleets", label: "Filter by fleet", valuesOf: (row) => [row.fleet].filter(Boolean) },
   { key: "dag", all: "All DAGs", label: "Filter by DAG", valuesOf: (row) => [row.dag_id].filter(Boolean) },
   { key: "owner", all: "All owners", label: "Filter by owner", valuesOf: (row) => row.dag_owners },
 ];
@@ -57,7 +58,8 @@ export class StreamList {
 
   /** Show an answer of the API. */
   update(answer) {
-    this.streams = answer.streams.map((row) => ({ ...row, text: searchText(row) }));
+    const fleets = fleetsOf(answer.streams);
+    this.streams = answer.streams.map((row) => ({ ...row, text: searchText(row), fleet: fleets.get(taskOf(row)) }));
     this.staging = answer.staging;
     const isEmpty = this.streams.length === 0;
     this.full.hidden = isEmpty && answer.problems.length === 0;
@@ -92,7 +94,8 @@ export class StreamList {
       const values = [...new Set([...this.streams.flatMap(valuesOf), this.chosen[key]].filter(Boolean))].sort(collator.compare);
       renderIfChanged(this.selects[index], values, () => [h("option", { value: "" }, all), values.map((value) => h("option", { value }, value))]);
       this.selects[index].value = this.chosen[key];
-      this.selects[index].hidden = values.length < 2 && !this.chosen[key];
+      const divides = values.length > 1 || (values.length === 1 && this.streams.some((row) => valuesOf(row).length === 0));
+      this.selects[index].hidden = !divides && !this.chosen[key];
     });
   }
 
@@ -245,6 +248,21 @@ function line(part, { isNumber }) {
     ? h("a", { href: part.href, "aria-label": isNumber ? null : part.text, "data-focus": part.focus, ...(part.leaves ? { target: "_top", onclick: followInAirflow } : {}) }, words)
     : words;
   return h("div", { class: classes, title: part.title ?? (isNumber ? null : part.text) }, text);
+}
+
+/** Return the task that loaded a stream last. */
+function taskOf(row) {
+  return row.dag_id && row.task_id ? `${row.dag_id}.${row.task_id}` : null;
+}
+
+/** Return the tasks that load several streams. */
+function fleetsOf(rows) {
+  const [once, fleets] = [new Set(), new Map()];
+  for (const task of rows.map(taskOf).filter(Boolean)) {
+    if (once.has(task)) fleets.set(task, task);
+    once.add(task);
+  }
+  return fleets;
 }
 
 function comparator({ value }, isDescending) {
