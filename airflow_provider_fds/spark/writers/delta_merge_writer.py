@@ -15,7 +15,7 @@ from airflow_provider_fds.spark.runtime.settings import hash_join_conf, session_
 from airflow_provider_fds.spark.runtime.sql import quoted_name, temporary_view
 from airflow_provider_fds.spark.runtime.versions import minor
 from airflow_provider_fds.spark.sink_log.history import quoted
-from airflow_provider_fds.spark.writers.delta_table_writer import DeltaTableWriter
+from airflow_provider_fds.spark.writers.delta_append_writer import DeltaAppendWriter
 from airflow_provider_fds.spark.writers.merge_sql import MergeSql
 from airflow_provider_fds.spark.writers.prepared_rows import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, prepared
 from airflow_provider_fds.spark.writers.sink_columns import with_provenance
@@ -32,7 +32,7 @@ _ORDER = (COMMIT_VERSION, COMMIT_TIMESTAMP)
 _EVOLVES_SINCE = (4, 2)
 
 
-class DeltaMergeWriter(DeltaTableWriter):
+class DeltaMergeWriter(DeltaAppendWriter):
     """Merges batches by key, in the order of the source's commits."""
 
     # the same rows again change nothing

@@ -15,7 +15,7 @@ from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.spark.runtime.failures import RefusalError, has_condition, shortened
 from airflow_provider_fds.spark.sink_log.history import quoted
 from airflow_provider_fds.spark.sink_log.other_writers import intervals_replaced
-from airflow_provider_fds.spark.writers.delta_table_writer import DeltaTableWriter
+from airflow_provider_fds.spark.writers.delta_append_writer import DeltaAppendWriter
 
 if TYPE_CHECKING:
     from airflow_provider_fds.batch.sink_commit import SinkCommit
@@ -30,7 +30,7 @@ _CONSTRAINT_CHECK = "spark.databricks.delta.replaceWhere.constraintCheck.enabled
 _ROWS_OUTSIDE = ("DELTA_REPLACE_WHERE_MISMATCH",)
 
 
-class DeltaReplaceWriter(DeltaTableWriter):
+class DeltaReplaceWriter(DeltaAppendWriter):
     """Writes an interval with ``replaceWhere``, or over the partitions that contain its rows.
 
     Everything else is the same as for appends: one transaction, with checks before and after. Earlier changes to the
@@ -47,7 +47,7 @@ class DeltaReplaceWriter(DeltaTableWriter):
         spark.conf.set(_CONSTRAINT_CHECK, "true")
 
     def append(self, frame: Any, batch: BatchSpec) -> Landed:
-        """Replace earlier rows by the rows of the batch; see :meth:`DeltaTableWriter.append`."""
+        """Replace earlier rows by the rows of the batch; see :meth:`DeltaAppendWriter.append`."""
         try:
             return super().append(frame, batch)
         except RefusalError:

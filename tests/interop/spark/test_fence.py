@@ -12,7 +12,7 @@ from airflow_provider_fds.batch.report import FenceReport, decode, fence_report_
 from airflow_provider_fds.batch.spec import FenceSpec, fence_version, txn_version
 from airflow_provider_fds.spark.application.job import run
 from airflow_provider_fds.spark.runtime.failures import RefusalError
-from airflow_provider_fds.spark.writers.delta_table_writer import DeltaTableWriter
+from airflow_provider_fds.spark.writers.delta_append_writer import DeltaAppendWriter
 
 
 def rows(spark, stream):
@@ -66,7 +66,7 @@ def test_a_zombie_that_checked_the_sink_before_the_fence_is_skipped_by_delta_and
     batches = stream.plan()
     _, (loaded,) = stream.work(spark, stream.job(batches[0]))
     late = stream.job(batches[1], **stream.after(loaded))
-    zombie = DeltaTableWriter(spark, stream.sink, late, {})
+    zombie = DeltaAppendWriter(spark, stream.sink, late, {})
     assert zombie.find(batches[1]) is None
     fence(spark, stream, **stream.after(loaded))
 

@@ -16,7 +16,7 @@ from airflow_provider_fds.errors import BatchRejectedError, FdsError
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.sinks import DeltaAppendSink, DeltaMergeSink, DeltaReplaceSink
 from airflow_provider_fds.spark.fence import close_epochs
-from airflow_provider_fds.spark.writers import delta_table_writer
+from airflow_provider_fds.spark.writers import delta_append_writer
 from tests.interop.spark.test_advice_followed import follow
 from tests.interop.spark.test_epochs import EACH_ONCE, Desk
 from tests.interop.spark.test_interval_advice import Days
@@ -57,7 +57,7 @@ class Unmounted:
 
 @pytest.fixture
 def unmount(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Unmounted]:
-    def unmounted(folder: str, module: Any = delta_table_writer, point: str = "driver.commit.after") -> Unmounted:
+    def unmounted(folder: str, module: Any = delta_append_writer, point: str = "driver.commit.after") -> Unmounted:
         return Unmounted(Path(folder), tmp_path / "worker", monkeypatch, module, point)
 
     return unmounted

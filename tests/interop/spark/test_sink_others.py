@@ -20,7 +20,7 @@ from airflow_provider_fds.spark.fence import registration
 from airflow_provider_fds.spark.fence.empty_append import append_nothing
 from airflow_provider_fds.spark.runtime.failures import RefusalError
 from airflow_provider_fds.spark.sink_log.history import SinkLog
-from airflow_provider_fds.spark.writers.delta_table_writer import DeltaTableWriter
+from airflow_provider_fds.spark.writers.delta_append_writer import DeltaAppendWriter
 
 RETENTION = "delta.setTransactionRetentionDuration"
 
@@ -97,7 +97,7 @@ def test_a_batch_that_lands_twice_because_the_sink_forgot_it_is_not_a_success(sp
     create(spark, stream)
     batch = stream.plan()[0]
     spec = stream.job(batch)
-    zombie = DeltaTableWriter(spark, stream.sink, spec, {})
+    zombie = DeltaAppendWriter(spark, stream.sink, spec, {})
     assert zombie.find(batch) is None
     stream.work(spark, stream.job(batch))
     forget(spark, stream, 2, hours=25)
@@ -154,7 +154,7 @@ def test_of_two_streams_of_one_name_that_begin_at_once_the_first_to_register_wri
     theirs, ours = stream.plan()[0], stream.uuid
     stream.uuid = str(uuid4())
     mine = replace(theirs, uuid=stream.uuid)
-    sink = DeltaTableWriter(spark, stream.sink, stream.job(mine), {})
+    sink = DeltaAppendWriter(spark, stream.sink, stream.job(mine), {})
     assert sink.find(mine) is None
     stream.work(spark, stream.job(theirs))
     with pytest.raises(RefusalError, match=f"is the registration of another stream of the same name .uuid {ours}"):
@@ -165,7 +165,7 @@ def test_of_two_streams_of_one_name_that_begin_at_once_the_first_to_register_wri
 def test_of_two_streams_that_create_the_sink_at_once_the_slower_one_appends(spark, stream):
     first, second, _ = stream.plan()
     other = replace(second, stream="live", uuid=str(uuid4()), prev_txn_version=None)
-    slower = DeltaTableWriter(spark, stream.sink, stream.job(first), {})
+    slower = DeltaAppendWriter(spark, stream.sink, stream.job(first), {})
     assert slower.find(first) is None
     stream.work(spark, stream.job(other))
     assert slower.append(spark.read.format("delta").load(first.manifest), first).by_this_attempt

@@ -11,7 +11,7 @@ from airflow_provider_fds.batch.report import FenceReport, decode, fence_report_
 from airflow_provider_fds.batch.spec import FenceSpec
 from airflow_provider_fds.sinks import DeltaAppendSink, DeltaReplaceSink
 from airflow_provider_fds.spark.application.job import run
-from airflow_provider_fds.spark.writers.delta_table_writer import DeltaTableWriter
+from airflow_provider_fds.spark.writers.delta_append_writer import DeltaAppendWriter
 
 
 def count(spark, stream):
@@ -56,7 +56,7 @@ def test_a_range_that_another_stream_had_loaded_before_the_last_batch_is_refused
 def test_two_streams_that_load_the_snapshot_at_once_find_each_other_in_their_next_batches(spark, stream):
     (mine,) = stream.plan(from_snapshot=True)
     (theirs,) = of_another([mine])
-    zombie = DeltaTableWriter(spark, stream.sink, stream.job(mine), {})
+    zombie = DeltaAppendWriter(spark, stream.sink, stream.job(mine), {})
     spark.sql(f"CREATE TABLE delta.`{stream.sink_path}` (id LONG, name STRING, p LONG) USING delta")
     assert zombie.find(mine) is None
     _, theirs_done = stream.work(spark, stream.job(theirs))

@@ -11,7 +11,7 @@ import pytest
 from airflow_provider_fds.spark.runtime.failures import is_conflict
 from airflow_provider_fds.spark.sink_log.history import SinkLog
 from airflow_provider_fds.spark.sink_log.sink_transactions import give_transactions
-from airflow_provider_fds.spark.writers import delta_table_writer
+from airflow_provider_fds.spark.writers import delta_append_writer
 
 #: More than an Integer of Java, and small.
 HUGE, SMALL = 1 << 40, 7
@@ -75,7 +75,7 @@ def test_a_batch_after_the_first_reconstructs_no_state_of_the_sink(spark, stream
     for batch, is_given in ((second, False), (third, True)):
         with monkeypatch.context() as patch:
             if not is_given:
-                patch.setattr(delta_table_writer, "give_transactions", lambda *_: False)
+                patch.setattr(delta_append_writer, "give_transactions", lambda *_: False)
             forget(spark)
             before = num_jobs(spark)
             code, (report,) = stream.work(spark, stream.job(batch, **stream.after(report)))

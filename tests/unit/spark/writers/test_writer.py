@@ -85,7 +85,7 @@ print(driver_zip())
 @pytest.mark.parametrize(
     ("sink", "writer"),
     [
-        ({"kind": "delta_append", "uri": "/t"}, "DeltaTableWriter"),
+        ({"kind": "delta_append", "uri": "/t"}, "DeltaAppendWriter"),
         ({"kind": "delta_replace", "uri": "/t", "provenance": True}, "DeltaReplaceWriter"),
         ({"kind": "delta_merge", "uri": "/t", "keys": ["id"]}, "DeltaMergeWriter"),
         ({"kind": "foreach_batch", "function": "job:load"}, "ForeachBatchWriter"),

@@ -58,7 +58,7 @@ _EXISTS_ALREADY = ("TABLE_OR_VIEW_ALREADY_EXISTS", "DELTA_TABLE_ALREADY_EXISTS")
 _ATTEMPTS = 6
 
 
-class DeltaTableWriter(Writer):
+class DeltaAppendWriter(Writer):
     """Appends to a Delta table; remembers the table's state between the batches of a job."""
 
     _sink: DeltaSink
