@@ -99,7 +99,7 @@ def write_wait(connect: Callable[[], ConnectedStream], waits_for: str, next_with
 
 @contextmanager
 def sending_status(
-    session: StreamSession, context: Any, *observers: Callable[[ConnectedStream, StreamStatus], None]
+    session: StreamSession, context: Any, *observers: Callable[[ConnectedStream, StreamStatus | None], None]
 ) -> Iterator[None]:
     """Send the gauges of a run's stream and write its status file after the body, also if it fails.
 
@@ -117,14 +117,15 @@ def sending_status(
 
 
 def report_at_end(
-    session: StreamSession, context: Any, *observers: Callable[[ConnectedStream, StreamStatus], None]
+    session: StreamSession, context: Any, *observers: Callable[[ConnectedStream, StreamStatus | None], None]
 ) -> RunReport:
     """Send the counters of a run at each commit, and return what reports its end: the gauges and the status file.
 
     Args:
         session: The run.
         context: The context of its task.
-        observers: Called with the same status, whether or not the installation sends metrics. An error is a warning.
+        observers: Called with the same status, whether or not the installation sends metrics; with ``None`` if the run
+            was refused from a stream of another table or deployment. An error is a warning.
 
     Returns:
         A function to be called when the run is over, with the error if it failed.
@@ -139,7 +140,7 @@ class RunReport:
         self,
         session: StreamSession,
         context: Any,
-        observers: Sequence[Callable[[ConnectedStream, StreamStatus], None]],
+        observers: Sequence[Callable[[ConnectedStream, StreamStatus | None], None]],
     ) -> None:
         self._session = session
         self._context = context
@@ -150,20 +151,26 @@ class RunReport:
 
     def __call__(self, error: Exception | None) -> None:
         """Read the status once, for the metrics, the status file and all observers."""
-        connected = self._session.connected
-        try:
-            status = _status(
-                connected, UnreadFiles() if are_on() else None, None if self._is_interrupted else self._end(error)
-            )
-        except Exception as failure:  # noqa: BLE001  # whatever goes wrong, the run ends for its own reason
-            logger.warning("The status of the stream cannot be read: %s: %s", type(failure).__name__, failure)
+        status = self._status(None if self._is_interrupted else self._end(error))
+        if is_refused(self._session.connected):
+            self._tell(self._observers, None)
             return
-        if is_refused(connected):
+        if status is None:
             return
         send(lambda: status_samples(status))
-        for observer in (self._write, *self._observers):
+        self._tell((self._write, *self._observers), status)
+
+    def _status(self, end: RunEnd | None) -> StreamStatus | None:
+        try:
+            return _status(self._session.connected, UnreadFiles() if are_on() else None, end)
+        except Exception as failure:  # noqa: BLE001  # whatever goes wrong, the run ends for its own reason
+            logger.warning("The status of the stream cannot be read: %s: %s", type(failure).__name__, failure)
+            return None
+
+    def _tell(self, observers: Sequence[Callable[..., None]], status: StreamStatus | None) -> None:
+        for observer in observers:
             try:
-                observer(connected, status)
+                observer(self._session.connected, status)
             except Exception as failure:  # noqa: BLE001
                 logger.warning("The status of the stream was not reported: %s: %s", type(failure).__name__, failure)
 

@@ -10,7 +10,7 @@ from airflow.providers.common.compat.sdk import Asset
 
 from airflow_provider_fds.errors import StorageError
 from airflow_provider_fds.operators.outlets import is_alert_outlet
-from airflow_provider_fds.stream.monitoring.alerts import Found, StreamAlerts, find_alerts
+from airflow_provider_fds.stream.monitoring.alerts import Found, StreamAlerts, find_alerts, name_in_use
 from airflow_provider_fds.stream.monitoring.incidents import MOST_ATTEMPTS, IncidentLog
 
 if TYPE_CHECKING:
@@ -46,14 +46,18 @@ class Alerting:
         self._logs: dict[str, tuple[IncidentLog, str]] = {}
 
     @property
-    def observers(self) -> tuple[Callable[[ConnectedStream, StreamStatus], None], ...]:
+    def observers(self) -> tuple[Callable[[ConnectedStream, StreamStatus | None], None], ...]:
         """The observers of a stream's status: this object, if alerts are on."""
         return (self,) if self._is_on else ()
 
-    def __call__(self, connected: ConnectedStream, status: StreamStatus) -> None:
-        """Report the incidents that a status shows, unless another task has."""
-        found = find_alerts(status, self._alerts)
-        self.tell(connected.staging, status.name, found, fresh_entry=connected.quarantined_at)
+    def __call__(self, connected: ConnectedStream, status: StreamStatus | None) -> None:
+        """Report the incidents that a status shows, unless another task has; ``None``: the run was refused."""
+        if status is None:
+            table, deployment = connected.table.uri, connected.context.deployment
+            found = name_in_use(connected.state, table, deployment, connected.ledger.n)
+        else:
+            found = find_alerts(status, self._alerts)
+        self.tell(connected.staging, connected.stream.name, found, fresh_entry=connected.quarantined_at)
 
     def tell(self, staging: Storage, stream: str, found: Found, *, fresh_entry: int | None = None) -> None:
         """Begin and end the incidents of a stream, and call the notifiers for those that no task has reported.

@@ -253,7 +253,7 @@ class FleetRun:
     def _watch(self, session: StreamSession) -> Callable[[Exception | None], None]:
         """Report a stream as a task of its own would: metrics, status file and alerts."""
 
-        def alert(connected: ConnectedStream, status: StreamStatus) -> None:
+        def alert(connected: ConnectedStream, status: StreamStatus | None) -> None:
             with self._airflow:
                 for observer in self._alerting.observers:
                     observer(connected, status)

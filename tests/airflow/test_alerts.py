@@ -11,7 +11,10 @@ import pytest
 
 from airflow_provider_fds import DeltaAppendSink, DeltaIngestOperator, DeltaStream, DeltaStreamMonitorTrigger
 from airflow_provider_fds.cli.main import main
+from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import ConfigurationError
+from airflow_provider_fds.stream.monitoring.incidents import IncidentLog
+from airflow_provider_fds.stream.monitoring.status_row import read_status_file
 
 pytestmark = pytest.mark.usefixtures("airflow_database")
 
@@ -106,9 +109,6 @@ def fds(tmp_path, *words):
 
 
 def incidents(tmp_path, name):
-    from airflow_provider_fds.delta.storage.open import open_storage
-    from airflow_provider_fds.stream.monitoring.incidents import IncidentLog
-
     return IncidentLog(open_storage(str(tmp_path / "staging")), name).open()
 
 
@@ -160,6 +160,29 @@ def test_a_run_that_fails_is_told_once_per_reason_and_position(dags, deleted, in
     deleted.append("orders", 3)
     assert installation.run(dag).state("ingest") == "success"
     assert incidents(tmp_path, "orders") == ()
+
+
+def test_a_run_that_uses_the_name_of_another_stream_is_told_once_and_says_nothing_about_that(
+    dags, lake, installation, tmp_path
+):
+    text = INGEST.format(name="orders", lake=lake.uri, alerts="notifiers=[write]", more="")
+    owner = dags.add("owner_of_the_name", text)
+    lake.append("orders", 1)
+    assert installation.run(owner).state("ingest") == "success"
+    before = read_status_file(open_storage(str(tmp_path / "staging")), "orders")
+    stranger = dags.add("user_of_the_name", text.replace("/orders", "/customers"))
+    for _ in range(2):
+        assert installation.run(stranger).state("ingest") == "failed"
+    (alert,) = dags.told()
+    assert (alert["state"], alert["stream"]) == ("name_in_use", "orders")
+    assert alert["table"].endswith("/customers")
+    assert "the name is that of the stream of" in alert["why"]
+    assert read_status_file(open_storage(str(tmp_path / "staging")), "orders") == before
+    # the stream itself goes on, and its runs neither repeat nor end this
+    assert installation.run(owner).state("ingest") == "skipped"
+    installation.run(dags.monitor())
+    assert len(dags.told()) == 1
+    assert [event["state"] for event in dags.events()] == ["name_in_use"]
 
 
 def test_the_monitor_emits_the_event_of_an_incident_that_a_run_has_told_of_and_tells_of_none_twice(

@@ -14,10 +14,13 @@ from airflow_provider_fds.reasons import Reason
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from airflow_provider_fds.ledger.state import StreamState
     from airflow_provider_fds.stream.monitoring.status import StreamStatus
 
-#: The states that alert. All but the last two are conditions of ``fds status`` that need attention.
-AlertState = Literal["failing", "blocked", "quarantined", "lost_position", "unreadable", "lag", "retention_left"]
+#: The states that alert. All but the last three are conditions of ``fds status`` that need attention.
+AlertState = Literal[
+    "failing", "blocked", "quarantined", "lost_position", "unreadable", "lag", "retention_left", "name_in_use"
+]
 
 #: The states, each with its condition, as docs/alerting.md shows them.
 STATES: Final[dict[AlertState, str]] = {
@@ -28,9 +31,12 @@ STATES: Final[dict[AlertState, str]] = {
     "unreadable": "The table or the ledger cannot be read, and a retry does not help.",
     "lag": "The oldest version that is not committed is at least as old as `lag`.",
     "retention_left": "That version is safe from the table's retention for no longer than `retention_left`.",
+    "name_in_use": "A run was refused, because its stream's name is that of a stream of another table or installation.",
 }
 
 _ALL: Final[frozenset[str]] = frozenset(STATES)
+#: What a status of the stream does not tell: it is about runs of others.
+_OF_OTHERS: Final = frozenset({"name_in_use"})
 #: The states that begin at a threshold.
 _THRESHOLDS: Final = frozenset({"lag", "retention_left"})
 #: Retention left to a stream without a lag, in seconds; JSON has no infinity.
@@ -46,7 +52,7 @@ class StreamAlerts:
     """When to alert, and which notifiers to call.
 
     A stream that is failing, blocked, quarantined or unreadable, or that has lost its position, always alerts, once per
-    incident.
+    incident. So does a run that is refused because its stream's name is in use.
 
     Attributes:
         lag: Alert when the oldest version that is not committed is at least this old; ``None``: never.
@@ -180,7 +186,7 @@ def find_alerts(status: StreamStatus, alerts: StreamAlerts) -> Found:
     if status.condition == "unreadable" and status.reason_code in _PASSING:
         return Found(unknown=_ALL)
     if status.condition == "retired":
-        return Found(seconds={"lag": 0.0, "retention_left": _FOR_EVER})
+        return Found(unknown=_OF_OTHERS, seconds={"lag": 0.0, "retention_left": _FOR_EVER})
     found: list[Alert] = []
     compared: dict[str, str] = {}
     if status.attention is not None:
@@ -197,7 +203,33 @@ def find_alerts(status: StreamStatus, alerts: StreamAlerts) -> Found:
         if _is_reached(name, value, threshold.total_seconds()):
             why = _why(status, name, timedelta(seconds=value), threshold)
             found.append(_alert(status, name, key=key, why=why, action=f"fds explain {status.name}"))
-    return Found(tuple(found), hidden_by(status.condition, is_retried=status.will_retry), compared, values)
+    hidden = hidden_by(status.condition, is_retried=status.will_retry)
+    return Found(tuple(found), hidden | _OF_OTHERS, compared, values)
+
+
+def name_in_use(state: StreamState, table: str, deployment: str, entry: int) -> Found:
+    """Return that a run was refused from a stream, of which it says nothing else. Pure.
+
+    Args:
+        state: The stream's state.
+        table: URI of the run's table.
+        deployment: The Airflow installation of the run.
+        entry: Number of the newest entry of the stream's ledger.
+    """
+    why = (
+        f"A run of deployment {deployment!r} has used the name {state.name!r} for table {table}; the name is that of "
+        f"the stream of {state.table} in deployment {state.deployment!r}. Nothing was loaded"
+    )
+    alert = Alert(
+        stream=state.name,
+        table=redacted(table),
+        state="name_in_use",
+        key=redacted(f"{table} {deployment}"),
+        why=redacted(why),
+        action=f"fds status {state.name}",
+        entry=entry,
+    )
+    return Found((alert,), _ALL - _OF_OTHERS)
 
 
 def _is_reached(state: str, seconds: float, threshold: float) -> bool:
@@ -230,4 +262,4 @@ def _alert(status: StreamStatus, state: AlertState, **words: Any) -> Alert:
     return Alert(stream=status.name, table=redacted(status.table), state=state, entry=status.entries - 1, **words)
 
 
-__all__ = ["STATES", "Alert", "AlertState", "Found", "StreamAlerts", "find_alerts"]
+__all__ = ["STATES", "Alert", "AlertState", "Found", "StreamAlerts", "find_alerts", "name_in_use"]
