@@ -22,7 +22,7 @@ _APP_ID = re.compile(r"fds:([^:#]+)")
 _JOB_DIGEST = re.compile(r"-([0-9a-f]{64})\.job\.json\Z")
 
 #: Fields of a batch that its spec has only if they are set.
-_WRITTEN_IF_SET = ("columns", "fed", "fed_since")
+_WRITTEN_IF_SET = ("columns", "fed", "fed_since", "fed_batch")
 
 
 class SpecChangedError(ValueError):
@@ -83,7 +83,7 @@ class BatchSpec:
 
     ``columns``, if not empty, is which column of the source feeds each column of the sink
     (``batch/column_meaning.py``), because another one may have fed it before: ``fed``, recorded at the sink's version
-    ``fed_since``.
+    ``fed_since``, or, if ``fed_batch`` is set, at the version at which this earlier batch of the same job landed.
     """
 
     stream: str
@@ -108,6 +108,7 @@ class BatchSpec:
     columns: Dict[str, str] = field(default_factory=dict, hash=False)
     fed: Dict[str, str] = field(default_factory=dict, hash=False)
     fed_since: Optional[int] = None
+    fed_batch: Optional[int] = None
 
     @property
     def inner_versions(self) -> Tuple[int, ...]:

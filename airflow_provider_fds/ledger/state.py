@@ -265,14 +265,23 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
         specs = []
         after = self.last_txn_end or ""
         state = self
+        recorded: int | None = None
         for batch in self.planned:
-            specs.append(state.spec((batch,), stream_uri, epoch=self.epoch, after=after))
+            specs.append(state.spec((batch,), stream_uri, epoch=self.epoch, after=after, fed_batch=recorded))
             after = batch.end
-            state = state.with_columns((batch,), state.columns_since)
+            before, state = state, state.with_columns((batch,), None)
+            recorded = recorded if state is before else batch.batch_id
         return tuple(specs)
 
     def spec(
-        self, parts: Sequence[PlannedBatch], stream_uri: str, *, epoch: int, after: str, interval: str | None = None
+        self,
+        parts: Sequence[PlannedBatch],
+        stream_uri: str,
+        *,
+        epoch: int,
+        after: str,
+        interval: str | None = None,
+        fed_batch: int | None = None,
     ) -> BatchSpec:
         """Return planned batches that form one transaction as the Spark driver needs them.
 
@@ -282,6 +291,7 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
             epoch: Their epoch, or the generation of their interval.
             after: End of the last batch before them that has a transaction.
             interval: Their data interval, or ``None`` for an offset.
+            fed_batch: The batch of the same job that has recorded columns last.
         """
         first, last = parts[0], parts[-1]
         columns: dict[str, str] = {}
@@ -313,6 +323,7 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
             columns=columns,
             fed=self.columns if columns else {},
             fed_since=self.columns_since if columns else None,
+            fed_batch=fed_batch if columns else None,
         )
 
 

@@ -79,6 +79,8 @@ class DeltaAppendWriter(Writer):
             way_on=self._advice.rewind(),
         )
         self._known_version = job.sink_version
+        #: By batch.
+        self._landed_at: Dict[int, int] = {}
         self._table_id: Optional[str] = None
         #: What the streams had loaded when the sink was looked at last; a sink that does not exist has nothing.
         self._loaded = Loaded()
@@ -128,7 +130,7 @@ class DeltaAppendWriter(Writer):
                 self._refuse_rows_of_others(batch)
             return None
         self._check_files(history, commit, batch)
-        return self._landed(commit)
+        return self._landed(commit, batch)
 
     def _refuse_rows_of_others(self, batch: BatchSpec) -> None:
         """Refuse a batch with rows that another stream has loaded into the sink."""
@@ -158,8 +160,7 @@ class DeltaAppendWriter(Writer):
     def _append(self, frame: Any, batch: BatchSpec) -> Landed:
         rows = self._rows(frame)
         if batch.columns and self._table_id is not None:
-            since = self._job.sink_version if batch.fed_since is None else batch.fed_since
-            refuse_moved(self._spark, self._sink, self._path, self._log, rows, batch, since)
+            refuse_moved(self._spark, self._sink, self._path, self._log, rows, batch, self._fed_since(batch))
         rows = self._fitted(rows)
         self._same_values = same_values(self._sink, rows)
         if self._table_id is not None and self._known_version is None:
@@ -188,6 +189,12 @@ class DeltaAppendWriter(Writer):
                 "the next run checks the sink and says what to do",
             )
         return replace(landed, looked_seconds=time.monotonic() - began)
+
+    def _fed_since(self, batch: BatchSpec) -> Optional[int]:
+        """Return the sink's version at which what feeds its columns was recorded."""
+        if batch.fed_batch is not None:
+            return self._landed_at[batch.fed_batch]
+        return self._job.sink_version if batch.fed_since is None else batch.fed_since
 
     def _rows(self, frame: Any) -> Any:
         """Return the rows to be written for the batch."""
@@ -252,13 +259,13 @@ class DeltaAppendWriter(Writer):
             self._table_id = commit.table_id or read_table_id(self._spark, self._path)
         self._check_since(history)
         self._check_files(history, commit, batch)
-        return self._landed(commit)
+        return self._landed(commit, batch)
 
     def _check_files(self, history: History, commit: SinkCommit, batch: BatchSpec) -> None:
         self._added.check(history, commit, self._describe(batch), self._advice.load_again())
 
-    def _landed(self, commit: SinkCommit) -> Landed:
-        self._known_version = commit.version
+    def _landed(self, commit: SinkCommit, batch: BatchSpec) -> Landed:
+        self._known_version = self._landed_at[batch.batch_id] = commit.version
         is_mine = (commit.metadata or {}).get("attempt") == self._job.attempt_id
         return Landed(commit, by_this_attempt=is_mine, warnings=self._rows_taken.news())
 

@@ -112,9 +112,9 @@ class DeltaReplaceWriter(DeltaAppendWriter):
                 )
         return warnings
 
-    def _landed(self, commit: SinkCommit) -> Landed:
+    def _landed(self, commit: SinkCommit, batch: BatchSpec) -> Landed:
         since = self._written_since_the_look(commit)
-        landed = super()._landed(commit)
+        landed = super()._landed(commit, batch)
         landed = replace(landed, warnings=(*landed.warnings, *since))
         intervals = intervals_replaced(self._log, commit)
         if not intervals:

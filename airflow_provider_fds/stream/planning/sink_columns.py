@@ -20,6 +20,7 @@ from airflow_provider_fds.batch.column_meaning import (
     may_be_moved,
     moved_columns,
     moved_problem,
+    renamed_in_sink,
 )
 from airflow_provider_fds.batch.manifest_columns import CHANGE_TYPE
 from airflow_provider_fds.batch.version_ranges import describe_range
@@ -60,7 +61,9 @@ class SinkColumns:
         self._connected = connected
         self._state = state
         self._sink = sink if isinstance(sink, DeltaSink) and sink.transform is None else None
+        #: What feeds the sink's columns under the names that it had at a version.
         self._fed = self._recorded = state.columns
+        self._since = state.sink_version if state.columns_since is None else state.columns_since
         self._before: Metadata | None = None
         self._is_first = state.next_batch_id == 0
         self._is_one_write = is_one_write
@@ -105,6 +108,7 @@ class SinkColumns:
                 return msgspec.UNSET
         if columns.items() <= self._recorded.items():
             return msgspec.UNSET
+        self._follow_renames(self._sink)
         self._fed = fed_after(self._fed, columns, by_key=self._sink.needs_keys)
         self._recorded = fed_after(self._recorded, columns, by_key=self._sink.needs_keys)
         return columns
@@ -194,10 +198,19 @@ class SinkColumns:
         if problem is not None:
             raise self._refused(batch, sink, problem)
 
+    def _follow_renames(self, sink: DeltaSink) -> None:
+        """Take the names that the sink has by now: a batch that is planned lands after them."""
+        if (found := self._sink_state(sink)) is None:
+            return
+        try:
+            self._fed = renamed_in_sink(self._fed, self._changes(found))
+        except FdsError:
+            # as in _check_meaning
+            return
+        self._since = found.version
+
     def _changes(self, found: _SinkState) -> Iterator[SinkChange]:
-        since = self._state.columns_since
-        since = self._state.sink_version if since is None else since
-        first = 0 if since is None else since + 1
+        first = 0 if self._since is None else self._since + 1
         for commit in found.log.commits(first, found.version) if first <= found.version else ():
             info = commit.info
             if info is not None:

@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 from airflow_provider_fds.cli.main import main
-from airflow_provider_fds.errors import SchemaMismatchError
+from airflow_provider_fds.errors import BatchRejectedError, SchemaMismatchError
 from airflow_provider_fds.sinks import DeltaAppendSink, DeltaMergeSink
 from airflow_provider_fds.stream.planning.sink_columns import SinkColumns
 from tests.interop.merging import Runs, rows_of
@@ -117,6 +117,38 @@ def test_other_sinks_are_refused_too(spark, source, tmp_path, kind, sink):
     current = "_is_current" if sink == "history" else "_change_type = 'update_postimage'"
     found = spark.read.format("delta").load(path).where(f"{current} AND id = 2").select("x", "y").collect()
     assert found == spark.read.format("delta").load(source).where("id = 2").select("x", "y").collect()
+
+
+@pytest.mark.parametrize("reads_sink", [True, False])
+@pytest.mark.parametrize("sink", ["append", "merge"])
+def test_names_that_move_back_within_a_run_are_refused_again(spark, source, tmp_path, monkeypatch, sink, reads_sink):
+    path = str(tmp_path / "sink")
+    runs = Runs(spark, source, tmp_path, DeltaAppendSink(path) if sink == "append" else None)
+    # an append sink has the rows as they were
+    options = FOLLOW if sink == "merge" else {**FOLLOW, "read_change_feed": False}
+    runs.load(**options)
+    for number in (4, 5):
+        for statement in swap("x", "y"):
+            spark.sql(f"ALTER TABLE delta.`{source}` {statement}")
+        values = f"{number}, {number}, {number}, 'x{number}', 'y{number}', named_struct('x', 'a', 'y', 'b'), 'p'"
+        spark.sql(f"INSERT INTO delta.`{source}` VALUES ({values})")
+    for statement in refused(runs, **options):
+        spark.sql(statement)
+    if not reads_sink:
+        monkeypatch.setattr(SinkColumns, "_sink_state", lambda _self, _sink: None)
+    # the names fit the first of two batches, and no longer the second
+    if reads_sink:
+        assert len(runs.load(**options, applications=1)) == 1
+        statements = refused(runs, **options)
+    else:
+        with pytest.raises(BatchRejectedError) as caught:
+            runs.load(**options)
+        assert [row.x for row in spark.read.format("delta").load(path).where("id = 5").collect()] == []
+        statements = statements_in(caught.value)
+    for statement in statements:
+        spark.sql(statement)
+    runs.load(**options)
+    assert_alike(spark, runs, source)
 
 
 def test_a_change_that_a_person_acknowledged_is_refused_too(spark, source, tmp_path):
