@@ -61,13 +61,19 @@ class Advice:
             return f"running `fds reset {self._stream} --sink-rows keep --why …`"
         return f"running `fds reset {self._stream} --sink-rows keep|empty --why …`"
 
-    def remove_and_load(self, version: int) -> str:
-        """Return the command that removes rows FDS cannot identify and loads them again, from ``version`` on."""
-        reset = f"running `fds reset {self._stream} --sink-rows empty --force-sink --why …`"
-        if self._merges:
+    def remove_and_load(self, version: Optional[int], stream: str = "") -> str:
+        """Return the command that removes rows FDS cannot identify and loads them again.
+
+        Args:
+            version: From this version on; ``None``: rows of a snapshot are among them, whose versions are not known.
+            stream: The stream that loads them; this one if empty.
+        """
+        name = stream or self._stream
+        reset = f"running `fds reset {name} --sink-rows empty --force-sink --why …`"
+        if self._merges or version is None:
             # a merge keeps no row that it replaced
             return reset
-        rewind = f"`fds rewind {self._stream} --to-version {version} --sink-rows delete --force-sink --why …`"
+        rewind = f"`fds rewind {name} --to-version {version} --sink-rows delete --force-sink --why …`"
         return f"{reset}, or, with provenance, {rewind}"
 
     def replan(self) -> str:

@@ -100,13 +100,16 @@ def refuse_overlap(loaded: Loaded, batch: BatchSpec, path: str, others: Sequence
             f"overlap, or another sink; {unless}",
         )
     clean = max(mine.sink_version, theirs.sink_version) - 1
-    first = max(mine.versions[0], theirs.versions[0])
+    # the one that began earlier has the rows of both; a snapshot has those of all versions before it
+    is_kept = mine.is_snapshot or (not theirs.is_snapshot and mine.start <= theirs.start)
+    kept, retired = (batch.stream, other) if is_kept else (other, batch.stream)
+    first = None if mine.is_snapshot or theirs.is_snapshot else max(mine.versions[0], theirs.versions[0])
     raise RefusalError(
         Reason.SINK_HAS_ROWS,
         f"stream {batch.stream!r} has loaded {mine.describe()} of the source into the sink {path} (version "
         f"{mine.sink_version}), and {there}: rows are there twice. Version {clean} of the sink is the last without "
-        "these rows. Retire one of the two streams (`fds retire`), then let the other one remove both copies and "
-        f"load them once, by {advice.remove_and_load(first)}; {unless}",
+        f"these rows. Retire stream {retired!r} (`fds retire {retired} --why …`), then let stream {kept!r} remove both "
+        f"copies and load them once, by {advice.remove_and_load(first, kept)}; {unless}",
     )
 
 
