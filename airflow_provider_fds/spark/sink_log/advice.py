@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, List, Optional
 
+from airflow_provider_fds.batch.doubled_rows import remove_and_load
 from airflow_provider_fds.batch.spec import txn_batch_id, txn_epoch
 
 if TYPE_CHECKING:
@@ -61,21 +62,6 @@ class Advice:
             return f"running `fds reset {self._stream} --sink-rows keep --why …`"
         return f"running `fds reset {self._stream} --sink-rows keep|empty --why …`"
 
-    def remove_and_load(self, version: Optional[int], stream: str = "") -> str:
-        """Return the command that removes rows FDS cannot identify and loads them again.
-
-        Args:
-            version: From this version on; ``None``: rows of a snapshot are among them, whose versions are not known.
-            stream: The stream that loads them; this one if empty.
-        """
-        name = stream or self._stream
-        reset = f"running `fds reset {name} --sink-rows empty --force-sink --why …`"
-        if self._merges or version is None:
-            # a merge keeps no row that it replaced
-            return reset
-        rewind = f"`fds rewind {name} --to-version {version} --sink-rows delete --force-sink --why …`"
-        return f"{reset}, or, with provenance, {rewind}"
-
     def replan(self) -> str:
         """Return the command after which the next run checks which planned batches the sink has and continues."""
         if self._is_requested:
@@ -127,7 +113,7 @@ class Advice:
             return (
                 "the sink has this batch or a later one, although none was committed, and log cleanup removed the "
                 "commit from the sink's log, so it is unknown which rows it has. Have the rows removed and read "
-                f"again by {self.remove_and_load(batch.first_version)}"
+                f"again by {remove_and_load(self._stream, None if self._merges else batch.first_version)}"
             )
         gone_on = "another run has continued, so there is nothing to do"
         if batch.interval is not None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Dict, List, Optional, Sequence, Set, Tuple
 
+from airflow_provider_fds.batch.doubled_rows import UNLESS, describe_doubled
 from airflow_provider_fds.batch.sink_account import pieces
 from airflow_provider_fds.batch.sink_commit import (
     SinkCommit,
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from airflow_provider_fds.batch.sink_account import Loaded
     from airflow_provider_fds.batch.spec import BatchSpec
     from airflow_provider_fds.sinks import DeltaSink
-    from airflow_provider_fds.spark.sink_log.advice import Advice
     from airflow_provider_fds.spark.sink_log.history import History, SinkLog
 
 #: Number of commits read to find whose rows were removed; if they do not tell, the stream's may be among them.
@@ -70,7 +70,7 @@ def refuse_namesakes(history: History, path: str, stream: str, uuid: str, others
         )
 
 
-def refuse_overlap(loaded: Loaded, batch: BatchSpec, path: str, others: Sequence[str], advice: Advice) -> None:
+def refuse_overlap(loaded: Loaded, batch: BatchSpec, path: str, others: Sequence[str]) -> None:
     """Refuse a batch if another stream has loaded rows of it, or of what the stream has loaded, into the sink.
 
     Args:
@@ -78,7 +78,6 @@ def refuse_overlap(loaded: Loaded, batch: BatchSpec, path: str, others: Sequence
         batch: The batch, which has not landed.
         path: The sink, for the message.
         others: UUIDs that a person has declared to be streams that load other rows.
-        advice: The commands for the stream.
 
     Raises:
         RefusalError: Names the ranges of both streams, and what to do.
@@ -87,30 +86,15 @@ def refuse_overlap(loaded: Loaded, batch: BatchSpec, path: str, others: Sequence
     if found is None:
         return
     mine, other, theirs = found
-    there = f"stream {other!r} has loaded {theirs.describe()} into it (version {theirs.sink_version})"
-    unless = (
-        "if the two load different rows, or the sink no longer has those rows, set allow_overlap=True on this "
-        "stream (`fds`: --allow-overlap)"
-    )
     if mine.sink_version < 0:
         raise RefusalError(
             Reason.SINK_HAS_ROWS,
-            f"stream {batch.stream!r} would load {mine.describe()} of the source into the sink {path}, but {there}. "
+            f"stream {batch.stream!r} would load {mine.describe()} of the source into the sink {path}, but stream "
+            f"{other!r} has loaded {theirs.describe()} into it (version {theirs.sink_version}). "
             "Nothing was written, because rows would be there twice, or replaced. Choose a range that does not "
-            f"overlap, or another sink; {unless}",
+            f"overlap, or another sink; {UNLESS}",
         )
-    clean = max(mine.sink_version, theirs.sink_version) - 1
-    # the one that began earlier has the rows of both; a snapshot has those of all versions before it
-    is_kept = mine.is_snapshot or (not theirs.is_snapshot and mine.start <= theirs.start)
-    kept, retired = (batch.stream, other) if is_kept else (other, batch.stream)
-    first = None if mine.is_snapshot or theirs.is_snapshot else max(mine.versions[0], theirs.versions[0])
-    raise RefusalError(
-        Reason.SINK_HAS_ROWS,
-        f"stream {batch.stream!r} has loaded {mine.describe()} of the source into the sink {path} (version "
-        f"{mine.sink_version}), and {there}: rows are there twice. Version {clean} of the sink is the last without "
-        f"these rows. Retire stream {retired!r} (`fds retire {retired} --why …`), then let stream {kept!r} remove both "
-        f"copies and load them once, by {advice.remove_and_load(first, kept)}; {unless}",
-    )
+    raise RefusalError(Reason.SINK_HAS_ROWS, describe_doubled(batch.stream, mine, other, theirs, path))
 
 
 class RowsTaken:

@@ -23,6 +23,7 @@ _MODULES: Final = (
     "batch/column_fit.py",
     "batch/column_meaning.py",
     "batch/commit_metadata.py",
+    "batch/doubled_rows.py",
     "batch/fleet_spec.py",
     "batch/replaced_rows.py",
     "batch/report.py",

@@ -135,7 +135,7 @@ class DeltaAppendWriter(Writer):
     def _refuse_rows_of_others(self, batch: BatchSpec) -> None:
         """Refuse a batch with rows that another stream has loaded into the sink."""
         if self._overlap_matters:
-            refuse_overlap(self._loaded, batch, self._path, self._sink.other_streams, self._advice)
+            refuse_overlap(self._loaded, batch, self._path, self._sink.other_streams)
 
     def append(self, frame: Any, batch: BatchSpec) -> Landed:
         """Write the batch and return its commit, made by this attempt or by a concurrent one that was faster.

@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from airflow_provider_fds.batch.doubled_rows import describe_doubled
 from airflow_provider_fds.batch.version_ranges import describe_range
-from airflow_provider_fds.errors import ConfigurationError
+from airflow_provider_fds.errors import ConfigurationError, SinkError
 from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.sinks import DeltaReplaceSink
@@ -93,7 +94,19 @@ def refuse_overlap(connected: ConnectedStream, state: StreamState, sink: Sink, e
     if state.position is None or not _concerns(connected, sink):
         return
     position = Offset.from_json(state.position)
-    _refuse(connected, sink, _own(position, end), list(_others(connected, sink, position.table_id)))
+    others = list(_others(connected, sink, position.table_id))
+    _refuse_doubled(connected, sink)
+    _refuse(connected, sink, _own(position, end), others)
+
+
+def _refuse_doubled(connected: ConnectedStream, sink: Sink) -> None:
+    """Refuse to plan for a sink that has rows of the stream twice: what is planned could not land."""
+    name = connected.stream.name
+    for uri in sink.known_tables if sink.kind == "delta_append" else ():
+        found = connected.loaded_in[uri].overlap(connected.state.uuid, (), sink.others)
+        if found is not None:
+            mine, other, theirs = found
+            raise SinkError(describe_doubled(name, mine, other, theirs, uri), reason=Reason.SINK_HAS_ROWS)
 
 
 def refuse_overlap_of_interval(
