@@ -48,6 +48,15 @@ def run(orders: str, server: str) -> tuple[int, list[dict[str, Any]], str]:
 
 
 # D18
+def test_a_stop_behind_a_batch_that_an_earlier_run_has_planned_is_told(orders, connect_server):
+    """The run that takes the batch over must not end as if all was loaded."""
+    planned = fds("plan", orders, "--stream", "orders", "--staging", staging(orders), "--option", "starting_version=0")
+    assert planned.returncode in (0, EXIT_STOPPED), planned.stderr
+    code, lines, _ = run(orders, connect_server.url)
+    assert (code, [line["rows"] for line in lines[:-1]]) == (EXIT_STOPPED, [3])
+    assert lines[-1]["error"]["version"] == RENAMED_AT
+
+
 def test_a_rename_that_was_accepted_is_passed_and_all_rows_are_there(lab, orders, connect_server):
     code, lines, _ = run(orders, connect_server.url)
     assert (code, [line["rows"] for line in lines[:-1]]) == (EXIT_STOPPED, [3])
