@@ -54,7 +54,8 @@ class Bounds:
 
 def read(scene: Scene, path: Path, columns: tuple[str, ...] = ("id",)) -> list[tuple[Any, ...]]:
     """Return a table's rows, by delta-rs, or by Spark if delta-rs does not know a feature."""
-    if not (path / "_delta_log").exists():
+    # a writer that was stopped before its first commit leaves a log without one
+    if not any((path / "_delta_log").glob("*.json")):
         return []
     try:
         table = deltalake.DeltaTable(path).to_pyarrow_table(columns=list(columns))
