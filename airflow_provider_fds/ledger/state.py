@@ -297,8 +297,9 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
         columns: dict[str, str] = {}
         for part in parts:
             columns.update(part.columns or {})
-        if not may_be_moved(self.columns, columns, by_key=self.sink is not None and self.sink.merges):
-            # then the driver has nothing to compare
+        is_first = not first.batch_id and bool(self.columns)
+        if not is_first and not may_be_moved(self.columns, columns, by_key=self.sink is not None and self.sink.merges):
+            # then the driver has nothing to compare; an epoch may begin before a move that the sink has made, too
             columns = {}
         manifest, *more = (f"{stream_uri}/{part.manifest}" for part in parts)
         return BatchSpec(

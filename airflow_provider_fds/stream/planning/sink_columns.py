@@ -65,7 +65,7 @@ class SinkColumns:
         self._fed = self._recorded = state.columns
         self._since = state.sink_version if state.columns_since is None else state.columns_since
         self._before: Metadata | None = None
-        self._is_first = state.next_batch_id == 0
+        self._is_first = self._is_first_recorded = state.next_batch_id == 0
         self._is_one_write = is_one_write
         self._together: dict[str, str] = {}
         self._found: _SinkState | None = None
@@ -90,7 +90,8 @@ class SinkColumns:
         columns = self._columns(batch, sink)
         if self._is_one_write:
             self._check_together(batch, sink, columns)
-        if may_be_moved(self._fed, columns, by_key=sink.needs_keys):
+        # an epoch may read again from before a move that the sink has made, too
+        if self._is_first or may_be_moved(self._fed, columns, by_key=sink.needs_keys):
             self._check_meaning(batch, sink, columns)
         if self._is_first or batch.schema_changes:
             self._check_types(batch, sink)
@@ -106,7 +107,8 @@ class SinkColumns:
             columns |= dict.fromkeys((path for path in self._fed if path not in columns), "")
             if not self._recorded and "" not in columns.values():
                 return msgspec.UNSET
-        if columns.items() <= self._recorded.items():
+        is_first, self._is_first_recorded = self._is_first_recorded, False
+        if columns.items() <= self._recorded.items() and not (is_first and columns):
             return msgspec.UNSET
         self._follow_renames(self._sink)
         self._fed = fed_after(self._fed, columns, by_key=self._sink.needs_keys)

@@ -263,3 +263,35 @@ def test_a_batch_that_a_replan_found_in_the_sink_counts(spark, source, tmp_path)
         spark.sql(statement)
     runs.load(**options)
     assert_alike(spark, runs, source)
+
+
+@pytest.mark.parametrize("reads_sink", [True, False])
+def test_rows_that_are_read_again_from_before_a_move_are_refused(spark, source, tmp_path, monkeypatch, reads_sink):
+    """The sink has the later names already, so the batch of before has another column under them."""
+    runs = Runs(spark, source, tmp_path)
+    runs.load(**FOLLOW)
+    change(spark, source, "swapped")
+    for statement in refused(runs):
+        spark.sql(statement)
+    before = runs.rows()
+    places = ("--staging", str(tmp_path / "staging"), "--deployment", "tests")
+    words = ("--to-version", "0", "--sink-rows", "keep", "--why", "test", "--yes")
+    assert main(["rewind", "merged", *words, *places]) == 0
+    if reads_sink:
+        assert len(runs.load(**FOLLOW, applications=1)) == 0
+        statements = refused(runs)
+    else:
+        monkeypatch.setattr(SinkColumns, "_sink_state", lambda _self, _sink: None)
+        with pytest.raises(SchemaMismatchError) as caught:
+            runs.load(**FOLLOW)
+        statements = statements_in(caught.value)
+    assert runs.rows() == before
+    assert len(statements) == 4
+    if reads_sink:
+        for statement in statements:
+            spark.sql(statement)
+        runs.load(**FOLLOW, max_batches=1, applications=1)
+        for statement in refused(runs):
+            spark.sql(statement)
+        runs.load(**FOLLOW)
+        assert_alike(spark, runs, source)
