@@ -287,7 +287,7 @@ def _warm_up(places: Places, url: str) -> Iterator[subprocess.Popen[bytes]]:
     home = places.warm_up
     command = [sys.executable, "-m", "airflow_provider_fds.cli.main", "run", str(places.source), "--stream", "warm_up"]
     command += ["--staging", str(home / "staging"), "--checkpoint", str(home / "checkpoint.json")]
-    command += ["--sink", str(home / "sink"), "--spark-remote", url, "--option", "max_files_per_batch=8"]
+    command += ["--sink", str(home / "sink"), "--remote", url, "--option", "max_files_per_batch=8"]
     with (home / "output.log").open("wb") as output:
         process = subprocess.Popen(command, start_new_session=True, stdout=output, stderr=subprocess.STDOUT)
     try:

@@ -212,7 +212,7 @@ class Maker:
     ) -> None:
         """Load a stream with ``fds run``; the last call is its declaration."""
         self.fds(*self.run_words(name, table, *more, options=options), code=code)
-        self.declare(name, table, options, provenance="--provenance" in more, **known)
+        self.declare(name, table, options, provenance="provenance=yes" in more, **known)
 
     def run_words(self, name: str, table: str, *more: str, options: dict[str, Any]) -> list[str]:
         """Return the arguments of ``fds run``."""
@@ -227,7 +227,7 @@ class Maker:
                 "--staging",
                 str(PLACE / STAGING),
             ),
-            *("--checkpoint", str(CHECKPOINTS / f"{name}.file"), "--spark-remote", self.remote, *more),
+            *("--checkpoint", str(CHECKPOINTS / f"{name}.file"), "--remote", self.remote, *more),
             *(word for key, value in options.items() for word in ("--option", f"{key}={value}")),
         ]
 
@@ -305,7 +305,7 @@ def _by_offset(maker: Maker) -> None:
     from airflow_provider_fds import DeltaAppendSink, DeltaStream
 
     options = {"starting_version": 0, "max_versions_per_batch": 1, "event_time_column": "at"}
-    load = ("orders", "orders", "--provenance")
+    load = ("orders", "orders", "--sink-option", "provenance=yes")
     maker.run(*load, options=options)
     maker.compact("orders")
     maker.run(*load, options={**options, "starting_version": 1})
@@ -328,7 +328,7 @@ def _by_offset(maker: Maker) -> None:
 
     # a stream that began late, and its backfill
     maker.run("late", "orders", options={"starting_version": 4})
-    backfill = ("backfill", "late", "--staging", str(PLACE / STAGING), "--spark-remote", maker.remote)
+    backfill = ("backfill", "late", "--staging", str(PLACE / STAGING), "--remote", maker.remote)
     maker.fds(*backfill, "--checkpoint", str(CHECKPOINTS / "late.bf.file"))
     late = DeltaStream("late", str(LAKE / "orders"), checkpoint=f"file:{CHECKPOINTS / 'late.bf.file'}").backfill()
     maker.keep(golden.GoldenStream(STAGING, late.to_dict(), DeltaAppendSink(str(SINKS / "late")).to_dict()))
@@ -402,7 +402,7 @@ def _fleet(maker: Maker) -> None:
     for table in ("shop_a", "shop_b"):
         maker.append(table)
     file = PLACE / "streams.yaml"
-    run = ["run", "--file", str(file), "--staging", str(PLACE / STAGING), "--spark-remote", maker.remote]
+    run = ["run", "--file", str(file), "--staging", str(PLACE / STAGING), "--remote", maker.remote]
     maker.fds(*run)
     maker.append("shop_a")
     maker.fds(*run)

@@ -1,6 +1,6 @@
 """Load a small table into one sink of each kind with the Spark of this environment, and compare the rows.
 
-    scripts/ingest_sinks.py FOLDER [--spark-remote sc://HOST:PORT] [SINK …]
+    scripts/ingest_sinks.py FOLDER [--remote sc://HOST:PORT] [SINK …]
 
 The batches are planned, loaded and committed as `fds run` does it. Prints a line for each sink,
 ``DeltaAppendSink: passed, Apache-Spark/3.5.7 Delta-Lake/3.3.2`` or ``DeltaAppendSink: failed, …``.
@@ -204,10 +204,10 @@ def main() -> int:
     """Load the named sinks, or all."""
     parser = argparse.ArgumentParser(description="Load one sink of each kind.")
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--spark-remote", metavar="sc://HOST:PORT")
+    parser.add_argument("--remote", metavar="sc://HOST:PORT")
     parser.add_argument("sinks", nargs="*", metavar="SINK", help=f"of {', '.join(SINKS)} (default: all)")
     arguments = parser.parse_intermixed_args()
-    load, is_failed = loader(arguments.spark_remote), False
+    load, is_failed = loader(arguments.remote), False
     for number, name in enumerate(arguments.sinks or SINKS):
         place = Place(arguments.folder.absolute() / str(number))
         shutil.rmtree(place.folder, ignore_errors=True)

@@ -238,10 +238,10 @@ def run_connect(spark: str) -> dict[str, Result]:
         if spark == "3.5":
             return {name: refused(url, CLIENT) for name in SINKS} | {"newest client": refused(url, NEWEST_CLIENT)}
         python = worker(CLIENT)
-        found = run_sinks(f"connect-{spark}", own_environ(python), python, "--spark-remote", url)
+        found = run_sinks(f"connect-{spark}", own_environ(python), python, "--remote", url)
         if SPARKS[spark] == NEWEST_CLIENT:
             newest = worker(NEWEST_CLIENT)
-            loaded = run_sinks("newest", own_environ(newest), newest, "--spark-remote", url, SINKS[0])
+            loaded = run_sinks("newest", own_environ(newest), newest, "--remote", url, SINKS[0])
             return found | {"newest client": loaded[SINKS[0]]}
         return found | {"newest client": refused(url, NEWEST_CLIENT)}
 
@@ -259,7 +259,7 @@ def refused(url: str, client: str) -> Result:
         command = [
             *(str(python), "-m", "airflow_provider_fds.cli.main", "run", f"{place}/source", "--stream", "refused"),
             *("--sink", f"{place}/sink", "--staging", f"{place}/staging", "--checkpoint", f"{place}/checkpoint.json"),
-            *("--spark-remote", url),
+            *("--remote", url),
         ]
         code, said = run(command, own_environ(python))
         planned = [path for path in Path(place).rglob("*") if "staging" in path.parts and path.is_file()]

@@ -86,14 +86,14 @@ class ConnectBackend(ConnectionBackend):
 
     @classmethod
     def from_url(cls, url: str, arguments: UserArguments, tell: Callable[[str], None]) -> ConnectBackend:
-        """Return the backend of ``--spark-remote``.
+        """Return the backend of ``--remote``.
 
         Raises:
             ConfigurationError: The URL is not one of a Spark Connect server.
         """
         if not url.startswith("sc://"):
-            raise ConfigurationError(f"--spark-remote must be sc://host:port, got {url.partition('/;')[0]!r}")
-        return cls(ConnectServer(url, "--spark-remote"), arguments, tell)
+            raise ConfigurationError(f"--remote must be sc://host:port, got {url.partition('/;')[0]!r}")
+        return cls(ConnectServer(url, "--remote"), arguments, tell)
 
     def check(self) -> None:
         """Refuse arguments that only a driver can have, settings that lose rows, and a server that does not fit.

@@ -49,7 +49,15 @@ exit codes:
 
 
 #: Another spelling -> what to type.
-_OTHER_OPTIONS: Final = {"--all": " It is now `--file FILE`; `fds status` without a STREAM shows all"}
+_OTHER_OPTIONS: Final = {
+    "--all": " It is now `--file FILE`; `fds status` without a STREAM shows all",
+    "--merge-schema": " It is now `--sink-option merge_schema=yes`",
+    "--on-sink-overwritten": " It is now `--sink-option on_sink_overwritten=fail`",
+    "--other-stream": " It is now `--sink-option other_streams=UUID,UUID`",
+    "--partition-by": " It is now `--sink-option partition_by=COLUMN,COLUMN`",
+    "--provenance": " It is now `--sink-option provenance=yes`",
+    "--spark-remote": " It is now `--remote sc://HOST:PORT`",
+}
 
 
 class _Parser(argparse.ArgumentParser):

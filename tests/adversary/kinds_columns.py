@@ -216,7 +216,10 @@ def names_that_move_under_an_append(scene: Scene) -> None:
     policy = rng.choice(("on_schema_change=rename=follow,drop=follow", "accepted_schema_version=1000", ""))
     options = ("starting_version=0", *(one for one in (policy, rng.choice(LIMITS)) if one))
     stream = Stream(
-        scene, Source(scene, source.path).path, options=options, arguments=("--merge-schema",) if merges else ()
+        scene,
+        Source(scene, source.path).path,
+        options=options,
+        arguments=("--sink-option", "merge_schema=yes") if merges else (),
     )
     stream.run()
     for _ in range(rng.randint(2, 3)):

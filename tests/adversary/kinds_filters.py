@@ -1,4 +1,4 @@
-"""Filters on hostile values: what a stream with `where` or `partition_filter` loads is what Spark finds in the table.
+"""Filters on hostile values: what a stream with `where` loads is what Spark finds in the table.
 
 The tables are of Spark, of delta-rs, or of a hand that writes a log as others do. Spark evaluates each filter on the
 whole table, without its statistics.
@@ -259,8 +259,7 @@ def hostile_filters(scene: Scene) -> None:
         deltalake.DeltaTable(table.path).create_checkpoint()
         scene.note("a checkpoint")
     for number in range(rng.randint(3, 4)):
-        option = rng.choice(("where", "where", "partition_filter"))
-        asked, there = table.filter(("p",) if option == "partition_filter" else ("p", "p", "c"))
+        asked, there = table.filter(rng.choice((("p",), ("p", "p", "c"), ("p", "p", "c"))))
         more = (rng.choice(("", "starting_version=0")), rng.choice(("", "", "stats=false")), rng.choice(LIMITS))
         stream = Stream(
             scene,
@@ -269,7 +268,7 @@ def hostile_filters(scene: Scene) -> None:
             sink=scene.root / f"sink{number}",
             checkpoint=scene.root / f"checkpoint{number}.json",
             arguments=("--conf", f"spark.sql.session.timeZone={zone}"),
-            options=(f"{option}={asked}", *filter(None, more)),
+            options=(f"where={asked}", *filter(None, more)),
         )
         judge_filter(table, stream, there)
 

@@ -120,7 +120,7 @@ def run_meanwhile(scene: Scene, stream: Stream, mount: Mount) -> list[Outcome]:
     """Run the stream while the folder goes and comes back, and perhaps once more while it is away."""
     words = stream.describe()
     if mount.server is not None:
-        words[words.index("--spark-remote") + 1] = mount.server.url
+        words[words.index("--remote") + 1] = mount.server.url
     is_early = scene.rng.random() < 0.3
     if is_early:
         mount.go()

@@ -68,7 +68,7 @@ def versions_again(source: Source, stream: Stream, first: int) -> Counter[int]:
 @kind
 def rewind_with_its_statement_in_time(scene: Scene) -> None:
     """Rewound, the rows removed as the message says, the stream continues: every row once."""
-    source, stream = begin(scene, arguments=("--provenance",))
+    source, stream = begin(scene, arguments=("--sink-option", "provenance=yes"))
     stream.run()
     for _ in range(scene.rng.randint(1, 2)):
         to = scene.rng.randint(0, source.version)
@@ -82,7 +82,7 @@ def rewind_with_its_statement_in_time(scene: Scene) -> None:
 @kind
 def rewind_with_an_unknown_statement(scene: Scene) -> None:
     """A person deletes any rows in the transaction of the fence: what the next run says leads to every row once."""
-    source, stream = begin(scene, arguments=("--provenance",))
+    source, stream = begin(scene, arguments=("--sink-option", "provenance=yes"))
     stream.run()
     stream.move("rewind", "--to-version", str(scene.rng.randint(0, source.version)))
     type_delete(scene, stream, scene.rng.randint(0, source.version))
@@ -94,7 +94,7 @@ def rewind_with_an_unknown_statement(scene: Scene) -> None:
 @kind
 def rewind_with_a_late_statement(scene: Scene) -> None:
     """Rewound, the next run comes before the statement: rows must not be missing silently."""
-    source, stream = begin(scene, arguments=("--provenance",))
+    source, stream = begin(scene, arguments=("--sink-option", "provenance=yes"))
     stream.run()
     to = scene.rng.randint(0, source.version)
     asked = stream.move("rewind", "--to-version", str(to))
@@ -126,7 +126,7 @@ def rewind_with_a_late_statement(scene: Scene) -> None:
 @kind
 def rewind_that_deletes_by_itself(scene: Scene) -> None:
     """`rewind --sink-rows delete` and `reset --sink-rows empty` alongside runs that die and zombies: every row once."""
-    source, stream = begin(scene, arguments=("--provenance",))
+    source, stream = begin(scene, arguments=("--sink-option", "provenance=yes"))
     stream.run()
     for _ in range(2):
         source.append()
@@ -155,7 +155,7 @@ def rewind_that_deletes_by_itself(scene: Scene) -> None:
 @kind
 def two_requests_in_a_row(scene: Scene) -> None:
     """A batch lands uncommitted while one request follows another before any run."""
-    source, stream = begin(scene, arguments=("--provenance",))
+    source, stream = begin(scene, arguments=("--sink-option", "provenance=yes"))
     if scene.rng.random() < 0.7:
         stream.run("--max-batches", "1")
     source.append()
@@ -369,7 +369,7 @@ def sink_restored_and_rewound_to_a_batch(scene: Scene) -> None:
 @kind
 def any_moves_in_any_order(scene: Scene) -> None:  # noqa: PLR0912 - one branch per action
     """A person tries one action after another, alongside runs in progress and zombies."""
-    source, stream = begin(scene, "skip_change_commits=true", arguments=("--provenance",))
+    source, stream = begin(scene, "skip_change_commits=true", arguments=("--sink-option", "provenance=yes"))
     bounds = Bounds()
     zombies = []
     reread: Counter[int] = Counter()

@@ -101,7 +101,7 @@ def moved_ends(scene: Scene) -> None:
     source = source_of(scene, commits=scene.rng.randint(3, 5))
     middle, limit = scene.rng.randrange(source.version), scene.rng.choice(LIMITS)
     past, live = named_stream(scene, source, "past"), named_stream(scene, source, "live")
-    past.arguments = live.arguments = ("--provenance",)
+    past.arguments = live.arguments = ("--sink-option", "provenance=yes")
     limits_of(past, 0, middle, limit)
     limits_of(live, middle + 1, None, limit)
     starts = [middle + 1]
@@ -145,7 +145,7 @@ def both_planned_before_either_wrote(scene: Scene) -> None:
     one, two = named_stream(scene, source, "one"), named_stream(scene, source, "two")
     starts = {}
     for stream in (one, two):
-        stream.arguments = ("--provenance", "--merge-schema")
+        stream.arguments = ("--sink-option", "provenance=yes", "--sink-option", "merge_schema=yes")
         # without a start, a stream begins with all rows of the table
         starts[stream.name] = scene.rng.choice((None, 0, 0, scene.rng.randint(0, source.version)))
         limits_of(stream, starts[stream.name], None, scene.rng.choice(LIMITS))
@@ -182,7 +182,7 @@ def both_planned_before_either_wrote(scene: Scene) -> None:
 @kind
 def retired_in_flight(scene: Scene) -> None:
     """A stream is retired while its batch is on its way; a successor loads; then the batch goes on."""
-    source, stream = begin(scene, arguments=("--provenance",))
+    source, stream = begin(scene, arguments=("--sink-option", "provenance=yes"))
     if scene.rng.random() < 0.5:
         stream.run("--max-batches", "1")
     source.append()
@@ -196,7 +196,7 @@ def retired_in_flight(scene: Scene) -> None:
     found = count(scene, stream.sink)
     first = next((version for version, one in source.emissions.items() if one.ids - found), source.version + 1)
     heir = named_stream(scene, source, "heir")
-    heir.arguments = ("--provenance",)
+    heir.arguments = ("--sink-option", "provenance=yes")
     limits_of(heir, scene.rng.choice((first, first, first, 0)), None, scene.rng.choice(LIMITS))
     if scene.rng.random() < 0.5:
         heir.run("--max-batches", "1")

@@ -106,7 +106,7 @@ def widened_type(scene: Scene) -> None:
 def _barrier(scene: Scene, change: str, columns: str | None = None, **properties: str) -> None:
     source = spark_table(scene, **properties)
     insert(source)
-    stream = stream_of(scene, source, arguments=("--merge-schema",))
+    stream = stream_of(scene, source, arguments=("--sink-option", "merge_schema=yes"))
     if scene.rng.random() < 0.7:
         stream.run()
     source.sql(change)
@@ -141,7 +141,7 @@ def added_column(scene: Scene) -> None:
     if said.code == 0:
         verdict(scene, source, stream)
         return
-    stream.arguments = ("--merge-schema",)
+    stream.arguments = ("--sink-option", "merge_schema=yes")
     settle(stream, allowed=("rebind", "accept"))
     verdict(scene, source, stream)
 
@@ -391,7 +391,7 @@ def server_killed_in_a_run(scene: Scene) -> None:
     scene.cleanups.append(own.stop)
     own.start(scene.servers.jars())
     words = stream.describe()
-    words[words.index("--spark-remote") + 1] = own.url
+    words[words.index("--remote") + 1] = own.url
     running = scene.start(*words)
     moment(scene, running, stream)
     own.stop()
@@ -407,7 +407,7 @@ def finished_stream_rewound(scene: Scene) -> None:
     """A stream with an end finishes; it is rewound, its rows are removed, and it finishes again with every row once."""
     source = source_of(scene)
     end = source.version
-    stream = stream_of(scene, source, f"ending_version={end}", arguments=("--provenance",))
+    stream = stream_of(scene, source, f"ending_version={end}", arguments=("--sink-option", "provenance=yes"))
     stream.run()
     source.append()
     asked = stream.move("rewind", "--to-version", str(scene.rng.randint(0, end)))

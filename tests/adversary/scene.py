@@ -253,7 +253,7 @@ class Stream:
         self.checkpoint = root / "checkpoint.json" if self.checkpoint == Path() else self.checkpoint
 
     def describe(self, *more: str, shift: str = "", via: str = "connect") -> list[str]:
-        where = ["--spark-remote", self.scene.servers.get(shift).url] if via == "connect" else ["--master", "local[1]"]
+        where = ["--remote", self.scene.servers.get(shift).url] if via == "connect" else ["--master", "local[1]"]
         options = [word for option in self.options for word in ("--option", option)]
         return [
             *("run", str(self.table), "--sink", str(self.sink), "--staging", str(self.staging)),

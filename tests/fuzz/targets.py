@@ -268,7 +268,7 @@ class Stream:
         staging = ["--staging", str(self.root / "staging")]
         table = str(self.builder.root)
         options = ["starting_version=0", "max_files_per_batch=2", "exclude_regex=a.*", "skip_versions=1-3"]
-        values = ["ending_version=3", "ignore_changes=true", "partition_filter=id > 3", "starting_timestamp=2024-01-01"]
+        values = ["ending_version=3", "ignore_changes=true", "where=id > 3", "starting_timestamp=2024-01-01"]
         damaged = [mutations.of_argument(rng.choice(options + values), rng) for _ in range(rng.randrange(1, 3))]
         name = mutations.of_argument("x", rng)
         number = mutations.of_argument("3", rng)

@@ -37,7 +37,7 @@ class Lake:
         return self.fds(
             *("run", str(self.folder / "orders"), "--sink", str(self.folder / sink), "--stream", "orders"),
             *("--checkpoint", str(self.folder / "cp.json"), "--option", "starting_version=0"),
-            *("--option", "max_versions_per_batch=1", "--provenance", *self.spark, *more),
+            *("--option", "max_versions_per_batch=1", "--sink-option", "provenance=yes", *self.spark, *more),
         )
 
     def move(self, *arguments: str) -> str:
@@ -55,7 +55,7 @@ class Lake:
 
 @pytest.fixture
 def lake(tmp_path: Path, connect_server: RunningServer) -> Lake:
-    return Lake(tmp_path, "--spark-remote", connect_server.url)
+    return Lake(tmp_path, "--remote", connect_server.url)
 
 
 def test_a_rewound_stream_whose_advice_is_followed_has_every_row_once(lake):
@@ -128,14 +128,14 @@ def test_a_stream_whose_staging_and_checkpoint_are_lost_does_not_load_its_rows_a
 
     # somebody who knows better says so
     (uuid,) = set(re.findall(r"other_streams=\['([0-9a-f-]+)'\]", str(caught.value)))
-    lake.run("--other-stream", uuid, "--max-batches", "1")
+    lake.run("--sink-option", f"other_streams={uuid}", "--max-batches", "1")
     assert len(lake.read("bronze")) == 40
 
 
 def test_a_backfill_loads_what_is_before_the_stream_once_and_leaves_its_position_alone(lake):
     lake.run("--option", "starting_version=2")
     before = lake.fds("status", "orders")
-    load = ("backfill", "orders", "--provenance", *lake.spark)
+    load = ("backfill", "orders", "--sink-option", "provenance=yes", *lake.spark)
 
     assert "20 rows in 1 batch" in lake.fds(*load)
     assert lake.read("bronze") == list(range(30))

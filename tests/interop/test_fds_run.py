@@ -79,7 +79,7 @@ def test_an_interrupted_run_continues_and_no_row_is_lost_or_duplicated(lake):
 def test_small_data_waits_and_is_loaded_when_its_wait_is_over(lake, connect_server):
     def run(*options):
         words = command(lake, "starting_version=0", "min_batch_bytes=1m", *options)[3:]
-        done = fds(*words, "--spark-remote", connect_server.url)
+        done = fds(*words, "--remote", connect_server.url)
         assert done.returncode == 0, done.stderr[-3000:]
         return json.loads(done.stdout.splitlines()[-1])
 
@@ -154,7 +154,7 @@ def test_26_a_run_of_a_finished_stream_starts_no_spark_and_reports_it(log_builde
 
 
 def test_a_run_on_a_spark_connect_server_needs_no_spark_of_its_own(lake, connect_server):
-    words = [*command(lake, "starting_version=0", "max_versions_per_batch=2"), "--spark-remote", connect_server.url]
+    words = [*command(lake, "starting_version=0", "max_versions_per_batch=2"), "--remote", connect_server.url]
     ran = subprocess.run(words, capture_output=True, text=True, timeout=240, check=False)
     assert ran.returncode == 0, ran.stderr[-3000:]
     batches = [json.loads(line) for line in ran.stdout.splitlines()]
@@ -173,7 +173,7 @@ def test_a_server_of_another_version_is_refused_with_the_command_before_anything
     from airflow_provider_fds.spark.sessions import connect_server as connect
 
     monkeypatch.setattr(connect, "client_version", lambda: client)
-    words = [*command(lake, "starting_version=0")[3:], "--spark-remote", connect_server.url]
+    words = [*command(lake, "starting_version=0")[3:], "--remote", connect_server.url]
     assert main(words) == EXIT_CONFIGURATION
     said = capsys.readouterr().err
     assert "the server is Spark 4.2.0" in said

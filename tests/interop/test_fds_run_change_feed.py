@@ -34,7 +34,7 @@ def orders(tmp_path: Path) -> str:
 def run(orders: str, server: str) -> list[dict[str, Any]]:
     folder = Path(orders).parent
     done = fds(
-        *("run", orders, "--stream", "changes", "--sink", str(folder / "bronze"), "--spark-remote", server),
+        *("run", orders, "--stream", "changes", "--sink", str(folder / "bronze"), "--remote", server),
         *("--staging", str(folder / "staging"), "--checkpoint", str(folder / "cp.json"), "--output", "json"),
         *("--option", "read_change_feed=true", "--option", "starting_version=0"),
     )

@@ -117,7 +117,7 @@ def test_a_fleet_whose_tables_break_appear_and_go_while_it_runs_loses_and_double
     assert (code, total) == (EXIT_STORAGE, {"streams": 5, "stopped": 2, "applications": 1, "problems": []})
 
     torn.write_bytes(whole)
-    code, streams, total = ended(lake, begin(command(lake, "--spark-remote", connect_server.url)))
+    code, streams, total = ended(lake, begin(command(lake, "--remote", connect_server.url)))
     assert {name: (one["outcome"], one.get("batches"), one.get("rows")) for name, one in streams.items()} == {
         "orders": ("unchanged", None, None),
         "raw.a": ("loaded", 1, 10),
@@ -194,7 +194,7 @@ def test_a_fleet_that_is_killed_with_its_spark_is_continued_by_its_next_run(four
     assert 3 <= sum(done.values()) < 16, done
     left = specs(four)
     append(four / "raw" / "a", 1, first=4)
-    second = begin(command(four, "--spark-remote", connect_server.url))
+    second = begin(command(four, "--remote", connect_server.url))
     code, streams, total = ended(four, second, left)
     # what the killed run had planned, and then the new version
     assert (code, total["stopped"], total["applications"]) == (0, 0, 2)
@@ -205,7 +205,7 @@ def test_a_fleet_that_is_killed_with_its_spark_is_continued_by_its_next_run(four
 
 
 def test_a_fleet_is_loaded_by_a_spark_connect_server(four, connect_server):
-    code, streams, total = ended(four, begin(command(four, "--spark-remote", connect_server.url)))
+    code, streams, total = ended(four, begin(command(four, "--remote", connect_server.url)))
     assert (code, total["stopped"], total["applications"]) == (0, 0, 1)
     assert {name: (one["outcome"], one["batches"], one["rows"]) for name, one in streams.items()} == dict.fromkeys(
         "abcd", ("loaded", 4, 40)

@@ -42,7 +42,7 @@ def run(orders: str, server: str) -> tuple[int, list[dict[str, Any]], str]:
     done = fds(
         *("run", orders, "--stream", "orders", "--sink", sink(orders), "--staging", staging(orders)),
         *("--checkpoint", f"{orders}.json", "--option", "starting_version=0", "--output", "json"),
-        *("--spark-remote", server),
+        *("--remote", server),
     )
     return done.returncode, [json.loads(line) for line in done.stdout.splitlines()], done.stderr
 

@@ -60,7 +60,7 @@ def test_files_that_vacuum_took_under_a_plan_are_an_error_and_no_row_is_lost_onc
     removed = table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
     assert len(removed) == 1
 
-    server = ("--spark-remote", connect_server.url)
+    server = ("--remote", connect_server.url)
     for spark in (("--master", "local[1]"), server):
         failed = run(lake, *spark)
         assert failed.returncode == EXIT_BATCH_FAILED, failed.stderr[-3000:]

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_fds.cli import arguments as common
 from airflow_provider_fds.cli.commands.run import add_loading, load
+from airflow_provider_fds.cli.sink import sink_of
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.reasons import Reason
 
@@ -44,7 +45,6 @@ def add_commands(commands: CommandParsers) -> None:
     parser.add_argument(
         "--table", metavar="URI", help="URI of the source table; only needed if the stream has no ledger"
     )
-    parser.add_argument("--sink", metavar="URI", help="Delta table to append to (default: the sink of the stream)")
     parser.add_argument(
         "--option",
         metavar="KEY=VALUE",
@@ -52,8 +52,7 @@ def add_commands(commands: CommandParsers) -> None:
         default=[],
         help="a source option, such as max_files_per_batch=100; may be repeated",
     )
-    parser.add_argument("--checkpoint", metavar="FILE", help="file for the offset of the backfill (optional)")
-    add_loading(parser)
+    add_loading(parser, sink="default: the sink of the stream")
     parser.set_defaults(command=backfill)
 
 
@@ -71,28 +70,22 @@ def backfill(arguments: argparse.Namespace) -> int:
             reason=Reason.STREAM_NOT_FOUND,
         )
     arguments.table = arguments.table or live.table
-    arguments.sink = arguments.sink or _sink_of(live)
+    sink = sink_of(arguments, None if arguments.sink else _known_sink(live))
     stream = common.stream_of(arguments).backfill(start=arguments.start, end=arguments.end)
     if arguments.checkpoint:
         arguments.checkpoint = stream.checkpoint.removeprefix("file:")
-    return load(arguments, stream)
+    return load(arguments, stream, sink)
 
 
-def _sink_of(live: StreamState) -> str:
-    """Return the sink of the live stream.
+def _known_sink(live: StreamState) -> dict[str, str]:
+    """Return what the ledger knows of the sink of the live stream.
 
     Raises:
-        ConfigurationError: The stream has no sink, or one that this command cannot append to.
+        ConfigurationError: The stream has no sink.
     """
     if live.sink is None:
         raise ConfigurationError(f"stream {live.name!r} is not bound to a sink. Set --sink", table=live.table or None)
-    if live.sink.kind != "delta_append":
-        raise ConfigurationError(
-            f"stream {live.name!r} is bound to {live.sink.describe()}, but fds backfill only appends. Set another "
-            "--sink, or use stream.backfill(start=…, end=…) in a DAG",
-            table=live.table,
-        )
-    return live.sink.target
+    return {"kind": live.sink.kind, "uri": live.sink.target, "function": live.sink.target}
 
 
 __all__ = ["add_commands", "backfill"]

@@ -13,6 +13,7 @@ from airflow_provider_fds.cli import arguments as common
 from airflow_provider_fds.cli.fleet import fleet
 from airflow_provider_fds.cli.loading import Loading, LogOfJob
 from airflow_provider_fds.cli.messages import end_of, shown
+from airflow_provider_fds.cli.sink import add_sink, sink_of
 from airflow_provider_fds.cli.terminal import leaving_on_sigterm
 from airflow_provider_fds.errors import EXIT_OK, ConfigurationError, FdsError
 from airflow_provider_fds.sizes import format_count
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.backends.base import SparkBackend
     from airflow_provider_fds.batch.report import AttemptReport
     from airflow_provider_fds.cli.command_list import CommandParsers
-    from airflow_provider_fds.sinks import DeltaAppendSink
+    from airflow_provider_fds.sinks import Sink
     from airflow_provider_fds.stream.attempt.result import Collected, PhaseSeconds, RunWork
     from airflow_provider_fds.stream.declaration.delta_stream import DeltaStream
     from airflow_provider_fds.stream.run.session import StreamSession
@@ -39,9 +40,7 @@ _BATCHES_PER_APPLICATION = 200
 _NEEDED: Final = (
     ("table", "TABLE"),
     ("stream", common.STREAM_NEEDED),
-    ("sink", "--sink"),
     ("staging", "--staging"),
-    ("checkpoint", "--checkpoint"),
 )
 
 
@@ -56,14 +55,16 @@ def add_commands(commands: CommandParsers) -> None:
     common.add_stream(parser, may_be_in_file=True)
     fleet.add_file(parser)
     common.add_storage(parser, staging_required=True, may_be_in_file=True)
-    parser.add_argument("--sink", metavar="URI", help="Delta table to append to; created if missing")
-    parser.add_argument("--checkpoint", metavar="FILE", help="file that holds the committed offset")
-    add_loading(parser)
+    add_loading(parser, sink="created if missing")
     parser.set_defaults(command=run)
 
 
-def add_loading(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of the commands that load with Spark."""
+def add_loading(parser: argparse.ArgumentParser, *, sink: str) -> None:
+    """Add the arguments of the commands that load with Spark; ``sink`` is what the help adds about the sink."""
+    add_sink(parser, sink)
+    parser.add_argument(
+        "--checkpoint", metavar="FILE", help="also keep a readable copy of the committed offset in this file"
+    )
     parser.add_argument("--master", default="local[2]", help="Spark master (default: %(default)s)")
     parser.add_argument(
         "--spark-binary",
@@ -79,35 +80,13 @@ def add_loading(parser: argparse.ArgumentParser) -> None:
         ),
     )
     parser.add_argument(
-        "--spark-remote",
+        "--remote",
         metavar="sc://HOST:PORT",
         help="a running Spark Connect server, instead of --master; the token is read from the environment variable "
         "SPARK_CONNECT_AUTHENTICATE_TOKEN",
     )
     parser.add_argument(
         "--conf", metavar="KEY=VALUE", action="append", default=[], help="a Spark setting; may be repeated"
-    )
-    parser.add_argument("--provenance", action="store_true", help="also write _source_version and _source_timestamp")
-    parser.add_argument("--merge-schema", action="store_true", help="add new source columns to the sink")
-    parser.add_argument(
-        "--partition-by",
-        metavar="COLUMN",
-        action="append",
-        default=[],
-        help="partition column of a sink that this run creates; may be repeated",
-    )
-    parser.add_argument(
-        "--on-sink-overwritten",
-        choices=("warn", "fail"),
-        default="warn",
-        help="what to do if another writer removed rows from the sink (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--other-stream",
-        metavar="UUID",
-        action="append",
-        default=[],
-        help="UUID of a stream in another staging folder that writes different rows to the same sink; may be repeated",
     )
     parser.add_argument(
         "--take-over",
@@ -129,15 +108,14 @@ def run(arguments: argparse.Namespace) -> int:
         from airflow_provider_fds.cli.fleet.run import run_fleet
 
         return run_fleet(arguments)
-    fleet.require(arguments, _NEEDED)
-    return load(arguments, common.stream_of(arguments))
+    fleet.require(arguments, _NEEDED if arguments.sink_option else (*_NEEDED, ("sink", "--sink")))
+    return load(arguments, common.stream_of(arguments), sink_of(arguments))
 
 
-def load(arguments: argparse.Namespace, stream: DeltaStream) -> int:
-    """Load a stream into the sink of the arguments until it is up to date, finished, or at the given limit."""
+def load(arguments: argparse.Namespace, stream: DeltaStream, sink: Sink) -> int:
+    """Load a stream into a sink until it is up to date, finished, or at the given limit."""
     from airflow_provider_fds.backends.base import UserArguments
     from airflow_provider_fds.backends.registry import command_line_backend
-    from airflow_provider_fds.sinks import DeltaAppendSink
     from airflow_provider_fds.stream.run.reporting import reporting_end
     from airflow_provider_fds.stream.run.session import StreamSession
 
@@ -154,16 +132,8 @@ def load(arguments: argparse.Namespace, stream: DeltaStream) -> int:
         loading.line(line)
         logger.info("%s", line)
 
-    backend = command_line_backend(arguments.master, arguments.spark_remote, given, tell)
+    backend = command_line_backend(arguments.master, arguments.remote, given, tell)
     backend.check()
-    sink = DeltaAppendSink(
-        arguments.sink,
-        partition_by=tuple(arguments.partition_by),
-        provenance=arguments.provenance,
-        merge_schema=arguments.merge_schema,
-        on_sink_overwritten=arguments.on_sink_overwritten,
-        other_streams=tuple(arguments.other_stream),
-    )
     owner = common.process_owner(arguments.deployment)
     session = StreamSession(stream, common.context_of(arguments, owner=owner))
     with reporting_end(session):
@@ -173,7 +143,7 @@ def load(arguments: argparse.Namespace, stream: DeltaStream) -> int:
 def _load_all(
     arguments: argparse.Namespace,
     session: StreamSession,
-    sink: DeltaAppendSink,
+    sink: Sink,
     backend: SparkBackend,
     loading: Loading,
 ) -> int:
@@ -205,7 +175,7 @@ def _load_all(
 def _load(
     session: StreamSession,
     work: RunWork,
-    sink: DeltaAppendSink,
+    sink: Sink,
     backend: SparkBackend,
     phases: PhaseSeconds,
     loading: Loading,
@@ -266,7 +236,8 @@ class _Shown:
             }
             return json.dumps(facts)
         rows = "rows unknown" if report.rows_written is None else format_count(report.rows_written, "row")
-        return f"batch {report.batch_id}: {rows}, sink version {report.sink_version}"
+        version = "" if report.sink_version is None else f", sink version {report.sink_version}"
+        return f"batch {report.batch_id}: {rows}{version}"
 
 
 def _show_end(

@@ -40,10 +40,7 @@ _OF_ONE: Final = (
     ("option", "--option"),
     ("sink", "--sink"),
     ("checkpoint", "--checkpoint"),
-    ("provenance", "--provenance"),
-    ("merge_schema", "--merge-schema"),
-    ("partition_by", "--partition-by"),
-    ("other_stream", "--other-stream"),
+    ("sink_option", "--sink-option"),
     ("allow_overlap", "--allow-overlap"),
     ("max_batches", "--max-batches"),
 )
@@ -112,7 +109,7 @@ def _load(arguments: argparse.Namespace, found: FoundGroup, context: StreamConte
         stop_after_ms = int((time.time() + group.run_time_limit.total_seconds()) * 1000)
     number = 0
     with FleetProgress(group.name, [one.name for one in streams], is_shown=arguments.output == "text") as progress:
-        backend = command_line_backend(arguments.master, arguments.spark_remote, _user(arguments, group), progress.line)
+        backend = command_line_backend(arguments.master, arguments.remote, _user(arguments, group), progress.line)
         backend.check()
         session = FleetSession(
             streams,

@@ -29,7 +29,7 @@ _WORDS: Final[dict[str, Any]] = {
 _INTEGER: Final = re.compile(r"[-+]?[0-9]{1,100}", re.ASCII)
 _FLOAT: Final = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+\.[0-9]*|[0-9]+(?=[eE]))(?:[eE][-+]?[0-9]+)?", re.ASCII)
 #: Texts that compare columns, whatever their names.
-_PREDICATES: Final = frozenset({"where", "partition_filter", "exclude_regex"})
+_PREDICATES: Final = frozenset({"where", "exclude_regex"})
 #: Mappings whose keys are names of settings.
 _FREE: Final = frozenset({"conf", "properties"})
 _PLAIN_TAG: Final = "tag:yaml.org,2002:"

@@ -16,9 +16,9 @@ from airflow_provider_fds.fleet.streams_file.fields import (
     source_options,
     unknown_key,
 )
+from airflow_provider_fds.fleet.streams_file.sink_fields import DEFAULT_KIND, check_sink_keys, sink_of_fields
 from airflow_provider_fds.fleet.template import expanded, expanded_checkpoint, expanded_sink
 from airflow_provider_fds.fleet.value import FleetStream, TablePattern
-from airflow_provider_fds.sinks import sink_from_dict
 from airflow_provider_fds.source.options.option_values import boolean
 from airflow_provider_fds.source.options.options import SourceOptions
 from airflow_provider_fds.stream.declaration.delta_stream import DeltaStream
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
 _OPTIONS: Final = frozenset(source_options())
 _KEYS: Final = (*STREAM_KEYS, *source_options())
-#: The kind of a sink that does not name it.
-_DEFAULT_KIND: Final = "delta_append"
 #: Keys of an entry that are no arguments of its stream.
 _BESIDE: Final = frozenset({"table", "tables", "name", "group", "sink", "shares_sink", "batch_timeout"}) | ONLY_TABLES
 _QUOTED: Final = re.compile(r"'(\w+)'")
@@ -74,7 +72,7 @@ def check_keys(document: Document, path: Path, given: Mapping[str, Any], *, are_
         else:
             document.add((*path, key), _about_unknown(key, where))
     if isinstance(sink := given.get("sink"), dict):
-        _check_sink_keys(document, (*path, "sink"), sink, are_defaults=are_defaults)
+        check_sink_keys(document, (*path, "sink"), sink, are_defaults=are_defaults)
 
 
 def read_entry(
@@ -105,7 +103,7 @@ def read_entry(
     if sink_fields is None or len(document.problems) > num_problems:
         return None
     try:
-        sink = _sink_of(sink_fields)
+        sink = sink_of_fields({key: one.value for key, one in sink_fields.items()})
     except ConfigurationError as error:
         _add_problems(document, (*path, "sink"), error, sink_fields)
         return None
@@ -179,40 +177,12 @@ def _sink_fields(
         document.add(path, "the stream has no sink. Write sink: with the URI of a table, here or in 'defaults'.")
         return None
     merged = {**base, **own_fields}
-    kind = merged["kind"].value if "kind" in merged else _DEFAULT_KIND
+    kind = merged["kind"].value if "kind" in merged else DEFAULT_KIND
     if not isinstance(kind, str) or kind not in SINKS:
         # reported where the kind is
         return None
     known = sink_keys(kind)
     return {key: one for key, one in merged.items() if one.value is not None and (key == "kind" or key in known)}
-
-
-def _sink_of(found: Mapping[str, Given]) -> Sink:
-    values = {"kind": _DEFAULT_KIND, **{key: one.value for key, one in found.items()}}
-    try:
-        return sink_from_dict(values)
-    except (TypeError, ValueError) as error:
-        text = str(error)
-        if "required positional argument" in text:
-            missing = text.rpartition("'")[0].rpartition("'")[2]
-            text = f"a sink of kind {values['kind']} needs {missing!r}"
-        raise ConfigurationError(f"{text.removesuffix('.')}.") from error
-
-
-def _check_sink_keys(document: Document, path: Path, given: Mapping[str, Any], *, are_defaults: bool) -> None:
-    kind = given.get("kind")
-    if kind is not None and not (isinstance(kind, str) and kind in SINKS):
-        hint = " It loads data intervals, but a fleet reads by offset." if kind == "delta_replace" else ""
-        document.add((*path, "kind"), f"the kind of a sink must be {', '.join(SINKS)}, got {kind!r}.{hint}")
-        return
-    of_all = dict.fromkeys(key for one in SINKS for key in sink_keys(one))
-    # without a kind, the one of the defaults decides, which an entry may leave to another
-    known = sink_keys(kind) if kind is not None and not are_defaults else tuple(of_all)
-    for key in given:
-        if key == "kind" or key in known:
-            continue
-        where = f"a sink of kind {kind}" if kind is not None else "a sink"
-        document.add((*path, key), unknown_key(key, ("kind", *known), where))
 
 
 def _about_unknown(key: str, where: str) -> str:

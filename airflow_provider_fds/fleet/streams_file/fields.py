@@ -133,8 +133,8 @@ def source_options() -> tuple[str, ...]:
 
 @cache
 def sink_keys(kind: str) -> tuple[str, ...]:
-    """Return the arguments of a sink."""
-    return tuple(field.name for field in fields(SINKS[kind]))
+    """Return the arguments of a sink; none if there is no such kind."""
+    return tuple(field.name for field in fields(SINKS[kind])) if kind in SINKS else ()
 
 
 def unknown_key(key: str, known: Collection[str], where: str) -> str:

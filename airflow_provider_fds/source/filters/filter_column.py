@@ -96,21 +96,19 @@ class AskedFilter:
     """A predicate as the user gave it, for messages.
 
     Attributes:
-        option: The option.
-        text: Its value.
+        text: The predicate.
         table: URI of the table.
     """
 
-    option: str
     text: str
     table: str
 
     def refusal(self, problem: str) -> ConfigurationError:
         """Return the error that the predicate does not fit the table."""
         return ConfigurationError(
-            f"{self.table}: {self.option} {self.text!r} {problem}",
+            f"{self.table}: where {self.text!r} {problem}",
             table=self.table,
-            reason=Reason.WHERE_INVALID if self.option == "where" else Reason.PARTITION_FILTER_INVALID,
+            reason=Reason.WHERE_INVALID,
         )
 
 
@@ -193,7 +191,7 @@ class FilterColumn:
             raise StoppedError(
                 f"{asked.table}: a file has the value {raw!r} in partition column {self.name!r}, which is not of type "
                 f"{self.type}: the log is damaged, or its writer does not follow the protocol. Omit the column "
-                f"from {asked.option} to read such files.",
+                "from where to read such files.",
                 table=asked.table,
             )
 

@@ -95,6 +95,13 @@ def columns_of(predicate: Predicate) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for part in parts for name in columns_of(part)))
 
 
+def conjuncts_of(predicate: Predicate) -> tuple[Predicate, ...]:
+    """Return the parts that must all be true for a predicate to be true, none of which is an ``AND`` itself."""
+    if not isinstance(predicate, AllOf):
+        return (predicate,)
+    return tuple(one for part in predicate.parts for one in conjuncts_of(part))
+
+
 class _Parser:
     """Recursive descent over the tokens."""
 
@@ -242,4 +249,14 @@ def _tokens(text: str) -> list[tuple[str, str, int]]:
     return [*found, ("end", "", len(text))]
 
 
-__all__ = ["AllOf", "AnyOf", "Comparison", "IsNull", "Not", "Predicate", "columns_of", "parse_predicate"]
+__all__ = [
+    "AllOf",
+    "AnyOf",
+    "Comparison",
+    "IsNull",
+    "Not",
+    "Predicate",
+    "columns_of",
+    "conjuncts_of",
+    "parse_predicate",
+]

@@ -1,9 +1,10 @@
-"""``where`` and ``partition_filter``: the rows that satisfy a predicate, and only the files that may have such a row.
+"""``where``: the rows that satisfy a predicate, and only the files that may have such a row.
 
-Spark filters the rows, by the predicate in its own SQL; for ``partition_filter`` only where the planner cannot tell
-that all rows of each file satisfy it. The planner leaves out a file only if its partition values and statistics prove
-that no row in it satisfies the predicate; without this proof the file is read. So which files are left out never
-changes which rows arrive.
+Spark filters the rows, by the predicate in its own SQL. Conditions on partition columns alone are decided by the
+planner: Spark gets one only where the log does not tell that all rows of each file satisfy it, so that otherwise the
+files are read whole and their rows are counted. The planner leaves out a file only if its partition values and
+statistics prove that no row in it satisfies the predicate; without this proof the file is read. So which files are left
+out never changes which rows arrive.
 
 Of each part of the predicate, the planner derives which of SQL's three truth values it may have for some row of a file.
 """
@@ -11,9 +12,8 @@ Of each part of the predicate, the planner derives which of SQL's three truth va
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 from airflow_provider_fds.delta.damage import MAX_INT64
 from airflow_provider_fds.delta.statistics import LAST_CHARACTER, bounds_reader, decimal_digits, statistics_of
@@ -21,23 +21,29 @@ from airflow_provider_fds.source.filters.filter_column import (
     COMPARISONS,
     UNSURE,
     AskedFilter,
-    moment_of,
     table_columns,
 )
-from airflow_provider_fds.source.filters.predicate import AnyOf, Comparison, IsNull, Not, columns_of, parse_predicate
+from airflow_provider_fds.source.filters.predicate import (
+    AnyOf,
+    Comparison,
+    IsNull,
+    Not,
+    columns_of,
+    conjuncts_of,
+    parse_predicate,
+)
+from airflow_provider_fds.source.filters.spark_sql import sql_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import TypeAlias
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from typing import TypeAlias, TypeVar
 
     from airflow_provider_fds.delta.actions import Add, Cdc, Metadata, Remove
     from airflow_provider_fds.delta.statistics import Bounds, Statistics
     from airflow_provider_fds.source.filters.filter_column import FilterColumn
-    from airflow_provider_fds.source.filters.filter_column import Literal as FilterLiteral
     from airflow_provider_fds.source.filters.predicate import Predicate
 
-    #: Returns whether a file is read.
-    Keeps: TypeAlias = Callable[[Add | Remove | Cdc], bool]
+    _AnyFile = TypeVar("_AnyFile", bound=Add)
     #: The truth values, as a sum of the flags below, that a part of the predicate may have for some row of a file.
     Possible: TypeAlias = Callable[["_File"], int]
 
@@ -49,26 +55,23 @@ _OF_TRUTH: Final = {True: _TRUE, False: _FALSE, None: _UNKNOWN}
 _MAX_DIGITS: Final = 38
 #: Digits before the point of the largest integer type as a decimal.
 _INTEGER_DIGITS: Final = 20
-_PLAIN_TEXT: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 _-.:/@")
 
 
 class RowFilter:
     """A parsed predicate that is not yet bound to a table.
 
     Args:
-        option: Name of the option: ``where``, or ``partition_filter``, which can only name partition columns.
         text: The predicate.
 
     Raises:
         ValueError: It is not supported; says what was expected, and where.
 
     Examples:
-        >>> RowFilter("partition_filter", "day >= DATE '2026-01-01' AND country IN ('DE', 'FR')").columns
+        >>> RowFilter("day >= DATE '2026-01-01' AND country IN ('DE', 'FR')").columns
         ('day', 'country')
     """
 
-    def __init__(self, option: Literal["where", "partition_filter"], text: str) -> None:
-        self.option = option
+    def __init__(self, text: str) -> None:
         self.text = text
         self._predicate = parse_predicate(text)
         self.columns = columns_of(self._predicate)
@@ -80,21 +83,60 @@ class RowFilter:
             ConfigurationError: A column does not exist or has a type that cannot be compared, or a literal has another
                 type than its column.
         """
-        columns = _Columns(table_columns(metadata), AskedFilter(self.option, self.text, table))
-        return BoundRowFilter(_sql(self._predicate, columns), _possible(self._predicate, columns))
+        columns = FilterColumns(table_columns(metadata), AskedFilter(self.text, table))
+        conditions = [_Condition.of(part, columns) for part in conjuncts_of(self._predicate)]
+        # statistics are decoded only for files that pass the others
+        return BoundRowFilter(tuple(sorted(conditions, key=lambda one: not one.is_on_partitions)))
+
+
+@dataclass(frozen=True, eq=False)
+class _Condition:
+    """A part of a predicate that must be true.
+
+    Attributes:
+        columns: The columns that it names.
+        sql: The part in Spark's SQL.
+        is_on_partitions: Whether it names partition columns only, so that it is equally true for all rows of a file.
+        possible: The truth values that it may have for some row of a file.
+    """
+
+    columns: tuple[str, ...]
+    sql: str
+    is_on_partitions: bool
+    possible: Possible
+
+    @classmethod
+    def of(cls, part: Predicate, columns: FilterColumns) -> _Condition:
+        named = columns_of(part)
+        is_on_partitions = all(columns.find(name).is_partition for name in named)
+        return cls(named, sql_of(part, columns), is_on_partitions, _possible(part, columns))
 
 
 @dataclass(frozen=True)
 class BoundRowFilter:
-    """A predicate for a table.
+    """A predicate for a table."""
 
-    Attributes:
-        sql: The predicate in Spark's SQL, with the same meaning in every session: literals have the types of their
-            columns, and times have a zone.
-    """
+    _conditions: tuple[_Condition, ...]
 
-    sql: str
-    _possible: Possible
+    @property
+    def sql(self) -> str:
+        """The predicate in Spark's SQL, with the same meaning in every session; empty without any condition.
+
+        Literals have the types of their columns, and times have a zone.
+        """
+        if len(self._conditions) == 1:
+            return self._conditions[0].sql
+        return " AND ".join(f"({one.sql})" for one in self._conditions)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that it names."""
+        return tuple(name for one in self._conditions for name in one.columns)
+
+    @property
+    def needs_statistics(self) -> bool:
+        """Whether it names a column whose values are not in the partition values of a file."""
+        return not all(one.is_on_partitions for one in self._conditions)
 
     def may_match(self, file: Add | Remove | Cdc) -> bool:
         """Whether a row of ``file`` may satisfy the predicate.
@@ -102,11 +144,23 @@ class BoundRowFilter:
         Raises:
             StoppedError: No Spark can cast a logged partition value to its column's type.
         """
-        return bool(self._possible(_File(file)) & _TRUE)
+        found = _File(file)
+        return all(one.possible(found) & _TRUE for one in self._conditions)
 
-    def matches_whole(self, file: Add | Remove | Cdc) -> bool:
-        """Whether every row of ``file`` satisfies the predicate."""
-        return self._possible(_File(file)) == _TRUE
+    def passing(self, files: Iterable[tuple[int, _AnyFile]]) -> Iterator[tuple[int, _AnyFile]]:
+        """Yield the files that pass, with the indexes they have without a filter."""
+        return ((index, file) for index, file in files if self.may_match(file))
+
+    def for_rows(self, files: Iterable[Add]) -> BoundRowFilter:
+        """Return what Spark must filter the rows of these files by; it may have no condition.
+
+        A condition on partition columns is omitted if the log tells of each file that all of its rows satisfy it.
+        """
+        certain = [one for one in self._conditions if one.is_on_partitions]
+        for file in files if certain else ():
+            found = _File(file)
+            certain = [one for one in certain if one.possible(found) == _TRUE]
+        return BoundRowFilter(tuple(one for one in self._conditions if one not in certain))
 
 
 class _File:
@@ -128,19 +182,15 @@ class _File:
 
 
 @dataclass(frozen=True)
-class _Columns:
+class FilterColumns:
+    """The columns of a table, for one predicate."""
+
     known: Mapping[str, FilterColumn]
     asked: AskedFilter
 
     def find(self, name: str) -> FilterColumn:
+        """Return the column of a name in any case. Raises ``ConfigurationError`` if there is none."""
         found = self.known.get(name.lower())
-        if self.asked.option == "partition_filter" and (found is None or not found.is_partition):
-            partitions = ", ".join(column.name for column in self.known.values() if column.is_partition) or "none"
-            what = "is not a column of the table" if found is None else "is not a partition column"
-            raise self.asked.refusal(
-                f"names {name!r}, which {what}. The partition columns are: {partitions}. Filter by other columns with "
-                "the option where."
-            )
         if found is None:
             columns = ", ".join(column.name for column in self.known.values()) or "none"
             raise self.asked.refusal(
@@ -150,6 +200,7 @@ class _Columns:
         return found
 
     def constant(self, predicate: Comparison) -> Any:
+        """Return the literal of a comparison in its column's type. Raises ``ConfigurationError`` if it has none."""
         column = self.find(predicate.column)
         value = predicate.literal.value
         if isinstance(value, Decimal) and len(f"{abs(value):f}".replace(".", "")) > _MAX_DIGITS:
@@ -159,7 +210,7 @@ class _Columns:
         return column.constant(predicate.literal, self.asked)
 
 
-def _possible(predicate: Predicate, columns: _Columns) -> Possible:
+def _possible(predicate: Predicate, columns: FilterColumns) -> Possible:
     if isinstance(predicate, Comparison):
         return _comparison(predicate, columns)
     if isinstance(predicate, IsNull):
@@ -170,7 +221,7 @@ def _possible(predicate: Predicate, columns: _Columns) -> Possible:
     return _joined(parts, decisive=_TRUE if isinstance(predicate, AnyOf) else _FALSE)
 
 
-def _comparison(predicate: Comparison, columns: _Columns) -> Possible:
+def _comparison(predicate: Comparison, columns: FilterColumns) -> Possible:
     column, constant = columns.find(predicate.column), columns.constant(predicate)
     if column.kind == "integer" and not -MAX_INT64 <= constant <= MAX_INT64:
         # Spark decides some of these without looking at the column, even for NULL
@@ -304,58 +355,4 @@ def _joined(parts: list[Possible], *, decisive: int) -> Possible:
     return possible
 
 
-def _sql(predicate: Predicate, columns: _Columns) -> str:
-    if isinstance(predicate, Comparison):
-        column, constant = columns.find(predicate.column), columns.constant(predicate)
-        literal = (
-            _time(column, predicate.literal, columns.asked)
-            if column.kind == "timestamp"
-            else _literal(column, predicate, constant)
-        )
-        return f"{_quoted(column)} {predicate.operator} {literal}"
-    if isinstance(predicate, IsNull):
-        return f"{_quoted(columns.find(predicate.column))} IS {'NOT ' if predicate.is_negated else ''}NULL"
-    if isinstance(predicate, Not):
-        return f"NOT ({_sql(predicate.part, columns)})"
-    joint = " OR " if isinstance(predicate, AnyOf) else " AND "
-    return joint.join(f"({_sql(part, columns)})" for part in predicate.parts)
-
-
-def _quoted(column: FilterColumn) -> str:
-    return f"`{column.name.replace('`', '``')}`"
-
-
-def _time(column: FilterColumn, literal: FilterLiteral, asked: AskedFilter) -> str:
-    moment = moment_of(literal)
-    try:
-        moment = moment.astimezone(UTC)
-    except OverflowError:
-        if column.type == "timestamp_ntz":
-            raise asked.refusal(
-                f"compares {column.name!r}, of type {column.type}, with {literal}, which is outside of the years 1 to "
-                "9999 in UTC."
-            ) from None
-        # in UTC it is in the year 0 or 10000, which Python does not have
-        return f"TIMESTAMP '{moment.isoformat(' ', 'microseconds')}'"
-    text = moment.replace(tzinfo=None).isoformat(" ", "microseconds")
-    return f"TIMESTAMP_NTZ '{text}'" if column.type == "timestamp_ntz" else f"TIMESTAMP '{text}Z'"
-
-
-def _literal(column: FilterColumn, predicate: Comparison, constant: Any) -> str:
-    kind, value = column.kind, predicate.literal.value
-    if kind in ("integer", "decimal"):
-        return f"{value:f}"
-    if kind in ("float", "double"):
-        # compared as the partition values of such columns are
-        return f"{value:f}D"
-    if kind == "boolean":
-        return "TRUE" if constant else "FALSE"
-    if kind == "date":
-        return f"DATE '{constant.isoformat()}'"
-    if set(constant) <= _PLAIN_TEXT:
-        return f"'{constant}'"
-    # how quotes and escapes are parsed depends on settings of the session and on the version of Spark
-    return f"CAST(X'{constant.encode().hex()}' AS STRING)"
-
-
-__all__ = ["BoundRowFilter", "RowFilter"]
+__all__ = ["BoundRowFilter", "FilterColumns", "RowFilter"]

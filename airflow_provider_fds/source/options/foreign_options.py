@@ -164,6 +164,7 @@ REFUSED: Final[dict[str, str]] = {
     "modification time",
     "path": "the table is a separate argument",
     "allow_schema_changes": "it is on_schema_change",
+    "partition_filter": "it is where",
     "acknowledged_schema": "it is accepted_schema_version",
     "merge_schema": "it belongs to the sink: DeltaAppendSink(merge_schema=True)",
     "txn_app_id": "FDS gives each batch its own transaction",

@@ -176,21 +176,3 @@ def _time(value: str) -> int:
     from airflow_provider_fds.delta.moments import parse_timestamp
 
     return parse_timestamp(value)
-
-
-def column_problems(found: Mapping[str, tuple[str, Any]]) -> list[str]:
-    """Return the columns of ``where`` that ``columns`` leaves out, one sentence each.
-
-    Args:
-        found: Name of the option -> its spelling and its parsed value.
-    """
-    if "where" not in found or "columns" not in found:
-        return []
-    from airflow_provider_fds.source.filters.predicate import columns_of, parse_predicate
-
-    chosen = {name.lower() for name in found["columns"][1]}
-    return [
-        f"option 'where' uses {name}, which option 'columns' leaves out: Spark filters the rows by it. Add it there."
-        for name in columns_of(parse_predicate(found["where"][1]))
-        if name.lower() not in chosen
-    ]

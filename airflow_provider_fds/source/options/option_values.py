@@ -183,20 +183,11 @@ def regex(value: object) -> str:
 
 
 def predicate(value: object) -> str:
-    """Parse a predicate on partition columns; whether the columns exist is known only with the table."""
-    return _predicate(value, "partition columns")
-
-
-def row_predicate(value: object) -> str:
     """Parse a predicate on columns; whether the columns exist is known only with the table."""
-    return _predicate(value, "columns")
-
-
-def _predicate(value: object, on: str) -> str:
     from airflow_provider_fds.source.filters.predicate import parse_predicate
 
     if not isinstance(value, str) or not value.strip():
-        raise ValueError(f"must be a predicate on {on} such as \"day >= '2026-01-31'\", got {value!r}")
+        raise ValueError(f"must be a predicate on columns such as \"day >= '2026-01-31'\", got {value!r}")
     try:
         parse_predicate(value)
     except ValueError as error:

@@ -19,7 +19,6 @@ from airflow_provider_fds.source.options.limits import (
 )
 from airflow_provider_fds.source.options.option_ranges import (
     alignment_problems,
-    column_problems,
     interval_problems,
     minimum_problems,
     range_problems,
@@ -83,11 +82,9 @@ class SourceOptions:
         timestamp_as_of: Likewise, at the last version committed at or before this time.
         ending_version: Last version to read (inclusive); after it the stream is finished.
         ending_timestamp: Read up to the last commit at or before this time; finished once there is a later commit.
-        partition_filter: Read only files whose partition values satisfy this predicate, such as
-            ``"day >= DATE '2026-01-01' AND country IN ('DE', 'FR')"``. Other files do not count towards any limit.
-        where: Read only rows that satisfy this predicate on columns of the table, such as ``"price > 100 AND note IS
-            NULL"``. Files whose statistics prove that they have no such row are not listed in a batch and do not count
-            towards any limit. Frozen with each batch.
+        where: Read only rows that satisfy this predicate on columns of the table, such as ``"day >= DATE '2026-01-01'
+            AND price > 100"``. Files whose partition values or statistics prove that they have no such row are not
+            listed in a batch and count for no limit. Conditions on partition columns alone never divide a file.
         on_violation: What a run does if the next version is one that the stream may not pass: ``"fail"``, or
             ``"quarantine"``: it records the version in the ledger and is skipped, as are all later runs, until a person
             accepts or skips the version, or resumes the stream.
@@ -145,7 +142,6 @@ class SourceOptions:
     timestamp_as_of: str | None = None
     ending_version: int | None = None
     ending_timestamp: str | None = None
-    partition_filter: str | None = None
     event_time_column: str | None = None
     align_with: tuple[str, ...] = ()
     max_drift: timedelta | None = None
@@ -293,12 +289,11 @@ _OPTIONS: Final[dict[str, _Option]] = {
     "timestamp_as_of": _Option(values_of.timestamp),
     "ending_version": _Option(values_of.version),
     "ending_timestamp": _Option(values_of.timestamp),
-    "partition_filter": _Option(values_of.predicate),
     "event_time_column": _Option(values_of.column),
     "align_with": _Option(values_of.streams),
     "max_drift": _Option(values_of.drift),
     "idle_after": _Option(values_of.wait),
-    "where": _Option(values_of.row_predicate),
+    "where": _Option(values_of.predicate),
     "on_violation": _Option(values_of.violation),
     "on_lost_position": _Option(values_of.lost_position),
     "accepted_schema_version": _Option(values_of.version),
@@ -382,7 +377,7 @@ def _exclusive(found: Mapping[str, tuple[str, Any]]) -> list[str]:
         problems.append(
             f"options {first!r} and {second!r} cannot be combined: a stream starts at a version or at a time."
         )
-    problems += range_problems(found) + minimum_problems(found) + column_problems(found)
+    problems += range_problems(found) + minimum_problems(found)
     problems += alignment_problems(found)
     if "read_change_feed" in found and found["read_change_feed"][1]:
         feed = found["read_change_feed"][0]

@@ -98,11 +98,9 @@ def export_checkpoint(
     metadata = connected.log.state_at(connected.log.latest()).metadata
     table_id = metadata.id
     offset.ensure_table(table_id, table=connected.log.table_uri)
-    filters = [
-        *([RowFilter("partition_filter", options.partition_filter)] if options.partition_filter else ()),
-        *([RowFilter("where", options.where)] if options.where else ()),
-    ]
-    predicates = [one.bind(metadata, table=connected.log.table_uri).sql for one in filters]
+    where = None
+    if options.where is not None:
+        where = RowFilter(options.where).bind(metadata, table=connected.log.table_uri).sql
     if offset.is_initial_snapshot:
         _check_snapshot(connected, state, offset)
     _record(connected, state, checkpoint.uri)
@@ -110,7 +108,6 @@ def export_checkpoint(
     found = read_streaming_checkpoint(checkpoint, table_id)
     if found.offset != offset:
         raise AssertionError(f"{checkpoint.uri} has {found.offset.to_json()} instead of {offset.to_json()}")
-    where = " AND ".join(predicates if len(predicates) == 1 else [f"({text})" for text in predicates]) or None
     added = (CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP) if options.read_change_feed and options.columns else ()
     return ExportedCheckpoint(offset, _query_options(options), where, (*options.columns, *added))
 

@@ -77,8 +77,8 @@ def guard_batches(connected: ConnectedStream, first: SourceBatch, target: int) -
     """Warn if about more than 1,000 batches are left, and refuse more than 100,000.
 
     Call it before anything of the plan is written. It reads nothing if the first batch is all there is; else the sizes
-    of up to 1,000 commits are listed. A stream with ``partition_filter`` or ``where`` is not examined: how many files
-    pass is known only when they are read.
+    of up to 1,000 commits are listed. A stream with ``where`` is not examined: how many files pass is
+    known only when they are read.
 
     Args:
         connected: The stream.
@@ -89,7 +89,7 @@ def guard_batches(connected: ConnectedStream, first: SourceBatch, target: int) -
         ConfigurationError: About more than 100,000 batches are left.
     """
     options = connected.stream.options
-    if first.end.version > target or not first.files or options.partition_filter or options.where:
+    if first.end.version > target or not first.files or options.where:
         return
     snapshot = connected.frozen_snapshot() if first.start.is_initial_snapshot else None
     backlog = estimate_backlog(connected.log, first, target, snapshot)

@@ -78,7 +78,7 @@ class TablePoller:
 
     A poll costs one HEAD while nothing is new (:meth:`poll`), one LIST when the log itself is checked (:meth:`check`),
     and one GET per commit that was not read before. The first commit without data, and any stream with
-    ``partition_filter``, ``where`` or ``min_batch_bytes``, cost one extra read of the table's metadata.
+    ``where`` or ``min_batch_bytes``, cost one extra read of the table's metadata.
 
     Data below ``min_batch_bytes`` is no reason for a run until ``max_batch_wait`` has passed (:attr:`waiting`). Neither
     is a version that waits for another stream (:attr:`held`); while it does, a poll reads the ledgers of those streams

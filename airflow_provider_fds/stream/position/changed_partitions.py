@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.stream.declaration.delta_stream import DeltaStream
 
 _COLUMNS: Final = ("path", "deletionVector", "partitionValues")
-#: Statistics are large, and only ``where`` needs them.
+#: Statistics are large, and only some filters need them.
 _COLUMNS_WITH_STATISTICS: Final = (*_COLUMNS, "stats")
 
 
@@ -90,10 +90,11 @@ def _files(log: DeltaLog, stream: DeltaStream, result: Mapping[str, Any], last: 
         first = start.version
     metadata = log.state_at(min(first, last)).metadata if files_read.has_filter else None
     if is_snapshot:
-        columns = _COLUMNS_WITH_STATISTICS if options.where else _COLUMNS
+        bound = None if metadata is None else files_read.under(metadata)
+        columns = _COLUMNS_WITH_STATISTICS if bound is not None and bound.needs_statistics else _COLUMNS
         for rows in live_rows(log, first, columns):
             adds = enumerate(_adds(rows))
-            found = adds if metadata is None else files_read.under(metadata).passing(adds)
+            found = adds if bound is None else bound.passing(adds)
             yield from (add for _, add in found if files_read.excluded is None or not files_read.excluded(add.path))
         first += 1
     for commit in log.commits(first, last) if first <= last else ():

@@ -70,12 +70,15 @@ def random_options(random_: random.Random, table: RandomTable) -> dict[str, Any]
         options["max_bytes_per_batch"] = random_.randint(1, 5000)
     if random_.random() < 0.15:
         options["exclude_regex"] = random_.choice(["part-00000", "pt=", "[02468]"])
+    conditions = []
     if table.is_partitioned and random_.random() < 0.2:
-        options["partition_filter"] = random_.choice(_FILTERS)
+        conditions.append(random_.choice(_FILTERS))
     # draws of its own, so that the other options of a seed stay what they are
     of_where = Random(f"where {table.seed} {newest}")
     if of_where.random() < 0.3:
-        options["where"] = of_where.choice(_WHERES)
+        conditions.append(of_where.choice(_WHERES))
+    if conditions:
+        options["where"] = " AND ".join(f"({one})" for one in conditions)
     if table.has_feed and random_.random() < 0.5:
         options["read_change_feed"] = True
         return options
@@ -224,7 +227,6 @@ class TwoReaders:
                 stream = stream.option(_SPARK_NAMES[name], str(value).lower() if isinstance(value, bool) else value)
         query = (
             stream.load(table.path)
-            .where(options.get("partition_filter", "true"))
             .where(options.get("where", "true"))
             .writeStream.foreachBatch(lambda frame, _: seen.update(self._rows(frame, is_feed=is_feed)))
             .option("checkpointLocation", str(checkpoint))

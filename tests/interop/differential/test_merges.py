@@ -114,7 +114,7 @@ class _Case:
         if self._random.random() < 0.6:
             self.options["starting_version"] = 0
         if self._random.random() < 0.15 and self.history.is_partitioned:
-            self.options["partition_filter"] = "p = 1"
+            self.options["where"] = "p = 1"
         # half of the seeds each, whatever is drawn
         sink: dict[str, Any] = {"scd": 1 + seed % 2}
         if self.history.is_ordered and sink["scd"] == 1:
@@ -170,7 +170,7 @@ class _Case:
         return _rows_by_delta_rs(self.runs.sink_path, *columns) if self.batches else Counter()
 
     def _expected(self, rows: Counter[Any]) -> Counter[Any]:
-        if "partition_filter" not in self.options:
+        if "where" not in self.options:
             return rows
         return Counter({row: count for row, count in rows.items() if row[COLUMNS.index("p")] == 1})
 

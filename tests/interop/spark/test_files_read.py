@@ -65,7 +65,7 @@ def write_table(path, type_, files, *, is_partition=False, version=0):
         (path / "_delta_log" / f"{version + number:020d}.json").write_text("\n".join(map(json.dumps, lines)))
 
 
-def check(spark, stream, path, predicates, *, options=("where",), reads_all=False):
+def check(spark, stream, path, predicates, *, reads_all=False):
     """Compare the rows of a stream with those of the whole table that satisfy each predicate, in a zone west of UTC."""
     spark.conf.set("spark.sql.session.timeZone", ZONE)
     try:
@@ -74,12 +74,11 @@ def check(spark, stream, path, predicates, *, options=("where",), reads_all=Fals
         stream.source = path
         for predicate, in_spark in predicates:
             expected = sorted(row.id for row in whole.where(in_spark or predicate).select("id").collect())
-            for option in options:
-                for stats in (True, False):
-                    stream.options = {option: predicate, "stats": stats}
-                    frames = [batch_rows(spark, batch) for batch in stream.plan()]
-                    found = sorted(row.id for frame in frames for row in frame.select("id").collect())
-                    assert found == expected, (option, predicate, stats)
+            for stats in (True, False):
+                stream.options = {"where": predicate, "stats": stats}
+                frames = [batch_rows(spark, batch) for batch in stream.plan()]
+                found = sorted(row.id for frame in frames for row in frame.select("id").collect())
+                assert found == expected, (predicate, stats)
             if reads_all:
                 # a filter of the user's own job
                 stream.options = {}
@@ -94,9 +93,6 @@ def same(*predicates):
     return [(predicate, None) for predicate in predicates]
 
 
-BOTH = ("where", "partition_filter")
-
-
 def test_an_empty_text_as_a_partition_value_is_a_value(spark, stream, tmp_path):
     path = tmp_path / "source"
     table = pa.table({"id": pa.array([1, 2, 3], pa.int64()), "c": ["a", "", None]})
@@ -106,14 +102,13 @@ def test_an_empty_text_as_a_partition_value_is_a_value(spark, stream, tmp_path):
         stream,
         path,
         same("c IS NULL", "c IS NOT NULL", "c <> 'a'", "c = ''", "NOT c = 'a' OR c IS NULL"),
-        options=BOTH,
     )
 
 
 def test_an_empty_text_is_null_for_other_types(spark, stream, tmp_path):
     path = tmp_path / "source"
     write_table(path, "integer", [(None, "1"), (None, ""), (None, None)], is_partition=True)
-    check(spark, stream, path, same("c IS NULL", "c <> 2"), options=BOTH)
+    check(spark, stream, path, same("c IS NULL", "c <> 2"))
 
 
 def test_times_without_a_zone_in_partition_values_are_those_of_the_session(spark, stream, tmp_path):
@@ -125,7 +120,6 @@ def test_times_without_a_zone_in_partition_values_are_those_of_the_session(spark
         stream,
         path,
         same("c >= TIMESTAMP '2024-01-02 00:00:00Z'", "c < TIMESTAMP '2024-01-01 18:00:00Z'"),
-        options=BOTH,
     )
 
 
@@ -157,7 +151,7 @@ def test_spellings_of_partition_values_that_spark_reads(spark, stream, tmp_path,
     path = tmp_path / "source"
     write_table(path, type_, [(None, value) for value in values], is_partition=True)
     in_ntz = {"c = '2024-01-01'": "c = TIMESTAMP_NTZ '2024-01-01 00:00:00'"}
-    check(spark, stream, path, [(one, in_ntz.get(one)) for one in predicates], options=BOTH)
+    check(spark, stream, path, [(one, in_ntz.get(one)) for one in predicates])
 
 
 def test_decimals_whose_statistics_are_floating_point_numbers(spark, stream, tmp_path):

@@ -158,7 +158,7 @@ def test_random_predicates_mean_what_they_mean_to_spark_and_leave_out_no_file_wi
     log = DeltaLog(LocalStorage(str(random_table)))
     version = log.latest()
     metadata = log.state_at(version).metadata
-    bound = [RowFilter("where", text).bind(metadata, table="t") for text in predicates]
+    bound = [RowFilter(text).bind(metadata, table="t") for text in predicates]
     adds = [add for _, add in freeze_snapshot(log, version, stream.staging, "snapshots").adds(stream.staging)]
     assert len(adds) > FILES
 
@@ -235,7 +235,7 @@ def test_partition_values_of_each_type_leave_out_no_file_with_a_row_in_any_zone(
         for form in forms
     ]
     predicates += [f"{name} IS {negation}NULL" for name in PARTITIONS for negation in ("", "NOT ")]
-    bound = [RowFilter("where", text).bind(metadata, table="t") for text in predicates]
+    bound = [RowFilter(text).bind(metadata, table="t") for text in predicates]
     left_out = 0
     for zone in ("UTC", "Asia/Tokyo", "America/New_York"):
         found, files = truths(spark, stream.folder / "source", [one.sql for one in bound], zone)

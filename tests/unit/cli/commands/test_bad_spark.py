@@ -140,4 +140,4 @@ def test_a_connect_server_that_does_not_fit(refused, monkeypatch, version, setti
     monkeypatch.setattr(connect, "client_version", lambda: "4.2.0")
     monkeypatch.setattr(ConnectServer, "check_reachable", lambda _: None)
     monkeypatch.setattr(ConnectServer, "open", lambda _, **__: session)
-    assert said in refused("--spark-remote", "sc://host:15002")
+    assert said in refused("--remote", "sc://host:15002")

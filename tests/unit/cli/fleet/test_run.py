@@ -155,7 +155,7 @@ def test_a_new_table_is_loaded_and_a_gone_one_is_an_error(spark, tables, tmp_pat
     ("arguments", "message"),
     [
         (("--sink", "/sink"), "--sink and --file cannot be combined"),
-        (("--checkpoint", "/file", "--merge-schema"), "--merge-schema and --file cannot be combined"),
+        (("--checkpoint", "/file", "--sink-option", "scd=2"), "--sink-option and --file cannot be combined"),
         (("--max-batches", "3"), "--max-batches and --file cannot be combined"),
     ],
 )
@@ -177,8 +177,8 @@ def test_a_properties_file_which_only_a_task_passes_on_is_refused(spark, tables,
 
 def test_one_stream_still_needs_its_arguments(capsys, monkeypatch):
     monkeypatch.delenv("AIRFLOW__FDS__STAGING", raising=False)
-    assert main(["run", "/table", "--sink", "/sink", "--stream", "orders"]) == 2
-    assert "missing --staging, --checkpoint; for all streams of a file" in capsys.readouterr().err
+    assert main(["run", "/table", "--stream", "orders"]) == 2
+    assert "missing --staging, --sink; for all streams of a file" in capsys.readouterr().err
 
 
 def test_a_run_without_a_name_for_its_stream_writes_nothing(tables, capsys, tmp_path):

@@ -139,7 +139,7 @@ def test_words_are_those_of_yaml_1_2():
         ("streams:\n- {table: /a, sink: /b, keys: [a]}\n", "2:25: 'keys' is an argument of the sink."),
         ("streams:\n- {table: /a, sink: /b, startingVersion: 1}\n", "Did you mean 'starting_version'?"),
         ("streams:\n- {table: /a, sink: {uri: /b, key: [a], kind: delta_merge, keys: [a]}}\n", "Did you mean 'keys'?"),
-        ("streams:\n- {table: /a, sink: {uri: /b, kind: delta_replace}}\n", "but a fleet reads by offset"),
+        ("streams:\n- {table: /a, sink: {uri: /b, kind: delta_replace}}\n", "which only a DeltaIngestOperator loads"),
         ("streams:\n- {table: /a, sink: /b, starting_version: soon}\n", "2:25: option 'starting_version' must be"),
         ("streams:\n- {table: /a, sink: /b, name: a b}\n", "2:25: name 'a b' must have 1 to 100 letters"),
         ("streams:\n- {table: /a, sink: /b, batch_timeout: soon}\n", "2:25: batch_timeout must be a positive duration"),
@@ -455,3 +455,38 @@ def test_a_declared_table_is_loaded_by_no_pattern_of_any_group(table):
 )
 def test_one_place_is_recognized_however_it_is_written(text, problem):
     assert problem in one_problem(text)
+
+
+@pytest.mark.parametrize(
+    ("sink", "expected"),
+    [
+        ("{uri: /b, provenance: no}", DeltaAppendSink("/b")),
+        ("{uri: /b, provenance: yes, partition_by: 'day, region'}", DeltaAppendSink("/b", ("day", "region"), True)),
+        ("{uri: /b, kind: delta_merge, keys: id, scd: '2'}", DeltaMergeSink("/b", keys=("id",), scd=2)),
+        (
+            '{uri: /b, constant_columns: \'{"crm": 1}\', properties: \'{"delta.appendOnly": "true"}\'}',
+            DeltaAppendSink("/b", constant_columns={"crm": 1}, properties={"delta.appendOnly": "true"}),
+        ),
+        (
+            "{kind: foreach_batch, function: 'a:b', writes: 'one,two'}",
+            ForeachBatchSink("a:b", writes=("one", "two")),
+        ),
+        ("{kind: foreach_batch, function: 'a:b', writes: '{\"one\": \"/t\"}'}", ForeachBatchSink("a:b", {"one": "/t"})),
+    ],
+)
+def test_a_text_stands_for_a_value_of_another_type(sink, expected):
+    (stream,) = read(f"streams:\n- {{table: /a, sink: {sink}}}\n")["default"].streams
+    assert stream.sink == expected
+
+
+@pytest.mark.parametrize(
+    ("sink", "problem"),
+    [
+        ("{uri: /b, provenance: maybe}", "provenance must be true or false, got 'maybe'"),
+        ("{uri: /b, kind: delta_merge, keys: 'id,'}", "keys must be names such as 'id,region', got 'id,'"),
+        ("{uri: /b, properties: x}", "properties must be a mapping such as"),
+        ("{uri: /b, kind: delta_merge, keys: id, scd: two}", "scd must be an integer of at least 1, got 'two'"),
+    ],
+)
+def test_a_text_that_stands_for_no_value_is_a_problem(sink, problem):
+    assert problem in one_problem(f"streams:\n- {{table: /a, sink: {sink}}}\n")

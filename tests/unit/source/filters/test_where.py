@@ -44,11 +44,11 @@ def file(low: Any = None, high: Any = None, *, column: str = "i", nulls: Any = 0
 
 
 def may_match(text: str, add: Add | Cdc) -> bool:
-    return RowFilter("where", text).bind(metadata(), table="file:///t").may_match(add)
+    return RowFilter(text).bind(metadata(), table="file:///t").may_match(add)
 
 
 def sql(text: str) -> str:
-    return RowFilter("where", text).bind(metadata(), table="file:///t").sql
+    return RowFilter(text).bind(metadata(), table="file:///t").sql
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,7 @@ def test_a_partition_value_proves_only_what_every_session_of_spark_reads(
     kind: str, value: str, text: str, is_read: bool
 ) -> None:
     schema = json.dumps({"type": "struct", "fields": [{"name": "p", "type": kind, "nullable": True, "metadata": {}}]})
-    bound = RowFilter("where", text).bind(Metadata("id", schema, ("p",), None), table="t")
+    bound = RowFilter(text).bind(Metadata("id", schema, ("p",), None), table="t")
     assert bound.may_match(Add("a", partitionValues={"p": value})) is is_read
     assert not bound.may_match(Add("a", partitionValues={"p": None}))
 
@@ -229,7 +229,7 @@ def test_statistics_are_found_by_the_physical_name() -> None:
     fields = [{"name": "now", "type": "integer", "nullable": True, "metadata": mapping}]
     schema = json.dumps({"type": "struct", "fields": fields})
     mapped = Metadata("id", schema, (), {"delta.columnMapping.mode": "name"})
-    bound = RowFilter("where", "NOW > 9").bind(mapped, table="t")
+    bound = RowFilter("NOW > 9").bind(mapped, table="t")
     assert bound.sql == "`now` > 9"
     assert not bound.may_match(file(5, 7, column="col-1"))
     assert bound.may_match(file(5, 7, column="now"))
@@ -262,7 +262,7 @@ def test_spark_gets_the_predicate_with_typed_literals(text: str, expected: str) 
 def test_quotes_in_a_name_are_doubled() -> None:
     fields = [{"name": "o`d", "type": "integer", "nullable": True, "metadata": {}}]
     schema = json.dumps({"type": "struct", "fields": fields})
-    assert RowFilter("where", "`o``d` = 1").bind(Metadata("id", schema), table="t").sql == "`o``d` = 1"
+    assert RowFilter("`o``d` = 1").bind(Metadata("id", schema), table="t").sql == "`o``d` = 1"
 
 
 @pytest.mark.parametrize(
@@ -276,7 +276,7 @@ def test_quotes_in_a_name_are_doubled() -> None:
 )
 def test_a_predicate_that_does_not_fit_the_table_is_refused(text: str, words: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
-        RowFilter("where", text).bind(metadata(), table="file:///t")
+        RowFilter(text).bind(metadata(), table="file:///t")
     assert words in str(caught.value)
     assert caught.value.reason_code == "WHERE_INVALID"
 
@@ -285,7 +285,7 @@ def test_a_damaged_partition_value_stops_the_stream() -> None:
     fields = [{"name": "p", "type": "integer", "nullable": True, "metadata": {}}]
     found = Metadata("id", json.dumps({"type": "struct", "fields": fields}), ("p",))
     with pytest.raises(StoppedError, match="Omit the column from where"):
-        RowFilter("where", "p = 1").bind(found, table="t").may_match(Add("a", partitionValues={"p": "x"}))
+        RowFilter("p = 1").bind(found, table="t").may_match(Add("a", partitionValues={"p": "x"}))
 
 
 NUMBERS = st.none() | st.integers(-3, 3)
@@ -315,9 +315,9 @@ def test_no_file_with_a_row_that_satisfies_the_predicate_is_left_out(
     text: str, rows: list[tuple[int | None, int | None]]
 ) -> None:
     """Rows are judged by the exact evaluation of partition values."""
-    where = RowFilter("where", text).bind(metadata(), table="t")
+    where = RowFilter(text).bind(metadata(), table="t")
     fields = [{"name": name, "type": "long", "nullable": True, "metadata": {}} for name in "il"]
-    exact = RowFilter("where", text).bind(
+    exact = RowFilter(text).bind(
         Metadata("id", json.dumps({"type": "struct", "fields": fields}), ("i", "l")), table="t"
     )
 

@@ -38,7 +38,6 @@ WORKING: dict[str, tuple[Any, Any]] = {
     "on_future_start": ("FAIL", "fail"),
     "on_changed_start": ("fail", "fail"),
     "where": (" amount > 1.5 AND name IS NOT NULL ", "amount > 1.5 AND name IS NOT NULL"),
-    "partition_filter": (" day = '2026-01-31' ", "day = '2026-01-31'"),
     "ending_version": ("9", 9),
     "ending_timestamp": ("2026-01-31", "2026-01-31"),
     "on_schema_change": ("rename=follow, drop=7", (("drop", 7), ("rename", "follow"))),

@@ -49,7 +49,7 @@ POLICIES = st.fixed_dictionaries(
         "skip_versions": st.sampled_from(["2", "1,4-6", "3-9"]),
         "skip_operations": st.sampled_from(["MERGE", "delete,merge"]),
         "exclude_regex": st.sampled_from(["f[123]$", "f1", "f"]),
-        "partition_filter": st.sampled_from(["p = 1", "p IN (0, 2)", "p IS NULL OR p > 1", "p > 9"]),
+        "where": st.sampled_from(["p = 1", "p IN (0, 2)", "p IS NULL OR p > 1", "p > 9"]),
     },
 )
 
@@ -134,7 +134,7 @@ def model(log: list[Any], policy: dict[str, Any]) -> tuple[list[tuple[int, int, 
         kept = [
             (version, i, path)
             for i, path in enumerate(adds)
-            if passes(path, policy.get("partition_filter")) and not (regex and re.search(regex, path))
+            if passes(path, policy.get("where")) and not (regex and re.search(regex, path))
         ]
         files += kept
         if not kept:
@@ -260,7 +260,7 @@ def test_planning_to_any_target_and_then_on_gives_the_same_files(
 
 SNAPSHOT_POLICIES = st.fixed_dictionaries(
     {"ignore_changes": st.just(True)},
-    optional={"partition_filter": st.sampled_from(["p = 1", "p IS NULL OR p > 1", "p > 9"])},
+    optional={"where": st.sampled_from(["p = 1", "p IS NULL OR p > 1", "p > 9"])},
 )
 
 
@@ -275,7 +275,7 @@ def test_a_filter_in_the_snapshot_and_after_it_only_leaves_out(
     given = {"snapshot": plan.freeze(start.version), **policy}
     found = plan(start, **given, **limits)
     everything = plan(start, snapshot=given["snapshot"], ignore_changes=True)
-    predicate = policy.get("partition_filter")
+    predicate = policy.get("where")
     assert files_of(found.batches) == [file for file in files_of(everything.batches) if passes(file[2], predicate)]
     for number, batch in enumerate(found.batches, 1):
         position = Offset.from_json(batch.end.to_json())

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_fds.errors import StoppedError
+from airflow_provider_fds.errors import ConfigurationError, StoppedError
 
 WHERE = {"where": "id > 100 OR country = 'DE'"}
 
@@ -68,15 +68,33 @@ def test_limits_do_not_count_what_is_left_out(plan: Any, table: Any) -> None:
     assert plan(1, **WHERE, max_rows_per_batch=11).files == [["1-5", "1-11"], ["1-12"]]
 
 
-def test_both_filters_together(plan: Any, table: Any) -> None:
+def test_conditions_on_partition_columns_are_the_planners_and_the_others_are_sparks(plan: Any, table: Any) -> None:
     append(table, (500, "FR"), (500, "DE"), (5, "DE"))
     append(table, (500, "FR"))
-    found = plan(1, where="id > 100", partition_filter="country = 'DE'")
-    assert found.paths == ["1-1"]
-    (skip,) = found.batches[0].skipped
-    assert skip.reason == (
-        "partition_filter and where exclude all of its 1 data files, by partition values and statistics"
-    )
+    (batch,) = plan(1, where="id > 100 AND country = 'DE'").batches
+    assert [file.add.path for file in batch.files] == ["1-1"]
+    assert (batch.where, batch.num_rows) == ("`id` > 100", None)
+    (skip,) = batch.skipped
+    assert skip.reason == "where excludes all of its 1 data files, by partition values and statistics"
+    (batch,) = plan(1, where="(country = 'DE' OR country IS NULL) AND country <> 'FR'").batches
+    assert [file.add.path for file in batch.files] == ["1-1", "1-2"]
+    assert (batch.where, batch.num_rows) == ("", 20)
+    (batch,) = plan(1, where="country = 'DE' OR id > 100").batches
+    assert (batch.where, batch.num_rows) == ("(`country` = 'DE') OR (`id` > 100)", None)
+
+
+def test_only_columns_by_which_spark_filters_must_be_read(plan: Any, table: Any) -> None:
+    append(table, (500, "DE"))
+    assert plan(1, columns=["id"], where="id > 100 AND country = 'DE'").files == [["1-0"]]
+    for where, name in (("id > 100 AND country = 'DE'", "id"), ("country = 'DE' OR ID > 100", "ID")):
+        with pytest.raises(
+            ConfigurationError, match=f"where uses '{name}', which option 'columns' leaves out"
+        ) as caught:
+            plan(1, columns=["country"], where=where)
+        assert caught.value.reason_code == "WHERE_INVALID"
+    # as early as any other problem of the predicate: before there is a file to filter
+    with pytest.raises(ConfigurationError, match="which option 'columns' leaves out"):
+        plan(0, 0, columns=["country"], where="id > 100")
 
 
 def test_the_initial_snapshot_is_pruned_too(plan: Any, table: Any) -> None:

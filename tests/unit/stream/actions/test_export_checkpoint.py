@@ -214,7 +214,7 @@ _WITHOUT_MEANING_FOR_A_QUERY = {
 
 
 def test_every_source_option_is_given_to_a_query_or_refused_or_has_no_meaning_for_it():
-    given = {*_OF_DELTA, "partition_filter", "where", "columns"}
+    given = {*_OF_DELTA, "where", "columns"}
     decided = [given, {*_UNKNOWN_TO_DELTA, "skip_versions"}, _WITHOUT_MEANING_FOR_A_QUERY]
     assert {field.name for field in fields(SourceOptions)} == set().union(*decided)
     assert sum(map(len, decided)) == len(set().union(*decided))

@@ -32,7 +32,7 @@ def test_a_stream_is_a_value():
 
 
 def test_airflow_is_shown_a_stream_as_json_values():
-    shown = DeltaStream("s", "s3://lake/t", skip_versions=[3, 4], partition_filter="p = 1").serialize()
+    shown = DeltaStream("s", "s3://lake/t", skip_versions=[3, 4], where="p = 1").serialize()
     assert json.loads(json.dumps(shown)) == shown
 
 

@@ -125,7 +125,7 @@ def test_a_plan_of_far_too_many_batches_is_refused_before_a_plan_is_written(benc
     assert bench.session(stream=bench.stream(max_files_per_batch=20)).begin(sink).status == "work"
 
 
-@pytest.mark.parametrize("options", [{}, {"max_files_per_batch": 1, "partition_filter": "day > 1"}], ids=repr)
+@pytest.mark.parametrize("options", [{}, {"max_files_per_batch": 1, "where": "day > 1"}], ids=repr)
 def test_few_batches_and_filtered_ones_list_nothing(bench, log_builder, sink, monkeypatch, warnings, options):
     monkeypatch.setattr(module, "estimate_backlog", None)
     log_builder.create([log_builder.field("id"), log_builder.field("day", "integer")], ["day"])

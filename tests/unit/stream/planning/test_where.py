@@ -90,12 +90,6 @@ async def test_only_a_commit_with_a_file_that_can_match_wakes_the_stream(bench: 
     assert found.has_data
 
 
-def test_a_column_that_the_stream_does_not_read_cannot_filter_it(bench: Bench) -> None:
-    with pytest.raises(ConfigurationError, match="'where' uses n, which option 'columns' leaves out"):
-        bench.stream(where="n > 1 AND ID = 2", columns=["id"])
-    assert bench.stream(where="n > 1", columns=["id", "N"]).options.where == "n > 1"
-
-
 def test_a_predicate_that_is_not_supported_is_refused_when_the_dag_is_parsed(bench: Bench) -> None:
     with pytest.raises(ConfigurationError, match=r"expected a comparison, IN, BETWEEN or IS, got '\('"):
         bench.stream(where="upper(name) = 'X'")

@@ -114,7 +114,7 @@ async def test_a_commit_whose_partitions_are_all_left_out_is_not_data(log_builde
     fields = [log_builder.field("id"), log_builder.field("country", "string")]
     properties = {"delta.enableChangeDataFeed": "true"} if feed else {}
     log_builder.create(fields, ["country"], properties, timestamp_ms=now_ms())
-    looking, _ = watch(log_builder, 1, partition_filter="country = 'DE'", read_change_feed=feed)
+    looking, _ = watch(log_builder, 1, where="country = 'DE'", read_change_feed=feed)
     log_builder.append(2, partitionValues={"country": "FR"}, timestamp_ms=now_ms())
     assert await looking.poll() is None
     assert looking.check() is None
@@ -123,12 +123,12 @@ async def test_a_commit_whose_partitions_are_all_left_out_is_not_data(log_builde
 
 
 async def test_a_filter_that_does_not_fit_the_table_wakes_the_run_that_reports_it(table):
-    looking, _ = watch(table, 2, partition_filter="country = 'DE'")
+    looking, _ = watch(table, 2, where="country = 'DE'")
     table.append(1, timestamp_ms=now_ms())
     found = await looking.poll()
     assert not found.has_data
     assert found.reason.startswith("stopped: ")
-    assert "partition_filter \"country = 'DE'\" names 'country'" in found.reason
+    assert "where \"country = 'DE'\" names 'country'" in found.reason
 
 
 CHANGE_FEED = {"delta.enableChangeDataFeed": "true"}
@@ -251,6 +251,6 @@ async def test_a_position_is_old_after_a_day_or_a_tenth_of_the_time_the_log_is_k
 async def test_a_file_without_partition_values_is_judged_as_the_plan_judges_it(log_builder):
     fields = [log_builder.field("id"), log_builder.field("country", "string")]
     log_builder.create(fields, ["country"], timestamp_ms=now_ms())
-    looking, _ = watch(log_builder, 0, partition_filter="country = 'DE'")
+    looking, _ = watch(log_builder, 0, where="country = 'DE'")
     log_builder.commit(log_builder.add(partitionValues=None), timestamp_ms=now_ms())
     assert await looking.poll() is None

@@ -53,14 +53,14 @@ def test_files_that_change_no_data_and_null_are_left_out(table):
 
 def test_what_the_stream_leaves_out_is_left_out(table):
     assert days(table, 1, 3, skip_versions=[2]) == ["01", "03"]
-    assert days(table, 1, 3, partition_filter="day > DATE '2026-01-01'") == ["02", "03"]
+    assert days(table, 1, 3, where="day > DATE '2026-01-01'") == ["02", "03"]
 
 
 def test_files_and_commits_that_options_leave_out_are_left_out(table):
     assert days(table, 1, 3, exclude_regex=r"^2\.") == ["01", "03"]
     assert days(table, 1, 4, skip_operations=["DELETE"], read_change_feed=True) == ["01", "02", "03"]
     assert days(table, 3, 4, skip_operations=["DELETE"], read_change_feed=True) == ["03"]
-    assert days(table, 3, 4, partition_filter="day > DATE '2026-01-01'", read_change_feed=True) == ["03"]
+    assert days(table, 3, 4, where="day > DATE '2026-01-01'", read_change_feed=True) == ["03"]
     snapshot = Offset(table.table_id, 4, is_initial_snapshot=True).to_json()
     assert days(table, 4, 4, start=snapshot, exclude_regex=r"^2\.") == ["03"]
 

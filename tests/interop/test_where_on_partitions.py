@@ -1,4 +1,4 @@
-"""``partition_filter`` leaves out what Spark's ``where`` leaves out, for every type and with NULLs."""
+"""``where`` on partition columns leaves out what Spark's ``where`` leaves out, for every type and with NULLs."""
 
 from __future__ import annotations
 
@@ -81,16 +81,14 @@ def ids(lab, typed):
 def test_a_predicate_leaves_the_rows_that_sparks_where_leaves(lab, typed, ids, predicate):
     wanted = {row.id for row in lab.spark.read.format("delta").load(typed).where(predicate).collect()}
     planned = {
-        ids[file.add.path.rpartition("/")[2]]
-        for batch in lab.batches(typed, partition_filter=predicate)
-        for file in batch.files
+        ids[file.add.path.rpartition("/")[2]] for batch in lab.batches(typed, where=predicate) for file in batch.files
     }
     assert planned == wanted
 
 
 def test_78_a_batch_with_a_filter_reads_as_structured_streaming_with_a_where_does(lab, typed):
     predicate = "s IN ('a', 'é') OR b = false"
-    frame = lab.read_one(typed, partition_filter=predicate)
+    frame = lab.read_one(typed, where=predicate)
 
     assert sorted(row.id for row in frame.collect()) == [1, 2, 3, 4]
     assert lab.rows(frame) == lab.rows(lab.spark.read.format("delta").load(typed).where(predicate))
@@ -105,7 +103,7 @@ def test_78_under_column_mapping_a_predicate_names_columns_as_they_are_called_no
     lab.sql("ALTER TABLE {} RENAME COLUMN old TO country", path)
     lab.sql("INSERT INTO {} VALUES (1, 'DE'), (2, 'FR'), (3, null)", path)
 
-    frame = lab.read_one(path, 1, partition_filter="country != 'FR'")
+    frame = lab.read_one(path, 1, where="country != 'FR'")
     assert [tuple(row)[:2] for row in frame.collect()] == [(1, "DE")]
 
 
@@ -115,7 +113,7 @@ def test_a_column_mapped_in_mid_range_is_filtered_before_and_after(lab):
     lab.sql("ALTER TABLE {} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')", path)
     lab.sql("INSERT INTO {} VALUES (3, 'DE'), (4, 'FR')", path)
 
-    found = lab.read_all(path, partition_filter="country = 'DE'")
+    found = lab.read_all(path, where="country = 'DE'")
     assert found == lab.rows(lab.spark.read.format("delta").load(path).where("country = 'DE'"))
 
 
@@ -136,5 +134,5 @@ def test_changes_are_filtered_as_a_where_on_deltas_change_feed_does(lab):
     feed = lab.spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", 1).load(path)
 
     for predicate in ("country = 'DE'", "country IS NULL OR country = 'FR'"):
-        found = lab.read_all(path, 1, read_change_feed=True, ignore_changes=False, partition_filter=predicate)
+        found = lab.read_all(path, 1, read_change_feed=True, ignore_changes=False, where=predicate)
         assert found == lab.rows(feed.where(predicate)), predicate

@@ -1,0 +1,68 @@
+"""``--sink`` and ``--sink-option``: the sink of the commands that load one stream."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from airflow_provider_fds.cli import arguments as common
+from airflow_provider_fds.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Mapping
+
+    from airflow_provider_fds.sinks import Sink
+
+_OPTION: Final = "--sink-option"
+
+
+def add_sink(parser: argparse.ArgumentParser, about: str) -> None:
+    """Add the arguments of the sink; ``about`` is what the help adds about ``--sink``."""
+    parser.add_argument("--sink", metavar="URI", help=f"Delta table to load into; {about}")
+    parser.add_argument(
+        _OPTION,
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help="an argument of the sink, such as provenance=yes, kind=delta_merge or keys=id,region; a sink of "
+        "kind=foreach_batch has function=pkg.module:name instead of --sink; may be repeated",
+    )
+
+
+def sink_of(arguments: argparse.Namespace, known: Mapping[str, str] | None = None) -> Sink:
+    """Return the sink that the arguments describe.
+
+    Args:
+        arguments: The arguments.
+        known: Fields of the sink if ``--sink`` is not given.
+
+    Raises:
+        ConfigurationError: It is not described in full, or the command line cannot have such a sink.
+    """
+    from airflow_provider_fds.fleet.streams_file.fields import sink_keys
+    from airflow_provider_fds.fleet.streams_file.sink_fields import DEFAULT_KIND, sink_of_options
+
+    given = common.pairs(arguments.sink_option, _OPTION)
+    if len(given) < len(arguments.sink_option):
+        raise ConfigurationError(f"{_OPTION} has a key twice. Write a list as KEY=FIRST,SECOND")
+    if "uri" in given:
+        raise ConfigurationError(f"{_OPTION} has no key 'uri'. Use --sink")
+    if "storage_conn_id" in given:
+        raise ConfigurationError(
+            f"{_OPTION} storage_conn_id names a connection of Airflow, which the command line does not read. Use "
+            "--storage-option or the environment"
+        )
+    if arguments.sink is None and known is not None:
+        kept = ("kind", *sink_keys(given.get("kind", known["kind"])))
+        given = {**{key: value for key, value in known.items() if key in kept}, **given}
+    kind = given.get("kind", DEFAULT_KIND)
+    if kind == "foreach_batch" and arguments.sink is not None:
+        raise ConfigurationError(f"--sink and {_OPTION} kind=foreach_batch cannot be combined. Omit --sink")
+    if arguments.sink is not None:
+        given["uri"] = arguments.sink
+    elif "uri" not in given and "uri" in sink_keys(kind):
+        raise ConfigurationError(f"missing --sink, the table of a sink of kind {kind}")
+    return sink_of_options(given, _OPTION)
+
+
+__all__ = ["add_sink", "sink_of"]

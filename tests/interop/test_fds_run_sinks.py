@@ -1,0 +1,86 @@
+"""``fds run`` and ``fds backfill`` into each kind of sink, with a real Spark and without a checkpoint file."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import deltalake
+import pyarrow as pa
+import pytest
+
+from tests.fds_command import fds
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FUNCTION = """
+def load(df, batch):
+    rows = df.drop("_commit_version", "_commit_timestamp")
+    rows.write.format("delta").mode("append").options(**batch.txn_options("gold")).save({gold!r})
+"""
+
+
+@pytest.fixture
+def orders(tmp_path: Path) -> Path:
+    for state in ("new", "paid"):
+        rows = pa.table({"id": [1, 2] if state == "new" else [2, 3], "state": [state] * 2})
+        deltalake.write_deltalake(tmp_path / "orders", rows, mode="append")
+    return tmp_path
+
+
+def load(lake: Path, server: str, *words: str, command: str = "run") -> list[dict[str, Any]]:
+    source = (str(lake / "orders"), "--stream") if command == "run" else ()
+    done = fds(
+        *(command, *source, "orders", "--staging", str(lake / "staging"), "--remote", server, "--output", "json"),
+        *words,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def rows_of(table: Path) -> list[dict[str, Any]]:
+    found = deltalake.DeltaTable(table).to_pyarrow_table().to_pylist()
+    return sorted(found, key=lambda row: (row["id"], row.get("_is_current", True)))
+
+
+FROM_THE_START = ("--option", "starting_version=0", "--option", "max_versions_per_batch=1")
+
+
+def test_a_merge_keeps_the_newest_row_of_a_key_and_a_history_all_of_them(orders, connect_server):
+    merge = ("--sink-option", "kind=delta_merge", "--sink-option", "keys=id", *FROM_THE_START)
+    load(orders, connect_server.url, "--sink", str(orders / "current"), *merge)
+    assert rows_of(orders / "current") == [
+        {"id": 1, "state": "new"}, {"id": 2, "state": "paid"}, {"id": 3, "state": "paid"}
+    ]  # fmt: skip
+    history = (*merge, "--sink-option", "scd=2", "--sink-option", "provenance=yes", "--stream", "history")
+    load(orders, connect_server.url, "--sink", str(orders / "history"), *history)
+    found = rows_of(orders / "history")
+    assert [(row["id"], row["state"], row["_is_current"], row["_source_version"]) for row in found] == [
+        (1, "new", True, 0), (2, "new", False, 0), (2, "paid", True, 1), (3, "paid", True, 1)
+    ]  # fmt: skip
+    assert list(orders.glob("*.json")) == []
+
+
+def test_a_function_loads_each_batch_and_a_second_run_finds_nothing(orders, connect_server, monkeypatch):
+    (orders / "fds_run_function.py").write_text(FUNCTION.format(gold=str(orders / "gold")))
+    monkeypatch.syspath_prepend(orders)
+    function = ("kind=foreach_batch", "function=fds_run_function:load", "writes=gold")
+    function = tuple(word for option in function for word in ("--sink-option", option))
+    *batches, end = load(orders, connect_server.url, *function, *FROM_THE_START)
+    assert [(batch["batch_id"], batch["rows_read"], batch["sink_version"]) for batch in batches] == [
+        (0, 2, None), (1, 2, None)
+    ]  # fmt: skip
+    assert end == {"status": "up_to_date", "error": None}
+    assert [row["id"] for row in rows_of(orders / "gold")] == [1, 2, 2, 3]
+    assert load(orders, connect_server.url, *function, *FROM_THE_START) == [end]
+    assert len(rows_of(orders / "gold")) == 4
+
+
+def test_a_backfill_goes_into_the_sink_of_the_stream_with_the_arguments_given(orders, connect_server):
+    sink = ("--sink", str(orders / "bronze"), "--sink-option", "provenance=yes")
+    load(orders, connect_server.url, *sink, "--option", "starting_version=1")
+    load(orders, connect_server.url, "--sink-option", "provenance=yes", "--end", "0", command="backfill")
+    assert [(row["id"], row["_source_version"]) for row in rows_of(orders / "bronze")] == [
+        (1, 0), (2, 0), (2, 1), (3, 1)
+    ]  # fmt: skip
