@@ -320,7 +320,7 @@ def _by_offset(maker: Maker) -> None:
         maker.append("orders")
     maker.act("skip", "orders", "--version", "7", "--yes")
     maker.act("skip", "orders", "--version", "6", "--yes")
-    maker.act("rewind", "orders", "--to-version", "3", "--sink-rows", "delete", "--yes")
+    maker.act("rewind", "orders", "--to", "3", "--sink-rows", "delete", "--yes")
     maker.run(*load, options=options)
     for _ in range(2):
         maker.append("orders")
@@ -338,7 +338,7 @@ def _by_offset(maker: Maker) -> None:
         maker.append("customers")
     options = {"max_files_per_batch": 1}
     maker.run("snapshot", "customers", "--max-batches", "1", options=options)
-    maker.fds("fork", "snapshot", "snapshot_fork", "--staging", str(PLACE / STAGING))
+    maker.fds("fork", "snapshot", "snapshot_fork", "--yes", "--staging", str(PLACE / STAGING))
     maker.run("snapshot_fork", "customers", "--max-batches", "1", options=options)
 
 
@@ -358,14 +358,14 @@ def _decisions(maker: Maker) -> None:
     options = {"starting_version": 0, "max_versions_per_batch": 1}
     maker.append("miscounted", miscounted=True)
     maker.run("blocked", "miscounted", options=options, code=None)
-    maker.act("accept", "blocked", "--batch", "0")
+    maker.act("accept", "blocked", "--batch", "0", "--yes")
     maker.run("blocked", "miscounted", options=options)
     maker.append("miscounted", miscounted=True)
     maker.run("blocked", "miscounted", options=options, code=None)
 
     # a batch lands, its run dies, and a person rewinds the stream: the next run shows the batch
     maker.dying("driver.report.before", maker.run_words("shown", "customers", options={"starting_version": 0}))
-    maker.act("rewind", "shown", "--to-version", "0", "--sink-rows", "keep", "--yes")
+    maker.act("rewind", "shown", "--to", "0", "--sink-rows", "keep", "--yes")
     maker.run("shown", "customers", options={"starting_version": 0}, code=None)
 
 
@@ -376,13 +376,13 @@ def _places(maker: Maker) -> None:
     (PLACE / "exports").mkdir()
     archive = str(PLACE / "exports" / "moved.zip")
     maker.fds("admin", "export", "moved", archive, "--staging", str(PLACE / STAGING))
-    maker.fds("admin", "import", archive, "--staging", str(PLACE / "other-staging"), "--deployment", "other")
+    maker.fds("admin", "import", archive, "--staging", str(PLACE / "other-staging"), "--deployment", "other", "--yes")
     maker.declare("moved", "customers", {"starting_version": 0}, staging="other-staging")
 
     # to another Airflow, and back
     maker.run("relocated", "customers", options={"starting_version": 0})
     for deployment in ("other", "cli"):
-        maker.act("transfer", "relocated", "--deployment", deployment)
+        maker.act("transfer", "relocated", "--deployment", deployment, "--yes")
 
     options = {"starting_version": 0, "max_versions_per_batch": 1}
     maker.run("recovered", "customers", options=options)

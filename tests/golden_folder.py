@@ -301,7 +301,7 @@ class GoldenStream:
 
     def rewound(self) -> dict[str, Any]:
         """Rewind the stream with ``fds rewind``; return the exit code, the state, and how the next run begins."""
-        words = ["rewind", self.name, "--to-version", "0", "--why", "a golden rewind", "--yes", "--sink-rows", "keep"]
+        words = ["rewind", self.name, "--to", "0", "--why", "a golden rewind", "--yes", "--sink-rows", "keep"]
         words += self.rewind
         with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
             code = fds([*words, "--staging", str(PLACE / self.staging)])

@@ -189,21 +189,21 @@ def describe_misfit(batch: Dict[str, Any], sink: Dict[str, Any], misfits: List[M
     if len(batch["fields"]) < 2 * sum("." not in one.column for one in lacking):
         advice = (
             "Most of the columns are not there, so the sink may not be the table that you mean: correct its URI, then "
-            "run `fds rebind STREAM --why …` if the stream is bound to it. If it is the right table, add the columns, "
-            f"or use {kind}(…, merge_schema=True)"
+            "run `fds replan STREAM --new-sink --why …` if the stream is bound to it. If it is the right table, add "
+            f"the columns, or use {kind}(…, merge_schema=True)"
         )
     elif differing:
         add = f"Add missing columns (ALTER TABLE … ADD COLUMNS, or {kind}(…, merge_schema=True)). " if lacking else ""
         advice = (
             f"{add}Give the other columns types that hold the batch's values (ALTER TABLE … ALTER COLUMN … TYPE, if it "
             "is wider and the table has delta.enableTypeWidening), cast the batch's columns in transform, or load into "
-            "another table: use another sink and run `fds rebind STREAM --why …`. If the types of many columns "
-            "differ, check that the sink is the table that you mean"
+            "another table: use another sink and run `fds replan STREAM --new-sink --why …`. If the types of many "
+            "columns differ, check that the sink is the table that you mean"
         )
     else:
         advice = (
             f"Add them (ALTER TABLE … ADD COLUMNS), or allow additive changes: {kind}(…, merge_schema=True). If this "
-            "is not the table that you mean, use another sink and run `fds rebind STREAM --why …`"
+            "is not the table that you mean, use another sink and run `fds replan STREAM --new-sink --why …`"
         )
     return f"{found}:\n{_table(shown)}\n{advice}"
 

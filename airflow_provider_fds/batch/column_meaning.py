@@ -217,8 +217,8 @@ def describe_moved(
     if lost:
         return (
             f"{text}. The sink's rows have no values of the new key {', '.join(lost)}, so they cannot be updated. Load "
-            "into another table: use another sink, run `fds rebind STREAM --why …`, then "
-            "`fds reset STREAM --sink-rows keep --why …`"
+            "into another table: use another sink, run `fds replan STREAM --new-sink --why …`, then "
+            "`fds rewind STREAM --to start --sink-rows keep --why …`"
         )
     table = f"delta.`{path}`"
     statements = [f"ALTER TABLE {table} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')"]

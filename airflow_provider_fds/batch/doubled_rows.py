@@ -49,11 +49,11 @@ def remove_and_load(stream: str, version: int | None) -> str:
         stream: The stream that loads them.
         version: From this version on; ``None``: by version they cannot be told apart, as those of a snapshot.
     """
-    reset = f"running `fds reset {stream} --sink-rows empty --force-sink --why …`"
+    everything = f"running `fds rewind {stream} --to start --sink-rows empty --force-sink --why …`"
     if version is None:
-        return reset
-    rewind = f"`fds rewind {stream} --to-version {version} --sink-rows delete --force-sink --why …`"
-    return f"{reset}, or, with provenance, {rewind}"
+        return everything
+    rewind = f"`fds rewind {stream} --to {version} --sink-rows delete --force-sink --why …`"
+    return f"{everything}, or, with provenance, {rewind}"
 
 
 __all__: list[str] = ["UNLESS", "describe_doubled", "remove_and_load"]

@@ -50,9 +50,9 @@ def run_fds(given: argparse.Namespace) -> None:
 
 def _is_running(owner: Owner) -> bool:
     from airflow_provider_fds.hooks.settings import deployment
-    from airflow_provider_fds.ui.owners import owner_is_running
+    from airflow_provider_fds.ui.owners import owner_runs
 
-    return owner_is_running(deployment())(owner)
+    return bool(owner_runs(deployment())(owner))
 
 
 def _settings() -> dict[str, str]:

@@ -6,7 +6,6 @@ import argparse
 import getpass
 import os
 import socket
-import sys
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -290,14 +289,3 @@ def ledger_of(arguments: argparse.Namespace, stream: str | None = None) -> tuple
         )
     actor = person(ledger.state.deployment)
     return ledger, actor
-
-
-def agrees() -> bool:
-    """Ask the person at the terminal for confirmation.
-
-    Raises:
-        ConfigurationError: There is no terminal.
-    """
-    if not sys.stdin.isatty():
-        raise ConfigurationError("cannot ask for confirmation without a terminal; nothing was done. Use --yes")
-    return input("Continue? [y/N] ").strip().lower() in ("y", "yes")

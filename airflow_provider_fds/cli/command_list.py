@@ -53,8 +53,8 @@ _ACTIONS: Final = "actions"
 _GROUPS: Final[dict[str, tuple[str, ...]]] = {
     "look": ("status", "explain", "history", "monitor", "latest"),
     "load": ("plan", "run", "backfill"),
-    "decide": ("accept", "skip", "hold", "resume", "adopt"),
-    "move": ("rewind", "reset", "replan", "rebind"),
+    "decide": ("accept", "skip", "hold", "resume", "unlock"),
+    "move": ("rewind", "replan"),
     "streams": ("fork", "transfer", "recover", "retire"),
     "set up": ("validate", ADMIN),
 }
@@ -64,10 +64,28 @@ _RARE: Final = ("export", "import", "export-checkpoint", "import-checkpoint", "p
 #: Another spelling -> the command.
 _OTHER_NAMES: Final = {
     "acknowledge": "accept` (go on with a version) or `fds skip",
+    "adopt": "unlock",
     "clone": "fork",
+    "rebind": "replan STREAM --new-sink",
+    "reset": "rewind STREAM --to start",
     "show": "status STREAM --full",
     "top": "status --watch",
     **{name: f"{ADMIN} {name}" for name in _RARE},
+}
+
+#: Another spelling of an option -> what to type.
+_OTHER_OPTIONS: Final = {
+    "--merge-schema": " It is now `--sink-option merge_schema=yes`",
+    "--on-sink-overwritten": " It is now `--sink-option on_sink_overwritten=fail`",
+    "--other-stream": " It is now `--sink-option other_streams=UUID,UUID`",
+    "--partition-by": " It is now `--sink-option partition_by=COLUMN,COLUMN`",
+    "--provenance": " It is now `--sink-option provenance=yes`",
+    "--spark-remote": " It is now `--remote sc://HOST:PORT`",
+    "--all": " It is now `--file FILE`; `fds status` without a STREAM shows all",
+    "--delete": " It is now `--sink-rows delete`",
+    "--to-batch": " It is now `--to batch:N`",
+    "--to-timestamp": " It is now `--to TIME`",
+    "--to-version": " It is now `--to N`",
 }
 
 #: Width of a name in the help.
@@ -132,6 +150,11 @@ def closest(word: str, known: Iterable[str]) -> str:
     return f" Did you mean {close[0]!r}?" if close else ""
 
 
+def option_hint(option: str, known: Iterable[str]) -> str:
+    """Return what to type for an option that a command does not have: its other spelling, or the closest known one."""
+    return _OTHER_OPTIONS.get(option) or closest(option, known)
+
+
 def _lines(names: Iterable[str]) -> str:
     lines = []
     for name in names:
@@ -164,7 +187,7 @@ class CommandParsers:
         place = self._rare if name in _RARE else self._parsers
         # with `help`, argparse would list it without its group
         added: argparse.ArgumentParser = place.add_parser(
-            name, description=description or f"{text[0].upper()}{text[1:]}.", allow_abbrev=False, **more
+            name, description=description or f"{text[0].upper()}{text[1:]}.", **more
         )
         return added
 
@@ -179,4 +202,5 @@ __all__ = [
     "describe_rare",
     "help_of",
     "module_of",
+    "option_hint",
 ]

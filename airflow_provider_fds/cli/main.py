@@ -9,7 +9,8 @@ import logging
 import os
 import sys
 from importlib import import_module
-from typing import TYPE_CHECKING, Final, NoReturn
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any, Final
 
 from airflow_provider_fds import __version__
 from airflow_provider_fds.cli.command_list import (
@@ -17,10 +18,10 @@ from airflow_provider_fds.cli.command_list import (
     CommandParsers,
     all_commands,
     chosen_command,
-    closest,
     describe_groups,
     describe_rare,
     module_of,
+    option_hint,
 )
 from airflow_provider_fds.cli.messages import end_of, shown
 from airflow_provider_fds.credentials import redacted, redacted_uri, secret_part
@@ -48,35 +49,21 @@ exit codes:
 """
 
 
-#: Another spelling -> what to type.
-_OTHER_OPTIONS: Final = {
-    "--all": " It is now `--file FILE`; `fds status` without a STREAM shows all",
-    "--merge-schema": " It is now `--sink-option merge_schema=yes`",
-    "--on-sink-overwritten": " It is now `--sink-option on_sink_overwritten=fail`",
-    "--other-stream": " It is now `--sink-option other_streams=UUID,UUID`",
-    "--partition-by": " It is now `--sink-option partition_by=COLUMN,COLUMN`",
-    "--provenance": " It is now `--sink-option provenance=yes`",
-    "--spark-remote": " It is now `--remote sc://HOST:PORT`",
-}
-
-
 class _Parser(argparse.ArgumentParser):
-    """A parser that names the option that a misspelled one is close to."""
+    """A parser that takes no abbreviation, and names the option that a misspelled one is close to."""
 
-    def error(self, message: str) -> NoReturn:
-        """End the process with a message."""
-        _, found, words = message.partition("unrecognized arguments: ")
-        word = words.split()[0].partition("=")[0] if found else ""
-        hint = _OTHER_OPTIONS.get(word) or closest(word, self.options())
-        super().error(f"{message}.{hint}" if hint else message)
+    def __init__(self, **more: Any) -> None:
+        super().__init__(**more, allow_abbrev=False)
 
-    def options(self) -> list[str]:
-        """Return the options that it and its commands take."""
-        own = list(self._option_string_actions)
-        for group in self._actions:
-            for one in group.choices.values() if isinstance(group.choices, dict) else ():
-                own += one.options()
-        return own
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        """Refuse an unknown option of a command before argparse asks for what is missing."""
+        if self._subparsers is None:
+            for word in takewhile("--".__ne__, args):
+                option = word.partition("=")[0]
+                if option.startswith("--") and option not in self._option_string_actions:
+                    hint = option_hint(option, self._option_string_actions)
+                    self.error(f"unrecognized arguments: {option}{'.' * bool(hint)}{hint}")
+        return super().parse_known_args(args, namespace)
 
 
 def parser(program: str = _PROGRAM, command: str | None = "") -> argparse.ArgumentParser:
@@ -95,7 +82,6 @@ def parser(program: str = _PROGRAM, command: str | None = "") -> argparse.Argume
         description=about if command else f"{about}\n\n{describe_groups()}",
         epilog=_EXIT_CODES,
         formatter_class=raw,
-        allow_abbrev=False,
     )
     root.add_argument("--version", action="version", version=f"fds {__version__}")
     parsers = root.add_subparsers(prog=program, metavar="COMMAND", required=True, help=argparse.SUPPRESS)

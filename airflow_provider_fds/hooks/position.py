@@ -55,7 +55,7 @@ def read_standing(stream: DeltaStream, stream_context: StreamContext) -> Standin
     connected = ConnectedStream(stream, stream_context)
     state = connected.load()
     if state.phase == "requested" and state.request is not None and state.held is None:
-        why = f"epoch {state.epoch} was requested by a {state.request.reason} ({state.request.why})"
+        why = f"epoch {state.epoch} was requested by a {state.request.asked} ({state.request.why})"
         return Standing(None, found=PollResult(connected.log.latest(), has_data=True, reason=why))
     position = None if state.position is None else Offset.from_json(state.position)
     if state.ended is not None and (reason := finished_reason(connected)) is not None:

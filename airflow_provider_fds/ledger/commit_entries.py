@@ -58,7 +58,7 @@ class Committed(CommittedFacts, BatchAction, frozen=True, kw_only=True, tag="com
             raise refusals.refusal(
                 state,
                 f"cannot {what}: the stream is bound to {state.sink.describe()}, but the commit is of kind "
-                f"{self.outcome!r}. Load a stream in one way only, or `fds rebind {state.name} --why …`",
+                f"{self.outcome!r}. Load a stream in one way only, or `fds replan {state.name} --new-sink --why …`",
             )
         if not state.sink.is_user_defined:
             # intervals are committed in any order

@@ -189,7 +189,7 @@ def check_meaning(state: StreamState, meaning_digest: str) -> None:
         state,
         "options that decide which files of a version count were changed while the position is inside version "
         f"{position.version} (after file {position.index}). Restore them until that version is done, or run `fds "
-        f"rewind {state.name} --to-version {position.version} --why …` to read it again from its beginning",
+        f"rewind {state.name} --to {position.version} --why …` to read it again from its beginning",
     )
 
 

@@ -6,24 +6,22 @@ A kind of entry is one class in a module of this folder whose name ends in ``_en
 from __future__ import annotations
 
 import hashlib
-from datetime import UTC
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from importlib import import_module
 from pkgutil import iter_modules
 from threading import Lock
-from typing import TYPE_CHECKING, Final, Union
+from typing import Final, Union
 
 import msgspec
 
 from airflow_provider_fds import __version__, ledger
 from airflow_provider_fds.delta.damage import DAMAGE, describe
+from airflow_provider_fds.durations import format_duration
 from airflow_provider_fds.errors import LedgerError, UnreadableEntryError
 from airflow_provider_fds.ledger.action import KINDS, BaseAction
 from airflow_provider_fds.ledger.layout import ForeignKeyError
 from airflow_provider_fds.ledger.owner import Actor  # noqa: TC001  # the struct reads it when it is defined
-
-if TYPE_CHECKING:
-    from datetime import datetime
 
 #: Newest version of the entries' JSON that is read. An entry has the oldest one whose readers do not misread it.
 ENTRY_FORMAT: Final = 2
@@ -67,6 +65,11 @@ class Entry(_Fields, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         self.action.check_complete()
+
+    def describe_writing(self) -> str:
+        """Return in words when it was written, and by whom."""
+        ago = datetime.now(UTC) - datetime.fromisoformat(self.time)
+        return f"at {self.time} ({format_duration(max(timedelta(), ago))} ago) by {self.actor.describe()}"
 
     def to_json(self) -> bytes:
         """Return the entry as its bytes in staging."""

@@ -296,7 +296,7 @@ class Opened(BaseAction, frozen=True, kw_only=True, tag="opened"):
         return found
 
     def _sink_warnings(self, state: StreamState) -> tuple[str, ...]:
-        """Return the warnings still to be given. After a rewind or reset, the missed rows are read again."""
+        """Return the warnings still to be given. After a rewind, the missed rows are read again."""
         is_moved = state.request is not None and state.request.reason in ("rewind", "reset")
         before = () if is_moved else state.sink_warnings
         return tuple(dict.fromkeys((*before, *self.fence.warnings)))
@@ -337,7 +337,7 @@ class Bound(BaseAction, frozen=True, kw_only=True, tag="bound"):
         return None
 
     def apply(self, state: StreamState) -> StreamState:
-        """Bind the sink; the sink that a rebind has left contains the fence of this epoch."""
+        """Bind the sink; the sink that a replan with a new sink has left contains the fence of this epoch."""
         left = state.left
         if state.sink is None:
             state = replace(state, columns={}, columns_since=None)

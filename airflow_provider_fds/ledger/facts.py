@@ -136,6 +136,11 @@ class RequestedFacts(Facts, frozen=True, kw_only=True):
     replaces: bool = False
     loads_skipped: bool | UnsetType = UNSET
 
+    @property
+    def asked(self) -> str:
+        """The request in the words of the commands: ``fds rewind --to start``, for example, is a ``reset`` here."""
+        return {"reset": "rewind to start", "rebind": "replan with a new sink"}.get(self.reason, self.reason)
+
 
 class QuarantinedFacts(Facts, frozen=True, kw_only=True):
     """A quarantine.

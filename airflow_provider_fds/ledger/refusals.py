@@ -56,7 +56,7 @@ def moved(state: StreamState, text: str) -> StreamMovedError:
 def epoch_closed(state: StreamState, what: str, epoch: int) -> EpochClosedError:
     """Return the refusal of ``what``, which belongs to the closed ``epoch``."""
     request = state.request
-    why = f" by a {request.reason} ({request.why})" if request is not None else ""
+    why = f" by a {request.asked} ({request.why})" if request is not None else ""
     return EpochClosedError(
         f"{_subject(state)}: cannot {what}: it belongs to epoch {epoch}, which was closed{why}; the stream is in "
         f"epoch {state.epoch}, and results of a closed epoch no longer count. A retry works in epoch "
@@ -104,7 +104,7 @@ def not_created(state: StreamState) -> LedgerError:
 
 def not_opened(state: StreamState, what: str, *, or_else: str = "") -> LedgerError:
     """Return the refusal of ``what`` while the epoch waits to be opened; ``or_else`` names an immediate alternative."""
-    why = f" ({state.request.reason}: {state.request.why})" if state.request is not None else ""
+    why = f" ({state.request.asked}: {state.request.why})" if state.request is not None else ""
     return refusal(
         state,
         f"cannot {what}: epoch {state.epoch} was requested{why} and is not opened yet. The next run of the stream "
@@ -183,7 +183,7 @@ def busy(state: StreamState, what: str, scope: ScopeRecord, owner: Owner) -> Str
         batches = f"batches {ids[0]} to {ids[-1]} belong"
     else:
         batches = f"batch {ids[0]} belongs" if ids else "it belongs"
-    or_else = f", or use `fds adopt {state.name} --why …`" if scope is state else ""
+    or_else = f", or use `fds unlock {state.name} --why …`" if scope is state else ""
     return StreamBusyError(
         f"{_subject(state)}: cannot {what}: {batches} to {owner.describe()}. Wait for it to end. If it is no "
         f"longer running, the next run takes over{or_else}",
@@ -197,7 +197,7 @@ def other_sink(state: StreamState, bound: SinkBinding, wanted: SinkBinding) -> S
     return SinkError(
         f"{_subject(state)}: the stream is bound to {bound.describe()} and cannot write to {wanted.describe()}: "
         "rows would be missing in one of them. Use the sink that it is bound to, use a stream with another name "
-        f"for a second sink, or run `fds rebind {state.name} --why …` to move the stream to the new sink",
+        f"for a second sink, or run `fds replan {state.name} --new-sink --why …` to move the stream to the new sink",
         table=state.table or None,
     )
 
@@ -207,7 +207,7 @@ def changed_sink(state: StreamState, text: str) -> SinkError:
     target = state.sink.describe() if state.sink is not None else "the sink"
     return SinkError(
         f"{_subject(state)}: {target} does not match the ledger: {text}. It was replaced, restored or written to "
-        f"under this stream's name. Restore it, or start again with `fds rebind {state.name} --why …`",
+        f"under this stream's name. Restore it, or start again with `fds replan {state.name} --new-sink --why …`",
         table=state.table or None,
         reason=Reason.SINK_MISMATCH,
     )

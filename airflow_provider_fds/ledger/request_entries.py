@@ -30,7 +30,7 @@ class Requested(RequestedFacts, BaseAction, frozen=True, kw_only=True, tag="requ
         names: The sink's columns, for a recovery: the ledger may lack batches that say what fed them.
     """
 
-    subject: ClassVar[str] = "request a {0.reason}"
+    subject: ClassVar[str] = "request a {0.asked}"
 
     deployment: str | UnsetType = UNSET
     names: SinkNames | UnsetType = UNSET
@@ -58,7 +58,7 @@ class Requested(RequestedFacts, BaseAction, frozen=True, kw_only=True, tag="requ
                 return None
             if not self.replaces or state.closed is None:
                 or_else = ", and `--replace` replaces it with this one" if state.closed is not None else ""
-                raise refusals.not_opened(state, f"request another {self.reason}", or_else=or_else)
+                raise refusals.not_opened(state, f"request another {self.asked}", or_else=or_else)
         self._check_seen(state)
         self._check_removal(state)
         return replace(
@@ -77,15 +77,15 @@ class Requested(RequestedFacts, BaseAction, frozen=True, kw_only=True, tag="requ
         unknown = [batch for batch in self.seen if batch not in known and not (batch.write and state.request is None)]
         if unknown:
             raise refusals.moved(
-                state, f"the {self.reason} refers to batches in the sink that no run has reported: {unknown}"
+                state, f"the {self.asked} refers to batches in the sink that no run has reported: {unknown}"
             )
 
     def _check_removal(self, state: StreamState) -> None:
-        """Refuse to remove rows if FDS does not write the table itself, or for a reason other than rewind or reset."""
+        """Refuse to remove rows if FDS does not write the table itself, or for a reason other than a rewind."""
         if self.removal is None:
             return
         if self.reason not in ("rewind", "reset"):
-            raise refusals.refusal(state, f"a {self.reason} cannot remove rows from the sink")
+            raise refusals.refusal(state, f"a {self.asked} cannot remove rows from the sink")
         if state.sink is None or state.sink.is_user_defined:
             bound = "is not bound to a sink" if state.sink is None else f"is bound to {state.sink.describe()}"
             raise refusals.refusal(

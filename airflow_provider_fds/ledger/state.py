@@ -73,7 +73,7 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
         origin: The stream that this one continues as a fork, or ``None`` if it is not a fork.
         table_id: ``metaData.id`` of the source table.
         snapshot: The frozen initial snapshot the epoch starts with.
-        left: The sink before a ``rebind``, until the open epoch is bound to a sink.
+        left: The sink before a replan with a new sink, until the open epoch is bound to a sink.
         sink_table_id: ``metaData.id`` the sink must have, or ``None`` while it is not known to exist.
         sink_version: Version of the sink that holds the last commit or fence of this stream.
         columns: Which column of the source has fed each column of the sink, as batches recorded it; empty if none did.

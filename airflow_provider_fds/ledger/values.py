@@ -165,18 +165,18 @@ class SinkBinding(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.kind} {self.target} (writes: {writes or 'none'})"
 
 
-def sink_rows_option(sink: SinkBinding | None, command: Literal["rewind", "reset"] = "rewind") -> str:
-    """Return, with a space before it, the option of a command in a message: what becomes of the sink's rows.
+def sink_rows_option(sink: SinkBinding | None, *, to_start: bool = False) -> str:
+    """Return, with a space before it, the option of `fds rewind` in a message: what becomes of the sink's rows.
 
-    A sink that merges needs none of them removed, and only a rewind knows a version from which to delete.
+    A sink that merges needs none of them removed, and the start is no version from which to delete.
     """
     if sink is not None and sink.merges:
         return " --sink-rows keep"
-    return " --sink-rows keep|delete|empty" if command == "rewind" else " --sink-rows keep|empty"
+    return " --sink-rows keep|empty" if to_start else " --sink-rows keep|delete|empty"
 
 
 class LeftSink(msgspec.Struct, frozen=True, kw_only=True):
-    """The sink that a ``rebind`` has left, closed by the fence of the open epoch, until the stream is bound again.
+    """The sink that a replan with a new sink has left, closed by the open epoch's fence, until it is bound again.
 
     Attributes:
         version: Version of the sink that holds the fence.

@@ -21,13 +21,15 @@ if TYPE_CHECKING:
 
 #: Actions for a task; the other actions concern the local machine.
 _ACTIONS: Final = {name: action for name, action in ACTIONS.items() if not action.is_cli_only}
+#: Another spelling -> the action.
+_OTHER_NAMES: Final = {"adopt": "unlock", "rebind": "replan with new_sink=True", "reset": "rewind with to='start'"}
 _ARGUMENTS: Final = tuple(
     dict.fromkeys(a.name for action in _ACTIONS.values() for a in action.arguments if not a.is_cli_only)
 )
 
 
 class DeltaStreamActionOperator(BaseOperator):
-    """Runs the ``fds`` commands that change a stream, such as rewind, reset or replan, as a task.
+    """Runs the ``fds`` commands that change a stream, such as rewind or replan, as a task.
 
     The task's log shows the stream's position before and after the action, and what the action means for the rows
     in the sink.
@@ -47,27 +49,28 @@ class DeltaStreamActionOperator(BaseOperator):
 
     Args:
         stream: Name of the stream.
-        action: ``rewind``, ``reset``, ``replan``, ``rebind``, ``skip``, ``accept``, ``hold``, ``resume``,
-            ``adopt``, ``retire`` or ``recover``, as the commands of ``fds``.
+        action: ``rewind``, ``replan``, ``skip``, ``accept``, ``hold``, ``resume``, ``unlock``, ``retire`` or
+            ``recover``, as the commands of ``fds``.
         why: The reason; it stays in the history.
-        to_version: For ``rewind``: first version to read (inclusive).
-        to_timestamp: For ``rewind``: read from the first commit at or after this time; UTC unless it carries a zone.
-        to_batch: For ``rewind``: read from the start of this batch.
+        to: For ``rewind``: the first version to read (inclusive); a time, for the first commit at or after it, UTC
+            unless it carries a zone; ``batch:N``, for the start of that batch; or ``start``, for the stream's start
+            options.
         version: For ``skip`` and ``accept``: version of the table; ``skip`` also accepts a range such as ``3-7``.
         batch: For ``accept``: the blocked batch.
         interval: For ``accept``: the blocked data interval, as shown in the error message.
-        landed: For ``rewind``, ``replan`` and ``rebind`` while a batch of your own job or function is under way:
+        landed: For ``rewind`` and ``replan`` while a batch of your own job or function is under way:
             whether its rows are in the sink, ``yes`` or ``no``; for a function, one answer per write:
             ``kept=yes,gone=no``.
-        sink_rows: For ``rewind`` and ``reset``, required if committed rows are read again: what becomes of those in the
-            sink. ``delete`` lets the next run delete exactly them, in the transaction that closes the old epoch; the
-            sink needs ``provenance=True``. ``empty`` lets it empty the sink in that transaction (with ``scd=2`` it
-            closes the current rows). ``keep`` leaves them.
+        sink_rows: For ``rewind``, required if committed rows are read again: what becomes of those in the sink.
+            ``delete`` lets the next run delete exactly them, in the transaction that closes the old epoch; the sink
+            needs ``provenance=True``, and it is not for ``to="start"``. ``empty`` lets it empty the sink in that
+            transaction (with ``scd=2`` it closes the current rows). ``keep`` leaves them.
         force_sink: With ``sink_rows="delete"`` or ``"empty"``: proceed even if others have written to the sink.
-        load_skipped: For ``reset``: load the rows of skipped versions, too, if the stream begins with a snapshot.
+        load_skipped: With ``to="start"``: load the rows of skipped versions, too, if the stream begins with a snapshot.
+        new_sink: For ``replan``: let the next run bind the stream to the sink that it uses.
         replace: Replace a pending request that no run has started on yet.
-        force: For a batch of your own job or function, and for ``adopt``: proceed even if its owner appears to be
-            running.
+        force: For a batch of your own job or function: proceed even if its owner appears to be running. For
+            ``unlock``: release the batches although their owner is known to be running.
         sink_uri: For ``recover``: the sink to read; ``None``: the one in the ledger.
         table: For ``recover`` of a stream without a ledger: URI of the source.
         staging: Staging folder of the stream; ``None``: as configured.
@@ -83,9 +86,7 @@ class DeltaStreamActionOperator(BaseOperator):
         stream: str,
         action: str,
         why: str,
-        to_version: int | str | None = None,
-        to_timestamp: str | None = None,
-        to_batch: int | str | None = None,
+        to: int | str | None = None,
         version: int | str | None = None,
         batch: int | str | None = None,
         interval: str | None = None,
@@ -93,6 +94,7 @@ class DeltaStreamActionOperator(BaseOperator):
         sink_rows: str | None = None,
         force_sink: bool | str | None = None,
         load_skipped: bool | str | None = None,
+        new_sink: bool | str | None = None,
         replace: bool | str | None = None,
         force: bool | str | None = None,
         sink_uri: str | None = None,
@@ -105,9 +107,7 @@ class DeltaStreamActionOperator(BaseOperator):
         self.stream = stream
         self.action = action
         self.why = why
-        self.to_version = to_version
-        self.to_timestamp = to_timestamp
-        self.to_batch = to_batch
+        self.to = to
         self.version = version
         self.batch = batch
         self.interval = interval
@@ -115,6 +115,7 @@ class DeltaStreamActionOperator(BaseOperator):
         self.sink_rows = sink_rows
         self.force_sink = force_sink
         self.load_skipped = load_skipped
+        self.new_sink = new_sink
         self.replace = replace
         self.force = force
         self.sink_uri = sink_uri
@@ -127,7 +128,7 @@ class DeltaStreamActionOperator(BaseOperator):
         from airflow_provider_fds.delta.reader.log import DeltaLog
         from airflow_provider_fds.delta.storage.open import open_storage
         from airflow_provider_fds.hooks.storage import storage_options
-        from airflow_provider_fds.operators.owner import owner_is_running, task_actor
+        from airflow_provider_fds.operators.owner import owner_runs, task_actor
         from airflow_provider_fds.stream.actions.action_builder import ActionBuilder
         from airflow_provider_fds.stream.actions.prepared_action import is_answered, perform
         from airflow_provider_fds.stream.connected_stream import readable, readable_sink
@@ -152,7 +153,7 @@ class DeltaStreamActionOperator(BaseOperator):
                 sink_log=readable_sink(
                     ledger.state, lambda uri: open_storage(uri, storage_options(self.storage_conn_id or None, uri))
                 ),
-                owner_is_running=owner_is_running(ti, name),
+                owner_runs=owner_runs(ti, name),
                 open_table=lambda uri: open_storage(uri, storage_options(self.storage_conn_id or None, uri)),
             )
             asked = action.prepare(builder, given)
@@ -213,7 +214,8 @@ class DeltaStreamActionOperator(BaseOperator):
         problems = [f"{name} must not be empty." for name in ("stream", "why") if not str(getattr(self, name)).strip()]
         action = _ACTIONS.get(self.action)
         if action is None:
-            problems.insert(0, f"action must be one of {', '.join(_ACTIONS)}, got {self.action!r}.")
+            hint = f" It is now {_OTHER_NAMES[self.action]}." if self.action in _OTHER_NAMES else ""
+            problems.insert(0, f"action must be one of {', '.join(_ACTIONS)}, got {self.action!r}.{hint}")
         if problems or action is None:
             raise ConfigurationError(*problems, subject="DeltaStreamActionOperator")
         return action, action.parse({name: getattr(self, name) for name in _ARGUMENTS})
@@ -248,5 +250,6 @@ def _field(name: str) -> Param:
         return Param(default=False, type="boolean", description=text)
     if argument.kind == "choice":
         return Param(None, type=["null", "string"], enum=[None, *argument.choices], description=text)
-    kinds = {"number": ["integer"], "versions": ["integer", "string"]}.get(argument.kind, ["string"])
+    either = ["integer", "string"]
+    kinds = {"number": ["integer"], "versions": either, "target": either}.get(argument.kind, ["string"])
     return Param(None, type=["null", *kinds], description=text)

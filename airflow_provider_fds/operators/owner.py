@@ -53,24 +53,33 @@ def task_owner(
 
 
 def owner_is_running(ti: Any, deployment: str) -> Callable[[Owner], bool]:
+    """Return a function that is :func:`owner_runs`, and for which an owner that nobody can ask about is running.
+
+    ``fds unlock`` frees the batches of such an owner.
+    """
+    runs = owner_runs(ti, deployment)
+    return lambda owner: runs(owner) is not False
+
+
+def owner_runs(ti: Any, deployment: str) -> Callable[[Owner], bool | None]:
     """Return a function that asks Airflow, through the running task instance, whether an owner still runs.
 
-    The function returns ``True`` if Airflow cannot answer: for owners of another installation or of the command line,
-    and when the request fails. ``fds adopt --force`` frees the batches of such an owner.
+    The function returns ``None`` if Airflow cannot answer: for owners of another installation or of the command line,
+    and when the request fails.
     """
 
-    def is_running(owner: Owner) -> bool:
+    def runs(owner: Owner) -> bool | None:
         if owner.only_plans:
             return False
         if owner.kind != "airflow" or owner.deployment != deployment:
-            return True
+            return None
         try:
             return _run_is_unfinished(ti, owner) if owner.is_three_task else _task_is_unfinished(ti, owner)
         except Exception:  # the request to Airflow may fail in any way
-            log.warning("Cannot ask Airflow about the %s, so it counts as running.", owner.describe(), exc_info=True)
-            return True
+            log.warning("Cannot ask Airflow about the %s, so it may be running.", owner.describe(), exc_info=True)
+            return None
 
-    return is_running
+    return runs
 
 
 def _run_is_unfinished(ti: Any, owner: Owner) -> bool:

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any, Final
 from airflow_provider_fds.credentials import redacted
 from airflow_provider_fds.errors import ConfigurationError, FdsError
 from airflow_provider_fds.ledger.log import Ledger
-from airflow_provider_fds.ledger.protocol import decide
 from airflow_provider_fds.ledger.refusals import StreamMovedError
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.stream.actions.action_builder import ActionBuilder
 from airflow_provider_fds.stream.actions.operator_actions import ACTIONS, FOR_ALL_REQUESTS
-from airflow_provider_fds.stream.actions.prepared_action import perform, plans_with_owner
+from airflow_provider_fds.stream.actions.owned_plans import plans_with_owner
+from airflow_provider_fds.stream.actions.prepared_action import perform
+from airflow_provider_fds.stream.actions.rewind_target import is_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -27,14 +28,15 @@ if TYPE_CHECKING:
     from airflow_provider_fds.ledger.owner import Actor, Owner
     from airflow_provider_fds.ledger.state import StreamState
     from airflow_provider_fds.stream.actions.operator_actions import Argument, OperatorAction
-    from airflow_provider_fds.stream.actions.prepared_action import PreparedAction
+from airflow_provider_fds.stream.actions.prepared_action import PreparedAction
 
 _TYPES: Final = {"number": "integer", "flag": "boolean", "choice": "choice"}
 
 
-def _has_position(state: StreamState) -> bool:
-    """Whether the stream has a position that a new epoch can leave."""
-    return not state.reads_by_interval and (state.closed or state).position is not None
+def _has_sink_and_position(state: StreamState) -> bool:
+    """Whether the stream has a position that it can keep with another sink."""
+    has_position = not state.reads_by_interval and (state.closed or state).position is not None
+    return has_position and (state.sink or state.fence_sink) is not None
 
 
 def _stop(state: StreamState, way: str) -> int | None:
@@ -63,11 +65,9 @@ _APPLIES: Final[dict[str, Callable[[StreamState], bool]]] = {
     "resume": lambda state: state.held is not None or state.quarantined is not None,
     "accept": lambda state: bool(_to_decide("accept", state)),
     "skip": lambda state: bool(_to_decide("skip", state)),
-    "adopt": lambda state: bool(plans_with_owner(state)),
-    "replan": lambda state: bool((state.closed or state).planned),
-    "rebind": lambda state: _has_position(state) and (state.sink or state.fence_sink) is not None,
-    "rewind": _has_position,
-    "reset": lambda state: not state.reads_by_interval,
+    "unlock": lambda state: bool(plans_with_owner(state)),
+    "replan": lambda state: bool((state.closed or state).planned) or _has_sink_and_position(state),
+    "rewind": lambda state: not state.reads_by_interval,
     "retire": lambda _: True,
 }
 
@@ -155,18 +155,18 @@ class StreamActions:
         staging: Root of staging.
         name: Name of the stream.
         deployment: This Airflow installation.
-        owner_is_running: Whether the owner of planned batches is running.
+        owner_runs: Returns whether the owner of planned batches is running, ``None`` if that is unknown.
 
     Raises:
         LedgerError: The stream belongs to another installation, or its ledger cannot be read.
     """
 
     def __init__(
-        self, staging: Storage, name: str, *, deployment: str, owner_is_running: Callable[[Owner], bool]
+        self, staging: Storage, name: str, *, deployment: str, owner_runs: Callable[[Owner], bool | None]
     ) -> None:
         self.ledger = Ledger(staging, name, deployment=deployment)
         self.ledger.find()
-        self._owner_is_running = owner_is_running
+        self._owner_runs = owner_runs
 
     def preview(self, action: OperatorAction, arguments: Mapping[str, object]) -> Preview:
         """Return what an action would do. Writes nothing.
@@ -178,13 +178,13 @@ class StreamActions:
         expected = self._token()
         try:
             prepared = self._prepared(action, given, why="preview")
-            decided = [decide(self.ledger.state, command) for command in prepared.commands]
+            changes = prepared.changes(self.ledger.state)
         except FdsError as refusal:
             return Preview(redacted(str(refusal)), [], expected)
-        if not any(decided):
-            return Preview(None, [f"stream {self.ledger.state.name} {prepared.unchanged}"], expected)
+        if not changes:
+            return Preview(None, [prepared.describe_unchanged()], expected)
         lines = redacted(prepared.describe()).splitlines()
-        if given.get("to_version") is not None:
+        if isinstance(given.get("to"), int):
             lines.append("  The next run checks whether the table's log still has this version.")
         return Preview(None, lines, expected)
 
@@ -225,15 +225,15 @@ class StreamActions:
 
     def _prepared(self, action: OperatorAction, given: dict[str, Any], *, why: str) -> PreparedAction:
         self._refuse_unreadable(action, given)
-        builder = ActionBuilder(self.ledger, why, owner_is_running=self._owner_is_running)
+        builder = ActionBuilder(self.ledger, why, owner_runs=self._owner_runs)
         return action.prepare(builder, given)
 
     def _refuse_unreadable(self, action: OperatorAction, given: Mapping[str, Any]) -> None:
         """Refuse an action whose checks need the table or the sink."""
         state = self.ledger.state
         sink = state.sink or state.fence_sink
-        if given.get("to_timestamp"):
-            what = "to_timestamp requires the commit times in the table's log"
+        if "to" in given and is_time(given["to"]):
+            what = "a time requires the commit times in the table's log"
         elif given.get("sink_rows") in ("delete", "empty"):
             what = "removing rows requires a check of the sink"
         elif set(FOR_ALL_REQUESTS) <= set(action.arguments) and sink is not None and sink.tables:

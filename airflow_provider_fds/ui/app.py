@@ -24,7 +24,7 @@ from airflow_provider_fds.stream.monitoring.status_file import update_status_fil
 from airflow_provider_fds.ui.actions import PAGE_ACTIONS
 from airflow_provider_fds.ui.audit import record_action
 from airflow_provider_fds.ui.dags import KnownDags, dag_here
-from airflow_provider_fds.ui.owners import owner_is_running
+from airflow_provider_fds.ui.owners import owner_runs
 from airflow_provider_fds.ui.rights import Rights
 from airflow_provider_fds.ui.rows import row_of
 from airflow_provider_fds.ui.streams import Streams
@@ -99,13 +99,13 @@ def create_app() -> FastAPI:
     def preview(stream_id: str, action: str, body: PreviewBody, request: Request, user: GetUserDep) -> Response:
         """What an action would do."""
         found, chosen = _may_act(streams, request, user, stream_id, action)
-        return _answer(found.actions(owner_is_running).preview(chosen, body.arguments).to_dict())
+        return _answer(found.actions(owner_runs).preview(chosen, body.arguments).to_dict())
 
     @app.post("/api/streams/{stream_id}/actions/{action}")
     def act(stream_id: str, action: str, body: ActionBody, request: Request, user: GetUserDep) -> Response:
         """Perform an action."""
         found, chosen = _may_act(streams, request, user, stream_id, action)
-        actions = found.actions(owner_is_running)
+        actions = found.actions(owner_runs)
         asked = {"stream": found.row.name, "staging": found.staging.uri, **body.model_dump(mode="json")}
         name, here = user.get_name(), deployment()
         dag_id = dag_here(found.row, here)

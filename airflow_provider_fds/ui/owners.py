@@ -17,18 +17,18 @@ if TYPE_CHECKING:
     from airflow_provider_fds.ledger.owner import Owner
 
 
-def owner_is_running(deployment: str) -> Callable[[Owner], bool]:
-    """Return a function that looks up whether an owner is running. Owners outside this installation count as running.
+def owner_runs(deployment: str) -> Callable[[Owner], bool | None]:
+    """Return a function that looks up whether an owner is running; ``None`` for owners outside this installation.
 
     Args:
         deployment: Name of this Airflow installation.
     """
 
-    def is_running(owner: Owner) -> bool:
+    def runs(owner: Owner) -> bool | None:
         if owner.only_plans:
             return False
         if owner.kind != "airflow" or owner.deployment != deployment:
-            return True
+            return None
         of_run = select(DagRun.state).where(DagRun.dag_id == owner.dag_id, DagRun.run_id == owner.run_id)
         of_task = select(TaskInstance.state).where(
             TaskInstance.dag_id == owner.dag_id,
@@ -46,7 +46,7 @@ def owner_is_running(deployment: str) -> Callable[[Owner], bool]:
             # a task without a state runs if its DAG run continues
             return str(session.scalar(of_run)) in UNFINISHED_RUN_STATES
 
-    return is_running
+    return runs
 
 
-__all__ = ["owner_is_running"]
+__all__ = ["owner_runs"]

@@ -75,18 +75,18 @@ class FoundStream:
             ],
         }
 
-    def actions(self, owner_is_running: Callable[[str], Callable[[Owner], bool]]) -> StreamActions:
+    def actions(self, owner_runs: Callable[[str], Callable[[Owner], bool | None]]) -> StreamActions:
         """Return the actions on the stream.
 
         Args:
-            owner_is_running: Returns, for the name of this installation, a function that looks up whether an owner
+            owner_runs: Returns, for the name of this installation, a function that looks up whether an owner
                 is running.
 
         Raises:
             FdsError: The ledger cannot be read, or the stream belongs to another installation.
         """
         here = deployment()
-        return StreamActions(self.staging, self.row.name, deployment=here, owner_is_running=owner_is_running(here))
+        return StreamActions(self.staging, self.row.name, deployment=here, owner_runs=owner_runs(here))
 
 
 class Streams:

@@ -5,8 +5,8 @@
 - `rewind` without the statement that it shows: rows of the versions read again may appear once more, at most once for
   each rewind. With the statement before the next run: exactly once.
 - `rewind` with the statement after the next run (late): either exactly once, or the command or the next runs report it.
-- `reset` without emptying the sink: every row that the sink has may appear once more. Emptied: exactly once.
-- `replan`, `rebind`, `hold`, `resume`, `adopt`, `recover`: no exception (`rebind`: sinks are counted together).
+- a rewind to the start without emptying the sink: each row of the sink may appear once more. Emptied: exactly once.
+- `replan`, `hold`, `resume`, `unlock`, `recover`: no exception (with `--new-sink`: sinks are counted together).
 - `skip`: rows of that version may be missing. They never appear twice.
 - `accept`: rows of that batch may be missing or appear twice, as the block said.
 - The sink restored, overwritten or emptied by someone else: the next run must refuse; silence is a failure.
@@ -43,7 +43,7 @@ class Bounds:
         self.upper.update(ids)
 
     def maybe_again(self, ids: Iterable[int]) -> None:
-        """Allow rows once more: a rewind or a reset whose statement was not run."""
+        """Allow rows once more: a rewind whose statement was not run."""
         self.upper.update(set(ids))
 
     def maybe_missing(self, ids: Iterable[int]) -> None:

@@ -78,26 +78,26 @@ class DagStream:
         running.wait()
 
     def give_up(self, *, by_force: bool = False) -> None:
-        """Let the next run take over what a dead run has planned: marked failed in Airflow, or adopted."""
+        """Let the next run take over what a dead run has planned: marked failed in Airflow, or unlocked."""
         if by_force:
-            self.move("adopt", "--force")
+            self.move("unlock")
         else:
             self.scene.note("the run is marked failed")
             self.scene.host().mark_failed(self.scene, f"{self.name}_dag")
 
     def move(self, name: str, *more: str) -> Outcome:
         words = [name, self.name, "--staging", str(self.staging), "--why", f"a careless {name}", *more]
-        if name in ("rewind", "reset", "replan", "rebind", "skip"):
+        if name not in ("hold", "resume"):
             words.append("--yes")
         done = self.scene.fds(*words, "--deployment", DEPLOYMENT)
-        if done.is_refused and "--sink" in done.said and name in ("rewind", "reset"):
+        if done.is_refused and "--sink" in done.said and name == "rewind":
             # a sink that merges: a person must say what happens to its rows
             done = self.scene.fds(
-                *words, "--sink-rows", "keep" if name == "rewind" else "empty", "--deployment", DEPLOYMENT
+                *words, "--sink-rows", "empty" if "start" in more else "keep", "--deployment", DEPLOYMENT
             )
         return done
 
-    def settle(self, *, allowed: tuple[str, ...] = ("adopt",), tries: int = 6) -> dict[str, Any]:
+    def settle(self, *, allowed: tuple[str, ...] = ("unlock",), tries: int = 6) -> dict[str, Any]:
         """Run until nothing is new; a batch whose owner is gone is freed as the message says."""
         found: dict[str, Any] = {}
         for _ in range(tries):
@@ -110,11 +110,10 @@ class DagStream:
             said = Outcome("", 1, "", found["said"])
             for name, *rest in named(said):
                 if name in allowed:
-                    replaces = ("--replace",) if "--replace" in rest else ()
-                    self.move(name, *(("--force",) if name == "adopt" else replaces))
+                    self.move(name, *(("--replace",) if "--replace" in rest else ()))
                     break
             else:
-                if state == "skipped" and "adopt" in allowed:
+                if state == "skipped" and "unlock" in allowed:
                     self.give_up()
                 elif state != "failed":
                     break
@@ -240,7 +239,7 @@ def merge_killed_and_taken_up(scene: Scene) -> None:
 
 @kind
 def adopted_by_force_in_airflow(scene: Scene) -> None:
-    """A task dies without Airflow noticing; `adopt --force` lets the next run of the DAG take over its batches."""
+    """A task dies without Airflow noticing; `unlock` lets the next run of the DAG take over its batches."""
     source = Source(scene, scene.root / "orders")
     source.create()
     source.append()
@@ -260,7 +259,7 @@ def merge_rewound(scene: Scene) -> None:
     for _ in range(3):
         change(scene, source)
     stream.run()
-    stream.move("rewind", "--to-version", str(scene.rng.randint(0, source.version)))
+    stream.move("rewind", "--to", str(scene.rng.randint(0, source.version)))
     change(scene, source)
     stream.settle()
     judge_merged(scene, source, sink)
@@ -268,33 +267,33 @@ def merge_rewound(scene: Scene) -> None:
 
 @kind
 def recreated_source_and_reset_with_a_merge(scene: Scene) -> None:
-    """The source is replaced by another table; `reset` with a merge sink must not leave old rows silently."""
+    """The source is replaced by another table; a rewind to the start must not leave old rows in a merge silently."""
     source, sink, stream = merging(scene, "")
     stream.run()
     source.recreate(6)
     refused = stream.run()
     if refused["states"].get("ingest") != "failed":
         raise VerdictError("silent", f"another table under this name, and the run passes: {refused['states']}")
-    asked = stream.move("reset")
+    asked = stream.move("rewind", "--to", "start")
     words = asked.out.lower()
     stream.settle()
     try:
         judge_merged(scene, source, sink)
     except VerdictError:
         if any(word in words for word in ("stay", "remain", "keeps rows", "deleted", "are not removed")):
-            scene.note("reset said that rows of the old table stay")
+            scene.note("the rewind said that rows of the old table stay")
             return
         raise
 
 
 @kind
 def merge_reset(scene: Scene) -> None:
-    """Rows are deleted from the source, then the stream is reset: a merge sink must not keep them silently."""
+    """Rows are deleted from the source, then the stream starts over: a merge sink must not keep them silently."""
     source, sink, stream = merging(scene)
     stream.run()
     source.delete()
     change(scene, source)
-    stream.move("reset")
+    stream.move("rewind", "--to", "start")
     change(scene, source)
     stream.settle()
     judge_merged(scene, source, sink)
@@ -318,7 +317,7 @@ def merge_moved_in_any_order(scene: Scene) -> None:
         else:
             for number in range(2 if "twice" in step else 1):
                 to = str(scene.rng.randint(0, source.version))
-                stream.move("rewind", "--to-version", to, *(("--replace",) if number else ()))
+                stream.move("rewind", "--to", to, *(("--replace",) if number else ()))
     stream.settle(allowed=("replan",))
     judge_merged(scene, source, sink)
 

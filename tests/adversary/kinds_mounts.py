@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tests.adversary.source import Source
 
 #: What only a person may advise who knows that rows are gone.
-_GIVING_UP = {"skip", "reset"}
+_GIVING_UP = {"skip", "rewind --to start"}
 
 
 @dataclass
@@ -188,7 +188,7 @@ def unmounted_source(scene: Scene) -> None:
         for _ in range(scene.rng.randint(1, 3)):
             source.append()
         for said in run_meanwhile(scene, stream, mount):
-            advised = _GIVING_UP & {name for name, *_ in named(said)}
+            advised = _GIVING_UP & {"rewind --to start" if "start" in rest else name for name, *rest in named(said)}
             if advised or "earliest" in said.err:
                 raise VerdictError("silent", f"a folder is not mounted, and the message gives its rows up: {said}")
     source.append()

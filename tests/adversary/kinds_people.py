@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 #: The parts of a run that may be stopped: all of it, or the Python without the JVM.
 ANY = ("group", "python")
 #: If a message names several commands, a person follows the first of these.
-EPOCHS = ("replan", "recover", "resume", "adopt", "rebind", "rewind", "reset")
+EPOCHS = ("replan", "recover", "resume", "unlock", "rewind")
 
 
 def restore_sink(scene: Scene, stream: Stream, asked: Outcome) -> bool:
@@ -72,7 +72,7 @@ def rewind_with_its_statement_in_time(scene: Scene) -> None:
     stream.run()
     for _ in range(scene.rng.randint(1, 2)):
         to = scene.rng.randint(0, source.version)
-        asked = stream.move("rewind", "--to-version", str(to))
+        asked = stream.move("rewind", "--to", str(to))
         remove_rows(scene, stream, asked)
         source.append()
         settle(stream)
@@ -84,7 +84,7 @@ def rewind_with_an_unknown_statement(scene: Scene) -> None:
     """A person deletes any rows in the transaction of the fence: what the next run says leads to every row once."""
     source, stream = begin(scene, arguments=("--sink-option", "provenance=yes"))
     stream.run()
-    stream.move("rewind", "--to-version", str(scene.rng.randint(0, source.version)))
+    stream.move("rewind", "--to", str(scene.rng.randint(0, source.version)))
     type_delete(scene, stream, scene.rng.randint(0, source.version))
     source.append()
     settle(stream, allowed=EPOCHS)
@@ -97,7 +97,7 @@ def rewind_with_a_late_statement(scene: Scene) -> None:
     source, stream = begin(scene, arguments=("--sink-option", "provenance=yes"))
     stream.run()
     to = scene.rng.randint(0, source.version)
-    asked = stream.move("rewind", "--to-version", str(to))
+    asked = stream.move("rewind", "--to", str(to))
     if asked.is_refused:
         raise VerdictError("stuck", f"a rewind is refused: {asked}")
     source.append()
@@ -125,7 +125,7 @@ def rewind_with_a_late_statement(scene: Scene) -> None:
 
 @kind
 def rewind_that_deletes_by_itself(scene: Scene) -> None:
-    """`rewind --sink-rows delete` and `reset --sink-rows empty` alongside runs that die and zombies: every row once."""
+    """`rewind --sink-rows delete` and `--sink-rows empty` alongside runs that die and zombies: every row once."""
     source, stream = begin(scene, arguments=("--sink-option", "provenance=yes"))
     stream.run()
     for _ in range(2):
@@ -134,7 +134,7 @@ def rewind_that_deletes_by_itself(scene: Scene) -> None:
         zombie = stall_a_run(scene, stream, "--take-over", which=ANY) if is_stalled else None
         to = str(scene.rng.randint(0, source.version))
         words = scene.rng.choice(
-            (["rewind", "--to-version", to, "--sink-rows", "delete"], ["reset", "--sink-rows", "empty"])
+            (["rewind", "--to", to, "--sink-rows", "delete"], ["rewind", "--to", "start", "--sink-rows", "empty"])
         )
         asked = stream.move(*words)
         if "unrecognized arguments" in asked.err:
@@ -168,13 +168,15 @@ def two_requests_in_a_row(scene: Scene) -> None:
     )
     position = scene.rng.randint(0, source.version)
     moves = [
-        scene.rng.choice((["rewind", "--to-version", str(position)], ["replan"], ["reset"], ["rebind"]))
+        scene.rng.choice(
+            (["rewind", "--to", str(position)], ["replan"], ["rewind", "--to", "start"], ["replan", "--new-sink"])
+        )
         for _ in range(2)
     ]
     committed: Counter[int] = Counter()
     for number, (name, *options) in enumerate(moves):
         asked = stream.move(name, *options, *(["--replace"] if number else []))
-        if name in ("rewind", "reset"):
+        if name == "rewind":
             # what was committed by then is read again, as the command says; what landed unnoticed must not be
             committed.update(committed_before(asked, source))
     if scene.rng.random() < 0.5:
@@ -218,14 +220,14 @@ def rebind_with_a_zombie(scene: Scene) -> None:
     stream.run("--max-batches", "1")
     source.append()
     zombie = stall_a_run(scene, stream, which=ANY)
-    stream.move("rebind")
+    stream.move("replan", "--new-sink")
     old = stream.sink
     stream.sink = scene.root / "silver"
-    settle(stream, allowed=("adopt", "take-over", "resume"))
+    settle(stream, allowed=("unlock", "take-over", "resume"))
     zombie.signal(signal.SIGCONT)
     zombie.wait()
     source.append()
-    settle(stream, allowed=("adopt", "take-over", "resume"))
+    settle(stream, allowed=("unlock", "take-over", "resume"))
     judge_keys(scene, Bounds(source.emitted()), old, stream.sink)
 
 
@@ -293,12 +295,12 @@ def skipped_change(scene: Scene) -> None:
 
 @kind
 def reset_after_the_sink_was_emptied(scene: Scene) -> None:
-    """A reset empties the sink as the message says, the stream starts over: every row once."""
+    """A rewind to the start empties the sink as the message says, the stream starts over: every row once."""
     source, stream = begin(scene)
     stream.run()
-    asked = stream.move("reset")
+    asked = stream.move("rewind", "--to", "start")
     if not remove_rows(scene, stream, asked):
-        raise VerdictError("stuck", f"reset names no way to remove the rows of the sink: {asked}")
+        raise VerdictError("stuck", f"the rewind names no way to remove the rows of the sink: {asked}")
     source.append()
     settle(stream)
     verdict(scene, source, stream)
@@ -306,7 +308,7 @@ def reset_after_the_sink_was_emptied(scene: Scene) -> None:
 
 @kind
 def adopted_by_force_beside_its_owner(scene: Scene) -> None:
-    """`adopt --force` while the owner is alive: a race for each batch, which one of them wins."""
+    """`unlock --force` while the owner is alive: a race for each batch, which one of them wins."""
     source, stream = begin(scene)
     stream.run("--max-batches", "1")
     source.append()
@@ -314,7 +316,7 @@ def adopted_by_force_beside_its_owner(scene: Scene) -> None:
     moment(scene, zombie, stream)
     if scene.rng.random() < 0.7:
         zombie.signal(signal.SIGSTOP, scene.rng.choice(("group", "python")))
-    stream.move("adopt", "--force")
+    stream.move("unlock", "--force")
     second = stream.start("--take-over")
     zombie.signal(signal.SIGCONT)
     second.wait()
@@ -349,7 +351,7 @@ def recover_beside_everything(scene: Scene) -> None:
 
 @kind
 def sink_restored_and_rewound_to_a_batch(scene: Scene) -> None:
-    """The sink is restored on purpose; the run refuses; `rewind --to-batch` continues after what the sink has."""
+    """The sink is restored on purpose; the run refuses; `rewind --to batch:N` continues after what the sink has."""
     source = source_of(scene)
     stream = Stream(scene, source.path, options=("starting_version=0", "max_versions_per_batch=1"))
     stream.run()
@@ -361,7 +363,7 @@ def sink_restored_and_rewound_to_a_batch(scene: Scene) -> None:
     if not refused.is_refused:
         judge_keys(scene, Bounds(source.emitted()), stream.sink)
         raise VerdictError("silent", f"the sink was restored, and the run says nothing: {refused}")
-    stream.move("rewind", "--to-batch", str(to + 1))
+    stream.move("rewind", "--to", f"batch:{to + 1}")
     settle(stream)
     verdict(scene, source, stream)
 
@@ -377,7 +379,7 @@ def any_moves_in_any_order(scene: Scene) -> None:  # noqa: PLR0912 - one branch 
     for _ in range(scene.rng.randint(4, 6)):
         step = scene.rng.choice(
             ("run", "run", "write", "write", "zombie", "kill", "rewind", "rewind in time", "replan", "reset", "hold",
-             "resume", "skip", "adopt", "go on", "status")
+             "resume", "skip", "unlock", "go on", "status")
         )  # fmt: skip
         scene.note(f"-- {step}")
         if step == "run":
@@ -394,7 +396,7 @@ def any_moves_in_any_order(scene: Scene) -> None:  # noqa: PLR0912 - one branch 
             zombies.pop().signal(signal.SIGCONT)
         elif step in ("rewind", "rewind in time", "reset"):
             to = 0 if step == "reset" else scene.rng.randint(0, source.version)
-            words = ["reset"] if step == "reset" else ["rewind", "--to-version", str(to)]
+            words = ["rewind", "--to", "start" if step == "reset" else str(to)]
             asked = stream.move(*words, *scene.rng.choice(((), ("--replace",))))
             if not asked.is_refused:
                 reread.update(dict.fromkeys(source.emitted(to), 1))
@@ -404,8 +406,8 @@ def any_moves_in_any_order(scene: Scene) -> None:  # noqa: PLR0912 - one branch 
             version = source.version + scene.rng.randint(-1, 1)
             if version >= 0 and not stream.move("skip", "--version", str(version)).is_refused:
                 skipped.add(version)
-        elif step == "adopt":
-            stream.move("adopt", "--force")
+        elif step == "unlock":
+            stream.move("unlock", "--force")
         elif step in ("replan", "hold", "resume"):
             stream.move(step, *(scene.rng.choice(((), ("--replace",))) if step == "replan" else ()))
         elif step == "status" and stream.checkpoint.exists():

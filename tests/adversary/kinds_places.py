@@ -103,7 +103,7 @@ def staging_put_back_from_a_copy(scene: Scene) -> None:
         running.wait()
     if scene.rng.random() < 0.5:
         source.append()
-    settle(stream, allowed=("recover", "take-over", "adopt"))
+    settle(stream, allowed=("recover", "take-over", "unlock"))
     verdict(scene, source, stream)
 
 
@@ -123,7 +123,7 @@ def sink_put_back_from_a_copy(scene: Scene) -> None:
     if not refused.is_refused:
         judge_keys(scene, Bounds(source.emitted()), stream.sink)
         raise VerdictError("silent", f"the sink was put back, and the run says nothing: {refused}")
-    stream.move("rewind", "--to-batch", "2")
+    stream.move("rewind", "--to", "batch:2")
     settle(stream)
     verdict(scene, source, stream)
 
@@ -347,8 +347,8 @@ def zombie_of_a_sink_that_did_not_exist(scene: Scene) -> None:
     zombie = stall_a_run(scene, stream, via="submit", point="the sink gets a file")
     if (stream.sink / "_delta_log").exists() and list((stream.sink / "_delta_log").glob("*.json")):
         scene.note("the commit was there already")
-    name = scene.rng.choice(("replan", "reset", "rewind"))
-    asked = stream.move(name, *(("--to-version", "0") if name == "rewind" else ()))
+    name, *more = scene.rng.choice((("replan",), ("rewind", "--to", "start"), ("rewind", "--to", "0")))
+    asked = stream.move(name, *more)
     if scene.rng.random() < 0.5:
         # the epoch begins, and nothing is loaded: the zombie creates the sink
         stream.plan("--max-batches", "1")
@@ -408,7 +408,7 @@ def table_recreated_under_a_planned_batch(scene: Scene) -> None:
 
 @kind
 def table_recreated_at_rest(scene: Scene) -> None:
-    """The source is dropped and recreated; after `reset`, with the sink emptied, the stream has the new rows once."""
+    """The source is dropped and recreated; after `--to start`, with the sink emptied, each new row is there once."""
     source, stream = begin(scene)
     stream.run()
     source.recreate()
@@ -417,9 +417,9 @@ def table_recreated_at_rest(scene: Scene) -> None:
     refused = stream.run()
     if not refused.is_refused:
         raise VerdictError("silent", f"another table under the same name, and the run says nothing: {refused}")
-    asked = stream.move("reset")
+    asked = stream.move("rewind", "--to", "start")
     if asked.is_refused:
-        raise VerdictError("stuck", f"reset is refused: {asked}")
+        raise VerdictError("stuck", f"the rewind is refused: {asked}")
     remove_rows(scene, stream, asked)
     settle(stream)
     judge_keys(scene, Bounds(source.emitted()), stream.sink)

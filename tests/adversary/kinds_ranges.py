@@ -41,7 +41,7 @@ def end_of(stream: Stream) -> Outcome:
     done: list[str] = []
     outcome = stream.run()
     for _ in range(4):
-        if not outcome.is_refused or not follow(stream, outcome, ("take-over", "adopt", "replan"), done):
+        if not outcome.is_refused or not follow(stream, outcome, ("take-over", "unlock", "replan"), done):
             break
         outcome = stream.run()
     return outcome
@@ -73,7 +73,7 @@ def judge_shared(scene: Scene, source: Source, streams: tuple[Stream, ...], ther
 def _load_once(scene: Scene, streams: tuple[Stream, ...], told: Outcome) -> None:
     """Retire one stream and let the other remove both copies and load them once, as the message says."""
     text = re.sub(r"\s+", " ", told.said)
-    words = r"`fds retire (\w+) --why.*?`fds reset (\w+) --sink-rows empty(?:.*?fds rewind \2 --to-version (\d+))?"
+    words = r"`fds retire (\w+) --why.*?`fds rewind (\w+) --to start --sink-rows empty(?:.*?fds rewind \2 --to (\d+))?"
     way = re.search(words, text)
     if way is None:
         raise VerdictError("stuck", f"rows are there twice, and the message names no way: {told}")
@@ -86,9 +86,9 @@ def _load_once(scene: Scene, streams: tuple[Stream, ...], told: Outcome) -> None
         ended = gone.move("retire")
     limits_of(keeper, None)
     if way[3] is not None and scene.rng.random() < 0.7:
-        asked = keeper.move("rewind", "--to-version", way[3], "--sink-rows", "delete", "--force-sink")
+        asked = keeper.move("rewind", "--to", way[3], "--sink-rows", "delete", "--force-sink")
     else:
-        asked = keeper.move("reset", "--sink-rows", "empty", "--force-sink")
+        asked = keeper.move("rewind", "--to", "start", "--sink-rows", "empty", "--force-sink")
     end = end_of(keeper)
     if ended.is_refused or asked.is_refused or end.is_refused:
         said = f"{ended}, {asked}, {end}"

@@ -142,7 +142,7 @@ def added_column(scene: Scene) -> None:
         verdict(scene, source, stream)
         return
     stream.arguments = ("--sink-option", "merge_schema=yes")
-    settle(stream, allowed=("rebind", "accept"))
+    settle(stream, allowed=("replan", "accept"))
     verdict(scene, source, stream)
 
 
@@ -279,7 +279,7 @@ def log_of_the_sink_expires(scene: Scene) -> None:
             judge_keys(scene, Bounds(source.emitted()), stream.sink)
             raise VerdictError("silent", f"staging was lost, and the run says nothing: {said}")
     source.append()
-    settle(stream, allowed=("recover", "adopt", "replan", "reset"))
+    settle(stream, allowed=("recover", "unlock", "replan", "rewind"))
     judge_keys(scene, Bounds(source.emitted()), stream.sink)
 
 
@@ -308,7 +308,7 @@ def staging_copied_and_both_used(scene: Scene) -> None:
         second.run()
         source.append()
     for stream in (one, two):
-        settle(stream, allowed=("recover", "take-over", "adopt"))
+        settle(stream, allowed=("recover", "take-over", "unlock"))
     verdict(scene, source, one)
 
 
@@ -364,7 +364,7 @@ def edited_checkpoint(scene: Scene) -> None:
 
 @kind
 def sink_dropped(scene: Scene) -> None:
-    """The sink is dropped, perhaps created again by others: the run refuses, `reset` leads to every row once."""
+    """The sink is dropped, perhaps created again by others: the run refuses, `--to start` leads to every row once."""
     source, stream = begin(scene)
     stream.run()
     shutil.rmtree(stream.sink)
@@ -376,9 +376,9 @@ def sink_dropped(scene: Scene) -> None:
     if said.code == 0:
         judge_keys(scene, Bounds(source.emitted()), stream.sink)
         raise VerdictError("silent", f"the sink was dropped, and the run says nothing: {said}")
-    asked = stream.move("reset")
+    asked = stream.move("rewind", "--to", "start")
     if asked.is_refused:
-        raise VerdictError("stuck", f"reset is refused: {asked}")
+        raise VerdictError("stuck", f"the rewind is refused: {asked}")
     settle(stream)
     verdict(scene, source, stream)
 
@@ -410,7 +410,7 @@ def finished_stream_rewound(scene: Scene) -> None:
     stream = stream_of(scene, source, f"ending_version={end}", arguments=("--sink-option", "provenance=yes"))
     stream.run()
     source.append()
-    asked = stream.move("rewind", "--to-version", str(scene.rng.randint(0, end)))
+    asked = stream.move("rewind", "--to", str(scene.rng.randint(0, end)))
     if not asked.is_refused:
         remove_rows(scene, stream, asked)
     killed(scene, stream)

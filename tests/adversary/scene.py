@@ -282,11 +282,11 @@ class Stream:
     def move(self, name: str, *more: str, why: bool = True, yes: bool = True) -> Outcome:
         """Run a command as a person does."""
         words = [name, self.name, "--staging", str(self.staging), *more]
-        if name in ("rewind", "reset") and "--sink-rows" not in more:
+        if name == "rewind" and "--sink-rows" not in more:
             words += ["--sink-rows", "keep"]
         if why:
             words += ["--why", f"a careless {name}"]
-        if yes and name in ("rewind", "reset", "replan", "rebind", "skip", "recover", "retire"):
+        if yes and name not in ("hold", "resume"):
             words.append("--yes")
         return self.scene.fds(*words)
 

@@ -126,10 +126,8 @@ def test_a_value_in_another_column_is_wrong_unless_the_new_name_was_added_beside
 
 
 def test_commands_are_read_from_messages():
-    said = Outcome(
-        "run", 2, "", "fds: stopped. Or `fds rewind orders --to-version 3 --why …` first, else `fds status orders`."
-    )
-    assert named(said) == [["rewind", "orders", "--to-version", "3", "--why"]]
+    said = Outcome("run", 2, "", "fds: stopped. Or `fds rewind orders --to 3 --why …` first, else `fds status orders`.")
+    assert named(said) == [["rewind", "orders", "--to", "3", "--why"]]
 
 
 def test_the_table_counts_each_verdict_and_leaves_out_what_was_not_run_or_broke_off():

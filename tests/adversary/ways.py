@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tests.adversary.source import Source
 
 MOVES: Final = (
-    "rewind", "reset", "replan", "rebind", "skip", "recover", "adopt", "accept",
+    "rewind", "replan", "skip", "recover", "unlock", "accept",
     "resume", "hold", "transfer",
 )  # fmt: skip
 
@@ -87,9 +87,7 @@ def options_of(stream: Stream, name: str, rest: str) -> list[str]:
         words = rest.split()
     options: list[str] = []
     takes = {
-        "--to-version",
-        "--to-batch",
-        "--to-timestamp",
+        "--to",
         "--batch",
         "--version",
         "--interval",
@@ -102,11 +100,11 @@ def options_of(stream: Stream, name: str, rest: str) -> list[str]:
         if word in takes and place + 1 < len(words):
             value = words[place + 1].rstrip(".,)`")
             # a person looking for the first missing batch starts with the first one of the epoch
-            options += [word, "0" if (word, value) == ("--to-batch", "N") else value.partition("|")[0]]
-        elif word in ("--replace", "--force", "--force-sink"):
+            options += [word, "batch:0" if value == "batch:N" else value.partition("|")[0]]
+        elif word in ("--replace", "--force", "--force-sink", "--new-sink"):
             options.append(word)
     if name == "recover":
         options = ["--sink", str(stream.sink), "--table", str(stream.table), "--checkpoint", str(stream.checkpoint)]
-    if name == "adopt" and "--force" not in options:
+    if name == "unlock" and "--force" not in options:
         options.append("--force")
     return options

@@ -9,6 +9,7 @@ import pytest
 
 from airflow_provider_fds.cli.main import main
 from airflow_provider_fds.delta.storage.open import open_storage
+from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.ledger.owner import Actor, Owner
 from airflow_provider_fds.ledger.plan_entries import Claimed
@@ -48,7 +49,7 @@ def test_a_stream_is_rewound_from_the_ui_and_every_row_is_there_once(installatio
     loads = installation.add(INGEST.format(lake=lake.uri))
     assert installation.run(loads).state("ingest") == "success"
 
-    run = acted(action="rewind", to_version=1, sink_rows="keep")
+    run = acted(action="rewind", to=1, sink_rows="keep")
 
     assert run.state("act") == "success"
     said = run.xcom("act")
@@ -77,16 +78,16 @@ def test_a_stream_is_rewound_from_the_ui_and_its_next_run_removes_the_rows(insta
     ingest = INGEST.replace('bronze/orders")', 'bronze/orders", provenance=True)')
     loads = installation.add(ingest.format(lake=lake.uri))
     assert installation.run(loads).state("ingest") == "success"
-    assert acted(action="reset", sink_rows="delete").state("act") == "failed"
+    assert acted(action="rewind", to="start", sink_rows="delete").state("act") == "failed"
 
-    run = acted(action="rewind", to_version=1, sink_rows="delete")
+    run = acted(action="rewind", to=1, sink_rows="delete")
     lake.append("orders", 3)
     assert installation.run(loads).state("ingest") == "success"
 
     assert any("deletes the rows with _source_version >= 1" in note for note in run.xcom("act")["notes"])
     assert lake.ids("bronze/orders") == [1, 2, 3]
     # runs of one DAG object in one process keep the values of the runs before
-    emptied = acted(action="reset", sink_rows="empty", to_version=None)
+    emptied = acted(action="rewind", to="start", sink_rows="empty")
     assert emptied.state("act") == "success"
     assert installation.run(loads).state("ingest") == "success"
     assert lake.ids("bronze/orders") == [1, 2, 3]
@@ -125,9 +126,12 @@ def test_batches_that_a_person_plans_or_frees_are_loaded_by_the_next_run(
     claim = Claimed(epoch=1, owner=gone, previous=found.state.owner, why="test")
     found.execute(claim, Actor(deployment=deployment))
     assert installation.run(loads).state("ingest") == "skipped"
-    assert acted(action="adopt").state("act") == "failed"
-    adopt = ["adopt", "orders", *where[2:4], "--deployment", deployment, "--why", "that machine is gone", "--force"]
-    assert main(adopt) == 0, capsys.readouterr()
+    unlock = ["unlock", "orders", *where[2:4], "--deployment", deployment, "--why", "that machine is gone"]
+    assert main(unlock) == 2
+    assert "Whether it is running cannot be seen from here" in capsys.readouterr().out
+    assert ledger().state.owner == gone
+    # nobody can be asked there: whoever triggers the DAG has decided
+    assert acted(action="unlock").state("act") == "success"
     assert installation.run(loads).state("ingest") == "success"
 
     assert lake.ids("bronze/orders") == [1, 2, 3]
@@ -152,7 +156,8 @@ def test_a_repeated_task_acts_once(installation, on_server, lake, ledger):
             DiesOnce(
                 task_id="act",
                 stream="orders",
-                action="reset",
+                action="rewind",
+                to="start",
                 sink_rows="keep",
                 why="wrong rows",
                 retries=1,
@@ -169,16 +174,25 @@ def test_an_impossible_action_fails_without_a_retry_and_writes_nothing(installat
     installation.run(installation.add(INGEST.format(lake=lake.uri)))
     before = ledger().n
     for conf in (
-        {"action": "reset", "stream": "nothing"},
+        {"action": "rewind", "to": "start", "stream": "nothing"},
         {"action": "skip"},
         {"action": "hold", "version": 3},
-        {"action": "rewind", "to_version": 1, "to_batch": 1},
+        {"action": "rewind", "to": "batch:x"},
         {"action": "replan", "landed": "perhaps"},
         # the stream has passed the version
         {"action": "accept", "version": 0},
     ):
         assert acted(**conf).state("act") == "failed", conf
         assert ledger().n == before
+
+
+@pytest.mark.parametrize(("action", "now"), [("adopt", "unlock"), ("reset", "rewind with to='start'")])
+def test_an_older_name_of_an_action_is_an_error_that_names_the_new_one(action, now):
+    from airflow_provider_fds import DeltaStreamActionOperator
+
+    act = DeltaStreamActionOperator(task_id="act", stream="orders", action=action, why="a test")
+    with pytest.raises(ConfigurationError, match=rf"got '{action}'. It is now {now}"):
+        act._asked()
 
 
 def test_recover_shows_what_airflow_has_and_removes_a_variable_that_contradicts_the_ledger(

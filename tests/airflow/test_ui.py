@@ -486,15 +486,15 @@ def test_a_stream_of_another_installation_cannot_be_changed(staging, client_of):
 
 def test_an_owner_runs_as_long_as_airflow_says_so(airflow_database):
     from airflow_provider_fds.ledger.owner import Owner
-    from airflow_provider_fds.ui.owners import owner_is_running
+    from airflow_provider_fds.ui.owners import owner_runs
 
-    runs = owner_is_running(DEPLOYMENT)
+    runs = owner_runs(DEPLOYMENT)
     task = {"kind": "airflow", "dag_id": "none", "run_id": "r", "task_id": "t"}
-    assert not runs(Owner(deployment=DEPLOYMENT, **task))
-    assert not runs(Owner(deployment=DEPLOYMENT, is_three_task=True, **task))
-    assert runs(Owner(deployment="production", **task))
-    assert runs(Owner(kind="cli", deployment=DEPLOYMENT, run_id="anna@host:1"))
-    assert not runs(Owner.of_plan(DEPLOYMENT))
+    assert runs(Owner(deployment=DEPLOYMENT, **task)) is False
+    assert runs(Owner(deployment=DEPLOYMENT, is_three_task=True, **task)) is False
+    assert runs(Owner(deployment="production", **task)) is None
+    assert runs(Owner(kind="cli", deployment=DEPLOYMENT, run_id="anna@host:1")) is None
+    assert runs(Owner.of_plan(DEPLOYMENT)) is False
 
 
 def test_a_thousand_streams_are_one_answer_and_only_changed_files_are_read_again(

@@ -60,7 +60,7 @@ def lake(tmp_path: Path, connect_server: RunningServer) -> Lake:
 
 def test_a_rewound_stream_whose_advice_is_followed_has_every_row_once(lake):
     lake.run()
-    said = lake.move("rewind", "--to-version", "1", "--sink-rows", "keep")
+    said = lake.move("rewind", "--to", "1", "--sink-rows", "keep")
     assert "The last version of the sink without them is 0." in said
     deltalake.DeltaTable(lake.folder / "bronze").restore(0)
     lake.append(40)
@@ -75,7 +75,7 @@ def test_a_rewound_stream_whose_advice_is_followed_has_every_row_once(lake):
 def test_a_rewound_stream_whose_next_run_deletes_the_rows_has_every_row_once(tmp_path):
     lake = Lake(tmp_path, "--master", "local[1]")
     lake.run()
-    said = lake.move("rewind", "--to-version", "1", "--sink-rows", "delete")
+    said = lake.move("rewind", "--to", "1", "--sink-rows", "delete")
     assert "The next run deletes the rows with _source_version >= 1" in said
     lake.append(40)
     lake.run()
@@ -86,7 +86,7 @@ def test_a_rewound_stream_whose_next_run_deletes_the_rows_has_every_row_once(tmp
 
 def test_a_rewound_stream_without_it_has_the_rows_twice_as_was_said(lake):
     lake.run()
-    said = lake.move("rewind", "--to-batch", "2", "--sink-rows", "keep")
+    said = lake.move("rewind", "--to", "batch:2", "--sink-rows", "keep")
     assert "1 committed batch (10 rows) is read again" in said
     lake.run()
 
@@ -95,7 +95,7 @@ def test_a_rewound_stream_without_it_has_the_rows_twice_as_was_said(lake):
 
 def test_a_rebound_stream_continues_in_the_new_sink_and_can_be_moved_on_after_a_poisoned_batch(lake):
     lake.run("--max-batches", "1")
-    lake.move("rebind")
+    lake.move("replan", "--new-sink")
     lake.run("--max-batches", "1", sink="silver")
     assert (lake.read("bronze"), lake.read("silver")) == (list(range(10)), list(range(10, 20)))
 

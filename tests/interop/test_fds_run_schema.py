@@ -68,7 +68,7 @@ def test_a_rename_that_was_accepted_is_passed_and_all_rows_are_there(lab, orders
     lab.sql("ALTER TABLE {} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')", sink(orders))
     lab.sql("ALTER TABLE {} RENAME COLUMN name TO label", sink(orders))
     words = ["--version", str(RENAMED_AT), "--why", "the sink has the new name"]
-    assert fds("accept", "orders", "--staging", staging(orders), *words).returncode == 0
+    assert fds("accept", "orders", "--staging", staging(orders), "--yes", *words).returncode == 0
     code, lines, said = run(orders, connect_server.url)
 
     assert code == 0, said[-3000:]

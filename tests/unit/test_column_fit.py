@@ -114,13 +114,13 @@ def test_missing_columns_and_other_types_are_shown_side_by_side() -> None:
         ["note", "-", "string"],
     ]
     assert "merge_schema=True" in text
-    assert "`fds rebind STREAM" in text
+    assert "`fds replan STREAM --new-sink" in text
     assert "may not be the table" not in text
 
 
 def test_a_sink_that_has_hardly_any_of_the_columns_is_probably_a_mistyped_one() -> None:
     text = described(BATCH, schema(id="long", city="string"))
-    assert "may not be the table that you mean: correct its URI, then run `fds rebind STREAM" in text
+    assert "may not be the table that you mean: correct its URI, then run `fds replan STREAM --new-sink" in text
 
 
 def test_wide_tables_stay_within_the_limit_of_a_report() -> None:

@@ -167,6 +167,6 @@ def test_the_statements_leave_each_column_under_its_name(changed: dict[str, str 
 def test_a_key_without_values_in_the_sink_cannot_be_put_right_by_statements() -> None:
     text = describe_moved(["id"], FED, {**FED, "id": "c9"}, TYPES, TYPES, path="/t", keys=["ID"])
     assert "no values of the new key ID" in text
-    assert "`fds rebind STREAM" in text
+    assert "`fds replan STREAM --new-sink" in text
     assert "ALTER TABLE" not in text
     assert len(statements({**FED, "id": "c2", "x": "c1"}, keys=["id"])) == 4

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from argparse import ArgumentTypeError
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_fds.cli import arguments as common
 from airflow_provider_fds.cli.commands.recover import recover
+from airflow_provider_fds.cli.confirmation import add_confirmation, confirmed
 from airflow_provider_fds.errors import EXIT_OK
 from airflow_provider_fds.stream.actions.operator_actions import ACTIONS, Argument
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from airflow_provider_fds.cli.command_list import CommandParsers
     from airflow_provider_fds.stream.actions.operator_actions import OperatorAction
@@ -24,7 +26,10 @@ def add_commands(commands: CommandParsers) -> None:
         parser = commands.add_parser(action.name, description=action.description)
         parser.add_argument("stream", metavar="STREAM", help="name of the stream")
         common.add_storage(parser, staging_required=True)
-        why: dict[str, Any] = {"required": True} if action.needs_ledger else {"default": f"fds {action.name}"}
+        # an action that asks also asks for the reason
+        why: dict[str, Any] = (
+            {"required": not action.asks} if action.needs_ledger else {"default": f"fds {action.name}"}
+        )
         parser.add_argument("--why", metavar="TEXT", help="the reason; recorded in the history", **why)
         if action.needs_ledger:
             parser.add_argument(
@@ -33,7 +38,7 @@ def add_commands(commands: CommandParsers) -> None:
                 help="identifies this request; a request repeated with the same id is performed only once",
             )
         if action.asks:
-            parser.add_argument("--yes", action="store_true", help="do not ask for confirmation")
+            add_confirmation(parser)
         groups: dict[str, argparse._MutuallyExclusiveGroup] = {}
         for argument in action.arguments:
             place: argparse._ActionsContainer = parser
@@ -46,7 +51,7 @@ def add_commands(commands: CommandParsers) -> None:
 
 
 def act(arguments: argparse.Namespace) -> int:
-    """Perform an action: show, ask, write."""
+    """Perform an action."""
     from airflow_provider_fds.delta.reader.log import DeltaLog
     from airflow_provider_fds.delta.storage.open import open_storage
     from airflow_provider_fds.stream.actions.action_builder import ActionBuilder
@@ -61,10 +66,10 @@ def act(arguments: argparse.Namespace) -> int:
     options = common.pairs(arguments.storage_option, "--storage-option")
     builder = ActionBuilder(
         ledger,
-        arguments.why,
+        arguments.why or "",
         log=readable(DeltaLog(open_storage(ledger.state.table, options))),
         sink_log=readable_sink(ledger.state, lambda uri: open_storage(uri, options)),
-        owner_is_running=common.owner_is_running,
+        owner_runs=partial(common.owner_runs, arguments),
         open_table=lambda uri: open_storage(uri, options),
         deployment=arguments.deployment,
     )
@@ -72,12 +77,13 @@ def act(arguments: argparse.Namespace) -> int:
     values = ((argument, getattr(arguments, _spelling(argument))) for argument in action.arguments)
     given = {a.name: value for a, value in values if value is not None and (a.kind != "flag" or value)}
     asked = action.prepare(builder, given)
-    if action.asks:
-        print(asked.describe())
-        if not arguments.yes and not common.agrees():
-            print("nothing was done")
-            return EXIT_OK
-    print(perform(ledger, asked, actor, arguments.request_id))
+
+    def write() -> Iterator[str]:
+        yield perform(ledger, asked.because(arguments.why), actor, arguments.request_id)
+
+    if action.asks and asked.changes(ledger.state):
+        return confirmed(arguments, asked.describe(), write)
+    print(asked.describe_unchanged() if action.asks else next(write()))
     return EXIT_OK
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from airflow_provider_fds.cli import arguments as common
-from airflow_provider_fds.errors import EXIT_OK, ConfigurationError
+from airflow_provider_fds.cli.confirmation import add_confirmation, confirmed
+from airflow_provider_fds.errors import EXIT_OK, ConfigurationError, LedgerError
 from airflow_provider_fds.reasons import Reason
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterator
 
     from airflow_provider_fds.cli.command_list import CommandParsers
     from airflow_provider_fds.ledger.action import BaseAction
@@ -37,6 +40,7 @@ def add_commands(commands: CommandParsers) -> None:
     parser.add_argument("file", metavar="FILE", help="file that `fds admin export` wrote")
     common.add_storage(parser, staging_required=True)
     parser.add_argument("--why", metavar="TEXT", default="fds admin import", help="the reason; recorded in the history")
+    add_confirmation(parser)
     parser.set_defaults(command=import_)
 
 
@@ -104,7 +108,7 @@ def import_(arguments: argparse.Namespace) -> int:
     from airflow_provider_fds.ledger.operator_entries import Transferred
     from airflow_provider_fds.source.offset import describe_position
     from airflow_provider_fds.stream.actions.action_builder import ActionBuilder
-    from airflow_provider_fds.stream.actions.prepared_action import is_answered
+    from airflow_provider_fds.stream.actions.prepared_action import PreparedAction, is_answered
     from airflow_provider_fds.stream.connected_stream import readable, readable_sink
 
     archive = LedgerArchive.read(Path(arguments.file))
@@ -113,39 +117,57 @@ def import_(arguments: argparse.Namespace) -> int:
     options = common.pairs(arguments.storage_option, "--storage-option")
     staging = open_storage(arguments.staging, options)
     ledger = Ledger(staging, name)
-    ledger.self_test()
-    written = archive.put_into(staging)
-    state = ledger.find()
-    if is_answered(ledger, request_id):
-        print(f"stream {name!r} was already imported from {arguments.file}; nothing was done")
-        return EXIT_OK
-    if ledger.n > archive.contents.n:
-        raise ConfigurationError(
-            f"stream {name!r} in {staging.uri} has continued since it was exported: its ledger has entries up to "
-            f"{ledger.n}, but {arguments.file} only up to {archive.contents.n}. There is nothing to import",
-            table=state.table,
-            reason=Reason.STREAM_ALREADY_BEGUN,
+    with suppress(LedgerError):
+        # an interrupted import cannot be read
+        if ledger.find().phase != "empty" and is_answered(ledger, request_id):
+            print(f"stream {name!r} was already imported from {arguments.file}; nothing was done")
+            return EXIT_OK
+    contents = archive.contents
+    preview = PreparedAction(
+        name,
+        (),
+        f"of deployment {contents.deployment!r}, ledger entries 0 to {contents.n} in {arguments.file}",
+        f"of deployment {arguments.deployment!r}, in {staging.uri}, on hold until `fds resume`",
+        (
+            f"It reads {contents.table}. No row is loaded or removed by this command.",
+            "The next run closes the epoch of the old deployment in the sink, and continues after the sink's batches.",
+        ),
+    )
+
+    def act() -> Iterator[str]:
+        ledger.self_test()
+        written = archive.put_into(staging)
+        state = ledger.find()
+        if ledger.n > contents.n:
+            raise ConfigurationError(
+                f"stream {name!r} in {staging.uri} has continued since it was exported: its ledger has entries up to "
+                f"{ledger.n}, but {arguments.file} only up to {contents.n}. There is nothing to import",
+                table=state.table,
+                reason=Reason.STREAM_ALREADY_BEGUN,
+            )
+        actor = common.person(arguments.deployment)
+        why = f"{arguments.why} (from {contents.deployment!r}, SHA-256 {archive.sha256[:12]}…)"
+        position = state.position
+        command: BaseAction = Transferred(deployment=arguments.deployment, why=why)
+        if state.phase == "open":
+            builder = ActionBuilder(
+                ledger,
+                why,
+                log=readable(DeltaLog(open_storage(state.table, options))),
+                sink_log=readable_sink(state, lambda uri: open_storage(uri, options)),
+                open_table=lambda uri: open_storage(uri, options),
+            )
+            # with the transfer, in one entry: no run of this installation works in the epoch of the other one
+            (request,) = builder.replan().commands
+            command = replace(request, deployment=arguments.deployment)
+        ledger.execute(command, actor, request_id)
+        where = "" if position is None else f" at {describe_position(position)}"
+        yield f"stream {name!r} continues here{where}: {written} ledger entries were written to {staging.uri}"
+        yield (
+            f"it belongs to deployment {arguments.deployment!r} and is on hold; to start it: fds resume {name} --why …"
         )
-    actor = common.person(arguments.deployment)
-    why = f"{arguments.why} (from {archive.contents.deployment!r}, SHA-256 {archive.sha256[:12]}…)"
-    position = state.position
-    command: BaseAction = Transferred(deployment=arguments.deployment, why=why)
-    if state.phase == "open":
-        builder = ActionBuilder(
-            ledger,
-            why,
-            log=readable(DeltaLog(open_storage(state.table, options))),
-            sink_log=readable_sink(state, lambda uri: open_storage(uri, options)),
-            open_table=lambda uri: open_storage(uri, options),
-        )
-        # with the transfer, in one entry: no run of this installation works in the epoch of the other one
-        (request,) = builder.replan().commands
-        command = replace(request, deployment=arguments.deployment)
-    ledger.execute(command, actor, request_id)
-    where = "" if position is None else f" at {describe_position(position)}"
-    print(f"stream {name!r} continues here{where}: {written} ledger entries were written to {staging.uri}")
-    print(f"it belongs to deployment {arguments.deployment!r} and is on hold; to start it: fds resume {name} --why …")
-    return EXIT_OK
+
+    return confirmed(arguments, preview.describe(), act)
 
 
 __all__ = ["add_commands", "export", "import_"]

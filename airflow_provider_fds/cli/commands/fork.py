@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from airflow_provider_fds.cli import arguments as common
+from airflow_provider_fds.cli.confirmation import add_confirmation, confirmed
 from airflow_provider_fds.errors import EXIT_OK
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterator
 
     from airflow_provider_fds.cli.command_list import CommandParsers
 
@@ -32,6 +34,7 @@ def add_commands(commands: CommandParsers) -> None:
         action="store_true",
         help="bind it to the sink of SOURCE even if SOURCE is not retired",
     )
+    add_confirmation(parser)
     parser.set_defaults(command=fork)
 
 
@@ -41,8 +44,9 @@ def fork(arguments: argparse.Namespace) -> int:
     from airflow_provider_fds.ledger.log import Ledger
     from airflow_provider_fds.ledger.owner import Owner
     from airflow_provider_fds.sinks import DeltaAppendSink
+    from airflow_provider_fds.stream.actions.prepared_action import PreparedAction, describe_standing
     from airflow_provider_fds.stream.declaration.delta_stream import DeltaStream
-    from airflow_provider_fds.stream.epochs.fork import refuse_sink_of_origin
+    from airflow_provider_fds.stream.epochs.fork import origin_of, refuse_sink_of_origin
     from airflow_provider_fds.stream.epochs.opening import ensure_bound
     from airflow_provider_fds.stream.run.session import StreamSession
 
@@ -57,21 +61,39 @@ def fork(arguments: argparse.Namespace) -> int:
         fork_of=arguments.source,
         allow_overlap=arguments.allow_overlap,
     )
-    before = Ledger(staging, stream.name).find()
     session = StreamSession(stream, common.context_of(arguments, owner=Owner.of_plan(arguments.deployment)))
     sink = None if arguments.sink is None else DeltaAppendSink(arguments.sink)
-    state = session.ensure_open(sink)
-    if sink is not None:
-        refuse_sink_of_origin(session.connected, sink)
-        state = ensure_bound(session.connected, sink, user_job=False)
-    offset = state.origin.offset if state.origin is not None else state.epoch_start
-    if before.phase == "open" and before.sink == state.sink:
-        print(f"stream {stream.name!r} is already a fork of {source.name!r}, from {offset}; nothing was done")
+    before = Ledger(staging, stream.name).find()
+
+    def act() -> Iterator[str]:
+        state = session.ensure_open(sink)
+        if sink is not None:
+            refuse_sink_of_origin(session.connected, sink)
+            state = ensure_bound(session.connected, sink, user_job=False)
+        offset = state.origin.offset if state.origin is not None else state.epoch_start
+        if before.phase == "open" and before.sink == state.sink:
+            yield f"stream {stream.name!r} is already a fork of {source.name!r}, from {offset}; nothing was done"
+            return
+        yield f"stream {stream.name!r} is a fork of {source.name!r} and starts at {offset}"
+        if state.sink is not None:
+            yield f"it is bound to {state.sink.describe()}"
+
+    if before.phase == "open" and (sink is None or before.sink is not None):
+        print("\n".join(act()))
         return EXIT_OK
-    print(f"stream {stream.name!r} is a fork of {source.name!r} and starts at {offset}")
-    if state.sink is not None:
-        print(f"it is bound to {state.sink.describe()}")
-    return EXIT_OK
+    position = origin_of(session.connected)[1] if before.phase == "empty" else None
+    refuse_sink_of_origin(session.connected, sink)
+    preview = PreparedAction(
+        stream.name,
+        (),
+        "does not exist" if before.phase == "empty" else describe_standing(before),
+        f"a fork of {source.name}" + ("" if position is None else f", which starts at {position.describe()}"),
+        (
+            f"Its sink: {'the one that its first run uses' if arguments.sink is None else arguments.sink}.",
+            f"It loads the rows after that position. Stream {source.name} and the rows in its sink stay as they are.",
+        ),
+    )
+    return confirmed(arguments, preview.describe(), act)
 
 
 __all__ = ["add_commands", "fork"]

@@ -7,21 +7,24 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_fds.checkpoint.variable import variable_key
 from airflow_provider_fds.cli import arguments as common
+from airflow_provider_fds.cli.confirmation import confirmed
 from airflow_provider_fds.errors import EXIT_OK, CheckpointError
 from airflow_provider_fds.fault_points import reach
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterator
 
     from airflow_provider_fds.ledger.log import Ledger
     from airflow_provider_fds.stream.actions.recovery_survey import ReadableCheckpoint
 
 
 def recover(arguments: argparse.Namespace) -> int:
-    """Perform ``fds recover``: show, ask, write."""
+    """Perform ``fds recover``."""
     from airflow_provider_fds.delta.storage.open import open_storage
+    from airflow_provider_fds.hooks.metadata import MetadataVariable
     from airflow_provider_fds.ledger.log import Ledger
-    from airflow_provider_fds.stream.actions.recovery_survey import survey
+    from airflow_provider_fds.stream.actions.recovery_survey import fits, survey
 
     options = common.pairs(arguments.storage_option, "--storage-option")
     ledger = Ledger(open_storage(arguments.staging, options), arguments.stream)
@@ -37,19 +40,22 @@ def recover(arguments: argparse.Namespace) -> int:
     print("\n".join(found.lines))
     _show_checkpoints(arguments, ledger)
     change = found.prepare()
-    if change is not None:
-        print(change.describe())
-        if not arguments.yes and not common.agrees():
-            print("nothing was done")
-            return EXIT_OK
-        actor = common.person(found.owner_of(change))
-        print(found.perform(change, actor))
-    elif arguments.checkpoint is None and not arguments.airflow:
+    steps = [] if change is None else [change.describe()]
+    if arguments.checkpoint is not None:
+        steps.append(f"checkpoint {arguments.checkpoint} is written again from the ledger")
+    if arguments.airflow and (change is not None or not fits(MetadataVariable(arguments.stream), ledger)):
+        steps.append("the Airflow Variable is removed if it does not match the ledger; the next run writes it")
+    if not steps:
         what = "can be read" if found.account is None else "matches the sink"
         print(f"the ledger {what}; there is nothing to do")
         return EXIT_OK
-    _settle_checkpoints(arguments, ledger, agreed=arguments.yes or change is not None)
-    return EXIT_OK
+
+    def act() -> Iterator[str]:
+        if change is not None:
+            yield found.perform(change, common.person(found.owner_of(change)))
+        yield from _settle_checkpoints(arguments, ledger)
+
+    return confirmed(arguments, "\n".join(steps), act)
 
 
 def _checkpoint(arguments: argparse.Namespace) -> ReadableCheckpoint | None:
@@ -73,8 +79,8 @@ def _show_checkpoints(arguments: argparse.Namespace, ledger: Ledger) -> None:
         _show_airflow(arguments.stream, ledger)
 
 
-def _settle_checkpoints(arguments: argparse.Namespace, ledger: Ledger, *, agreed: bool) -> None:
-    """Write the checkpoint file, and remove a Variable that contradicts the ledger."""
+def _settle_checkpoints(arguments: argparse.Namespace, ledger: Ledger) -> Iterator[str]:
+    """Write the checkpoint file, remove a Variable that contradicts the ledger, and say so."""
     from airflow_provider_fds.checkpoint.file import FileCheckpointStore
     from airflow_provider_fds.hooks.metadata import MetadataVariable
     from airflow_provider_fds.stream.actions.recovery_survey import fits
@@ -84,18 +90,18 @@ def _settle_checkpoints(arguments: argparse.Namespace, ledger: Ledger, *, agreed
         path.unlink(missing_ok=True)
         reach("recover.between")
         FileCheckpointStore(path).write(ledger.checkpoint())
-        print(f"checkpoint {path} was written from ledger entry {ledger.n}")
+        yield f"checkpoint {path} was written from ledger entry {ledger.n}"
     elif not arguments.airflow:
-        print(
+        yield (
             f"delete the Airflow Variable {variable_key(arguments.stream)} if it does not match (--airflow does "
             "so); the next run writes it again"
         )
     if not arguments.airflow:
         return
     variable = MetadataVariable(arguments.stream)
-    if not fits(variable, ledger) and (agreed or common.agrees()):
+    if not fits(variable, ledger):
         variable.remove()
-        print(f"{variable.home} was removed; the next run writes it from ledger entry {ledger.n}")
+        yield f"{variable.home} was removed; the next run writes it from ledger entry {ledger.n}"
 
 
 def _show_airflow(stream: str, ledger: Ledger) -> None:

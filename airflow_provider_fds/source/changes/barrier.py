@@ -147,8 +147,8 @@ class Barrier:
             f"{table}: version {version} overwrites the table with other types:{diff}\nThe change feed has the removed "
             f"rows, too, and no batch can hold both: their files have the old type of {', '.join(columns)}. The stream "
             f"stops before version {version}; everything before it is delivered. Load the table as it is now: remove "
-            "the start options from the stream, use another sink (`fds rebind STREAM --why …`), then run `fds reset "
-            "STREAM --sink-rows keep --why …`.",
+            "the start options from the stream, use another sink (`fds replan STREAM --new-sink --why …`), then run "
+            "`fds rewind STREAM --to start --sink-rows keep --why …`.",
             table=table,
             version=version,
             operation=content.operation_text,

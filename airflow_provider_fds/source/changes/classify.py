@@ -30,9 +30,10 @@ _MAX_PARAMETERS: Final = 300
 
 #: How to load a table anew that was overwritten, with what becomes of the rows of the sink.
 LOAD_ANEW: Final = (
-    "`fds reset STREAM --sink-rows keep|empty --why …` loads the table anew, as it is now if the stream has no start "
-    "option (remove it first, otherwise the stream stops here again); with keep the sink keeps all its rows, so that "
-    "those that are still in the table are there twice, and with empty the next run removes all rows of the sink first"
+    "`fds rewind STREAM --to start --sink-rows keep|empty --why …` loads the table anew, as it is now if the stream "
+    "has no start option (remove it first, otherwise the stream stops here again); with keep the sink keeps all its "
+    "rows, so that those that are still in the table are there twice, and with empty the next run removes all rows of "
+    "the sink first"
 )
 
 #: Metrics of a MERGE that are all "0" if no row changed; a missing metric proves nothing.

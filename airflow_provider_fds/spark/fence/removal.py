@@ -142,8 +142,8 @@ class Removal:
         """Return what to do instead of the removal."""
         name = self._fence.stream
         if self._fence.removes == "rows":
-            return f"Remove the rows yourself: `fds rewind {name} --replace --to-version N --sink-rows keep --why …`"
-        return f"To leave the sink as it is, use `fds reset {name} --replace --sink-rows keep --why …`"
+            return f"Remove the rows yourself: `fds rewind {name} --replace --to N --sink-rows keep --why …`"
+        return f"To leave the sink as it is, use `fds rewind {name} --to start --replace --sink-rows keep --why …`"
 
 
 __all__: List[str] = ["Removal"]

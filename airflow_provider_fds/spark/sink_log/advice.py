@@ -48,19 +48,19 @@ class Advice:
             return "clearing the runs of their data intervals" if self._replaces else _MISSING_INTERVALS
         if self._merges:
             if self._is_requested:
-                return f"running `fds rewind {name} --replace --to-version N --sink-rows keep --why …`"
-            return f"running `fds rewind {name} --to-version N --sink-rows keep --why …`"
+                return f"running `fds rewind {name} --replace --to N --sink-rows keep --why …`"
+            return f"running `fds rewind {name} --to N --sink-rows keep --why …`"
         if self._is_requested:
-            return f"running `fds rewind {name} --replace --to-version N --sink-rows keep|delete|empty --why …`"
-        return f"running `fds rewind {name} --to-version N --sink-rows keep|delete|empty --why …`"
+            return f"running `fds rewind {name} --replace --to N --sink-rows keep|delete|empty --why …`"
+        return f"running `fds rewind {name} --to N --sink-rows keep|delete|empty --why …`"
 
-    def reset(self) -> str:
+    def from_start(self) -> str:
         """Return the command that loads everything anew."""
         if self._is_interval:
             return "giving the stream another name and clearing the runs of all data intervals"
         if self._merges:
-            return f"running `fds reset {self._stream} --sink-rows keep --why …`"
-        return f"running `fds reset {self._stream} --sink-rows keep|empty --why …`"
+            return f"running `fds rewind {self._stream} --to start --sink-rows keep --why …`"
+        return f"running `fds rewind {self._stream} --to start --sink-rows keep|empty --why …`"
 
     def replan(self) -> str:
         """Return the command after which the next run checks which planned batches the sink has and continues."""
@@ -83,7 +83,7 @@ class Advice:
             return _MISSING_INTERVALS
         if transaction is None or txn_epoch(transaction) != epoch:
             # batch ids start anew in each epoch
-            return self.reset()
+            return self.from_start()
         return self._to_batch(str(txn_batch_id(transaction) + 1))
 
     def from_first_missing(self) -> str:
@@ -100,8 +100,8 @@ class Advice:
         """
         has_it = (c for c in history.commits if newest is not None and c.transaction_of(batch.txn_app_id) == newest)
         if (last := next(has_it, None)) is not None and last.metadata is None:
-            empty = f"running `fds reset {self._stream} --sink-rows empty --why …`"
-            again = self.reset() if self._is_interval else empty
+            empty = f"running `fds rewind {self._stream} --to start --sink-rows empty --why …`"
+            again = self.from_start() if self._is_interval else empty
             return (
                 f"version {last.version} is a statement of another writer under a transaction of the stream, and it is "
                 f"unknown which rows it removed. Load everything again by {again}"
@@ -129,8 +129,8 @@ class Advice:
 
     def _to_batch(self, batch: str) -> str:
         if self._merges:
-            return f"running `fds rewind {self._stream} --to-batch {batch} --sink-rows keep --why …`"
-        return f"running `fds rewind {self._stream} --to-batch {batch} --sink-rows keep|delete|empty --why …`"
+            return f"running `fds rewind {self._stream} --to batch:{batch} --sink-rows keep --why …`"
+        return f"running `fds rewind {self._stream} --to batch:{batch} --sink-rows keep|delete|empty --why …`"
 
 
 __all__: List[str] = ["Advice"]

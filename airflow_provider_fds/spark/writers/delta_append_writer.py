@@ -302,7 +302,7 @@ class DeltaAppendWriter(Writer):
                 Reason.SINK_MISSING,
                 f"the sink {self._path} is missing: the stream has written to it (table id {wanted}, version "
                 f"{self._known_version}), but Spark finds no Delta table there. Mount its folder where Spark runs; if "
-                f"the table was removed, restore it, or load everything into a new one by {self._advice.reset()}",
+                f"the table was removed, restore it, or load everything into a new one by {self._advice.from_start()}",
             )
         # fails if a table cannot be created here
         read_table_id(self._spark, self._path)
@@ -325,7 +325,7 @@ class DeltaAppendWriter(Writer):
             Reason.SINK_REPLACED,
             f"the sink {self._path} is another table: its id is {found}, but the stream has written to {wanted}. "
             "It was dropped and created again, or replaced. Restore the old table, or load everything into the "
-            f"new one by {self._advice.reset()}",
+            f"new one by {self._advice.from_start()}",
         )
 
     def _check_namesakes(self, history: History) -> None:

@@ -135,8 +135,8 @@ class WrittenTables:
                 Reason.SINK_MISSING,
                 f"{what} of write {name!r} was removed, restored from a copy, or created again after the stream had "
                 "written to it, or its folder is not mounted where Spark runs. Mount or restore it. Only if it is gone "
-                "for good, remove the rows from the other tables and load everything again: `fds reset "
-                f"{batch.stream} --sink-rows keep --why …`",
+                "for good, remove the rows from the other tables and load everything again: `fds rewind "
+                f"{batch.stream} --to start --sink-rows keep --why …`",
             )
         if known is None and newest is not None and newest.transaction < fence_version(batch.epoch):
             # the fence from before the stream moved to another sink
@@ -170,7 +170,7 @@ class WrittenTables:
                 Reason.SINK_REPLACED,
                 f"{_describe(batch)}: the table {path} was restored or replaced at version {last.undone_at}, after "
                 f"{name!r} had written earlier batches to it, so it may lack rows. Remove the rows of the first "
-                f"missing batch and of later ones from the tables, then run `fds rewind {batch.stream} --to-batch N "
+                f"missing batch and of later ones from the tables, then run `fds rewind {batch.stream} --to batch:N "
                 "--sink-rows keep --why …`",
             )
         own = _of_batch(writes, batch)
@@ -197,7 +197,7 @@ class WrittenTables:
             f"{_describe(batch)}: the write {name!r} in {where} {what}, so the ledger is older than the table, and "
             "Delta would silently skip the write. Restore the newest copy of the staging folder. If there is none, "
             f"remove the rows of version {batch.first_version} and later from the tables, then run `fds rewind "
-            f"{batch.stream} --to-version {batch.first_version} --sink-rows keep --why …`",
+            f"{batch.stream} --to {batch.first_version} --sink-rows keep --why …`",
         )
 
     def _remind(self, name: str, batch: BatchSpec) -> None:

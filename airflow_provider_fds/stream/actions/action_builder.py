@@ -1,4 +1,4 @@
-"""The manual changes to a stream: rewind, reset, replan, rebind, skip and so on; each is described before it is made.
+"""The manual changes to a stream: rewind, replan, skip, unlock and so on; each is described before it is made.
 
 A :class:`PreparedAction` is derived from the ledger alone, so it can be made wherever staging can be reached. It takes
 effect with one ledger entry. If that entry requests a new epoch, the next run of the stream first closes the old one in
@@ -21,23 +21,28 @@ from airflow_provider_fds.ledger.plan_entries import Claimed
 from airflow_provider_fds.ledger.request_entries import Requested
 from airflow_provider_fds.ledger.state import KEPT_SKIPS
 from airflow_provider_fds.reasons import Reason
-from airflow_provider_fds.sizes import format_batches
-from airflow_provider_fds.source.offset import Offset, describe_position
+from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.actions.handed_out import HandedOut
+from airflow_provider_fds.stream.actions.owned_plans import describe_batches, describe_owner, plans_with_owner
 from airflow_provider_fds.stream.actions.prepared_action import (
     PreparedAction,
     describe_skip,
     describe_standing,
-    plans_with_owner,
 )
-from airflow_provider_fds.stream.actions.rewind_target import check_version, planned_batch, version_at
-from airflow_provider_fds.stream.actions.sink_removal import Asked, SinkRows, removal_of
+from airflow_provider_fds.stream.actions.rewind_target import (
+    START,
+    batch_of,
+    destination_of,
+    is_time,
+    known_start_options,
+    parse_target,
+)
+from airflow_provider_fds.stream.actions.sink_removal import SinkRows, removal_of
 from airflow_provider_fds.stream.actions.stopping_version import check_accepted, check_skipped
 from airflow_provider_fds.stream.epochs.rows_read_again import repeated_notes
 from airflow_provider_fds.stream.epochs.sink_before import describe_seen
 from airflow_provider_fds.stream.epochs.skipped_versions import refuse_skipped
 from airflow_provider_fds.stream.planning.whole_commits import is_inside_commit
-from airflow_provider_fds.stream.position.changed_start import start_options
 from airflow_provider_fds.stream.position.data_interval import interval_asked
 
 if TYPE_CHECKING:
@@ -46,6 +51,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.delta.reader.log import DeltaLog
     from airflow_provider_fds.delta.storage.storage import Storage
     from airflow_provider_fds.ledger.action import BaseAction
+    from airflow_provider_fds.ledger.facts import BlockedFacts
     from airflow_provider_fds.ledger.log import Ledger
     from airflow_provider_fds.ledger.state import StreamState
     from airflow_provider_fds.ledger.values import Removal
@@ -64,7 +70,7 @@ class ActionBuilder:
         replaces: Whether the new request replaces one that is not opened yet.
         log: The source's log, to check a target against; ``None`` if it cannot be reached from here.
         sink_log: The sink's log, to check what is to be removed; ``None`` if it cannot be reached from here.
-        owner_is_running: For a user job: whether the owner of planned batches is running.
+        owner_runs: Returns whether the owner of planned batches is running, ``None`` if that cannot be known from here.
         open_table: Opens the tables of a user's function; ``None`` if they cannot be reached from here.
         deployment: The Airflow installation that a transfer gives the stream to.
         is_forced: Whether to proceed although the owner of planned batches, or a query with the exported position, may
@@ -76,7 +82,7 @@ class ActionBuilder:
     replaces: bool = False
     log: DeltaLog | None = None
     sink_log: DeltaLog | None = None
-    owner_is_running: Callable[[Owner], bool] = field(default=lambda _owner: True)
+    owner_runs: Callable[[Owner], bool | None] = field(default=lambda _owner: None)
     open_table: Callable[[str], Storage] | None = None
     deployment: str = ""
     is_forced: bool = False
@@ -84,118 +90,77 @@ class ActionBuilder:
     def rewind(
         self,
         *,
-        to_version: int | None = None,
-        to_timestamp: str | None = None,
-        to_batch: int | None = None,
+        to: int | str,
         landed: bool | Mapping[str, bool] | None = None,
         sink_rows: SinkRows | None = None,
         force_sink: bool = False,
+        load_skipped: bool = False,
     ) -> PreparedAction:
-        """Read again from an earlier position.
+        """Read again from an earlier position, or from the stream's start options.
 
         Args:
-            to_version: First version to read (inclusive).
-            to_timestamp: Read from the first commit at or after this time, UTC unless it has a zone.
-            to_batch: Read from the start of this batch of the newest epoch that has one.
+            to: First version to read (inclusive); a time, for the first commit at or after it, UTC unless it has a
+                zone; ``batch:N``, for the start of this batch of the newest epoch that has one; or ``start``, for the
+                stream's start options.
             landed: For a user job or function with a batch in progress: whether its rows are in the sink; for a
                 function also per write.
             sink_rows: What becomes of the rows in the sink that are read again. ``delete``: the fence deletes them, by
                 their provenance. ``empty``: it empties the sink. ``keep``: they stay. May be ``None`` only if no
                 committed row is read again.
             force_sink: Remove rows even if others may have written to the sink.
-
-        Raises:
-            ConfigurationError: Not exactly one target, or an impossible one; rows that cannot be told apart from
-                others.
-            LedgerError: There is no such batch, or its owner still runs.
-        """
-        given = [value for value in (to_version, to_timestamp, to_batch) if value is not None]
-        if len(given) != 1:
-            raise ConfigurationError(
-                f"stream {self._name!r}: a rewind needs exactly one of a version, a timestamp and a batch, got "
-                f"{len(given)}"
-            )
-        self._handed_out.check(landed, needs_word=False)
-        asked = Asked(sink_rows, is_forced=force_sink)
-        if to_batch is not None:
-            return self._to_batch(to_batch, asked)
-        version = to_version if to_timestamp is None else version_at(self._name, self.log, to_timestamp)
-        if version is not None:
-            check_version(self._name, self.log, self._position(), version)
-        removal = self._removal("rewind", asked, self._start_at(version), is_known=version is not None)
-        to: dict[str, Any] = {"starting_version": version}
-        if to_timestamp is not None and removal is None:
-            to = {"starting_timestamp": to_timestamp}
-        words = (
-            "the first commit at or after " + to_timestamp if version is None and to_timestamp else f"version {version}"
-        )
-        return self._request("rewind", to, f"reads from {words} on", self._repeated(version, removal), removal)
-
-    def reset(
-        self, *, sink_rows: SinkRows | None = None, force_sink: bool = False, load_skipped: bool = False
-    ) -> PreparedAction:
-        """Start over from the stream's start options.
-
-        Args:
             load_skipped: Load rows of skipped versions if the epoch begins with a snapshot that has them.
-            sink_rows: As for a rewind.
-            force_sink: Empty the sink even if others may have written to it.
 
         Raises:
-            ConfigurationError: It is not stated what happens to the sink's rows, or that cannot be done.
-            LedgerError: The stream begins with a snapshot that has rows of skipped versions.
+            ConfigurationError: An impossible target; rows that cannot be told apart from others.
+            LedgerError: There is no such batch, or its owner still runs; the stream begins with a snapshot that has
+                rows of skipped versions.
         """
-        begins = self._state.range_options
-        if begins is not None and not load_skipped and not start_options(begins):
+        try:
+            target = parse_target(to)
+        except ValueError as error:
+            raise ConfigurationError(f"stream {self._name!r}: to {error}", reason=Reason.ACTION_REFUSED) from None
+        if load_skipped and target != START:
+            raise ConfigurationError(f"stream {self._name!r}: --load-skipped is for --to start, not for --to {target}")
+        if target == START and not load_skipped and known_start_options(self._state) == {}:
             refuse_skipped(self._state, None)
-        self._handed_out.check(None, needs_word=False)
-        removal = self._removal("reset", Asked(sink_rows, is_forced=force_sink), None, is_known=True)
-        return self._request(
-            "reset",
-            {"start": "options"},
-            "begins at its start options, like a new stream",
-            repeated_notes(self.ledger, None, is_reset=True, removal=removal),
-            removal,
-            loads_skipped=load_skipped,
+        self._handed_out.check(landed, needs_word=False)
+        found = destination_of(target, self.ledger, self.log)
+        removal = removal_of(self.ledger, self.sink_log, found, sink_rows, is_forced=force_sink)
+        notes: tuple[str, ...] = (
+            "Rows of commits at or after that time that are already in the sink are then there twice.",
         )
+        if found.is_known:
+            is_start = target == START
+            notes = repeated_notes(self.ledger, found.start, to_start=is_start, removal=removal)
+        if batch_of(target) is not None:
+            notes += self._inside_notes(found.start)
+        request_to = found.to
+        if removal is not None and is_time(target) and found.start is not None:
+            request_to = {"starting_version": found.start.version}
+        return self._request(found.reason, request_to, found.after, notes, removal, loads_skipped=load_skipped)
 
-    def replan(self, *, landed: bool | Mapping[str, bool] | None = None) -> PreparedAction:
+    def replan(self, *, landed: bool | Mapping[str, bool] | None = None, new_sink: bool = False) -> PreparedAction:
         """Give up planned batches and plan again from the committed position, with the options of that run.
 
         Args:
             landed: For a user job or function with a batch in progress: whether its rows are in the sink; for a
                 function also per write.
+            new_sink: Let the next run bind the stream to the sink that it names.
         """
-        if self._handed_out.is_function:
+        if self._handed_out.is_function and not new_sink:
             self._handed_out.writes.refuse_gone()
         to = self._after_landed(landed)
         state = self._state
-        batches = len(state.planned if state.closed is None else state.closed.planned)
-        note = f"Discards {format_batches(batches)}; those that are in the sink by then count as loaded."
-        if self._handed_out.is_function:
-            # the tables are checked for these now, and anything later is refused
-            note = f"Discards {format_batches(batches)}."
+        if new_sink:
+            sink = "none" if state.sink is None else state.sink.describe()
+            commits = "" if state.sink is None or state.sink.is_user_defined else _EMPTY_COMMITS
+            moved = f"Its sink was {sink}. The rows in that sink stay; only new rows go to the new sink.{commits}"
+            notes = self._inside_notes(None if to is None else Offset.from_json(to["offset"]))
+            return self._request("rebind", to, "stays there; its next run binds it to that run's sink", (moved, *notes))
+        note = f"Discards {describe_batches((state.closed or state).planned)}"
+        # a function's tables are checked for these now, and anything later is refused
+        note += "." if self._handed_out.is_function else "; those that are in the sink by then count as loaded."
         return self._request("replan", to, "stays there and plans again", (note,))
-
-    def rebind(self, *, landed: bool | Mapping[str, bool] | None = None) -> PreparedAction:
-        """Let the next run bind the stream to the sink that it names.
-
-        Args:
-            landed: For a user job or function with a batch in progress: whether its rows are in the sink; for a
-                function also per write.
-        """
-        to = self._after_landed(landed)
-        sink = "none" if self._state.sink is None else self._state.sink.describe()
-        commits = "" if self._state.sink is None or self._state.sink.is_user_defined else _EMPTY_COMMITS
-        return self._request(
-            "rebind",
-            to,
-            "stays there; its next run binds it to that run's sink",
-            (
-                f"Its sink was {sink}. The rows in that sink stay; only new rows go to the new sink.{commits}",
-                *self._inside_notes(None if to is None else Offset.from_json(to["offset"])),
-            ),
-        )
 
     def skip(self, version: tuple[int, int]) -> PreparedAction:
         """Leave out everything in some versions.
@@ -241,10 +206,13 @@ class ActionBuilder:
                 command = Accepted(interval=interval, why=self.why)
             except ValueError as error:
                 raise ConfigurationError(f"stream {self._name!r}: {error}", reason=Reason.ACTION_REFUSED) from None
-            return self._word(command, f"accepts {interval} as it is in the sink; now clear the task of that run")
+            after = f"accepts {interval} as it is in the sink; now clear the task of that run"
+            record = self._state.interval(interval)
+            return self._word(command, after, notes=_counts(None if record is None else record.blocked))
         assert batch is not None  # noqa: S101  # one of the three is given
         command = Accepted(epoch=self._state.epoch, batch_id=batch, why=self.why)
-        return self._word(command, f"accepts batch {batch} as it is in the sink")
+        after = f"accepts batch {batch} as it is in the sink"
+        return self._word(command, after, notes=_counts(self._state.blocked))
 
     def hold(self) -> PreparedAction:
         """Plan nothing new until the stream is resumed."""
@@ -257,34 +225,36 @@ class ActionBuilder:
             Resumed(why=self.why, is_forced=self.is_forced or UNSET), "continues with its next run", unchanged=unchanged
         )
 
-    def adopt(self) -> PreparedAction:
+    def unlock(self) -> PreparedAction:
         """Let the next run take over planned batches whose owner is gone.
 
         Raises:
-            ConfigurationError: The owner is considered to be running.
+            ConfigurationError: The owner is known to be running.
         """
         state = self._state
         owned = plans_with_owner(state)
         if not owned:
             return PreparedAction(
-                self._name, (), describe_standing(self._state), "stays as it is", unchanged="has no planned batches"
+                self._name, (), describe_standing(state), "stays as it is", unchanged="has no planned batches"
             )
+        notes = []
         for plan in owned:
-            if not self.is_forced and self.owner_is_running(plan.owner):
+            runs = self.owner_runs(plan.owner)
+            if runs and not self.is_forced:
                 raise ConfigurationError(
-                    f"{plan.subject} of stream {self._name!r} belong to {plan.owner.describe()}, which appears to be "
-                    "running. If you are sure that it is gone, use --force",
+                    f"{plan.subject} of stream {self._name!r} belong to {plan.owner.describe()}, which is running. "
+                    "Stop it, or wait for it to end. With --force, they are released although it runs",
                     reason=Reason.ACTION_REFUSED,
                 )
+            notes.append(describe_owner(self.ledger, plan, runs=runs))
         me = Owner.of_plan(state.deployment)
         claims = tuple(
             Claimed(epoch=plan.epoch, interval=plan.interval, owner=me, previous=plan.owner, why=self.why)
             for plan in owned
         )
-        batches = format_batches(sum(plan.batches for plan in owned))
-        return PreparedAction(
-            self._name, claims, describe_standing(self._state), f"lets its next run take over {batches}"
-        )
+        batches = describe_batches([batch for plan in owned for batch in plan.batches])
+        after = f"lets its next run take over {batches}, which checks the sink before it writes"
+        return PreparedAction(self._name, claims, describe_standing(state), after, tuple(notes))
 
     def transfer(self) -> PreparedAction:
         """Give the stream to the Airflow installation that ``deployment`` names."""
@@ -303,9 +273,14 @@ class ActionBuilder:
         )
 
     def _word(
-        self, command: BaseAction, after: str, *, unchanged: str = "is unchanged; there is nothing to do"
+        self,
+        command: BaseAction,
+        after: str,
+        notes: tuple[str, ...] = (),
+        *,
+        unchanged: str = "is unchanged; there is nothing to do",
     ) -> PreparedAction:
-        return PreparedAction(self._name, (command,), describe_standing(self._state), after, unchanged=unchanged)
+        return PreparedAction(self._name, (command,), describe_standing(self._state), after, notes, unchanged)
 
     @property
     def _state(self) -> StreamState:
@@ -325,9 +300,9 @@ class ActionBuilder:
         *,
         loads_skipped: bool = False,
     ) -> PreparedAction:
-        on_their_way = len(self._state.planned if self._state.closed is None else self._state.closed.planned)
+        on_their_way = (self._state.closed or self._state).planned
         after_epoch = 0
-        # for a replan or a rebind, the position determines what is read again
+        # for a replan, the position determines what is read again
         seen = self._state.shown if reason in ("rewind", "reset") else ()
         is_function = self._handed_out.is_function
         if is_function:
@@ -335,7 +310,9 @@ class ActionBuilder:
             writes = self._handed_out.writes
             seen, after_epoch = writes.seen, writes.newest_epoch
         elif on_their_way and reason in ("rewind", "reset"):
-            given_up = f"Discards {format_batches(on_their_way)}. If one of them is in the sink by then, the next run "
+            given_up = (
+                f"Discards {describe_batches(on_their_way)}. If one of them is in the sink by then, the next run "
+            )
             notes = (*notes, f"{given_up}reports it and reads nothing again until this is resolved.")
         if seen and not is_function:
             which = ", ".join(describe_seen(b) for b in seen)
@@ -356,8 +333,10 @@ class ActionBuilder:
 
     @cached_property
     def _handed_out(self) -> HandedOut:
-        is_running = (lambda _owner: False) if self.is_forced else self.owner_is_running
-        return HandedOut(self.ledger, self.open_table, is_running)
+        # a task or process that cannot be seen from here may still write
+        return HandedOut(
+            self.ledger, self.open_table, lambda owner: not self.is_forced and self.owner_runs(owner) is not False
+        )
 
     def _after_landed(self, landed: bool | Mapping[str, bool] | None) -> dict[str, Any] | None:
         """Return where an epoch continues if the batch in progress is known to be in the sink."""
@@ -365,33 +344,8 @@ class ActionBuilder:
         return None if end is None else {"offset": end}
 
     def _position(self) -> Offset | None:
-        state = self._state
-        text = state.position if state.closed is None else state.closed.position
+        text = (self._state.closed or self._state).position
         return None if text is None else Offset.from_json(text)
-
-    def _removal(
-        self, reason: Literal["rewind", "reset"], asked: Asked, start: Offset | None, *, is_known: bool
-    ) -> Removal | None:
-        return removal_of(self.ledger, self.sink_log, reason, asked, start, is_known=is_known)
-
-    def _start_at(self, version: int | None) -> Offset | None:
-        return None if version is None else Offset(self._state.table_id or "", version)
-
-    def _to_batch(self, batch_id: int, asked: Asked) -> PreparedAction:
-        planned, batch = planned_batch(self.ledger, batch_id)
-        start = Offset.from_json(batch.start)
-        position = self._position()
-        if position is not None and start > position:
-            raise ConfigurationError(
-                f"stream {self._name!r} is at {describe_position(position.to_json())}, but batch {batch_id} of "
-                f"epoch {planned.epoch} begins later; a rewind can only move backwards",
-                reason=Reason.ACTION_REFUSED,
-            )
-        to = {"offset": batch.start, "meaning_digest": planned.meaning_digest}
-        after = f"reads from {describe_position(batch.start)} on, where batch {batch_id} of epoch {planned.epoch} began"
-        removal = self._removal("rewind", asked, start, is_known=True)
-        notes = (*repeated_notes(self.ledger, start, removal=removal), *self._inside_notes(start))
-        return self._request("rewind", to, after, notes, removal)
 
     def _inside_notes(self, start: Offset | None) -> tuple[str, ...]:
         """Warn that a sink which decides per key may refuse to start at a position; ``None``: the current position."""
@@ -401,14 +355,16 @@ class ActionBuilder:
         note = (
             f"That is inside version {place.version}. With read_change_feed, a sink that decides per key (a "
             "merge) needs the whole of a version that adds and removes rows. In that case use `fds rewind "
-            f"{self._name} --to-version {place.version} --sink-rows keep --why …`."
+            f"{self._name} --to {place.version} --sink-rows keep --why …`."
         )
         return (note,)
 
-    def _repeated(self, version: int | None, removal: Removal | None) -> tuple[str, ...]:
-        if version is None:
-            return ("Rows of commits at or after that time that are already in the sink are then there twice.",)
-        return repeated_notes(self.ledger, self._start_at(version), removal=removal)
+
+def _counts(blocked: BlockedFacts | None) -> tuple[str, ...]:
+    """Return the rows of a blocked batch in words."""
+    if blocked is None:
+        return ()
+    return (f"{blocked.reason}. Planned rows: {blocked.rows_planned}, written: {blocked.rows_written}.",)
 
 
 __all__ = ["ActionBuilder"]

@@ -132,7 +132,7 @@ class FunctionWrites:
         return f"Counted as loaded, and not loaded again: {which}, up to version {last.last_version}."
 
     def repeated_notes(self) -> tuple[str, ...]:
-        """Return notes on uncommitted rows that a rewind or a reset would load again."""
+        """Return notes on uncommitted rows that a rewind would load again."""
         told, later = self._uncommitted
         notes = []
         if told:
@@ -239,7 +239,7 @@ class FunctionWrites:
             f"stream {self._name!r}: write {name!r} has {what}{where} of {self._sink.tables[name]}, which the "
             "ledger does not know; the ledger may have been restored from an older copy. Restore the newest copy "
             "of the staging folder. If there is none, remove the rows of all later batches from the tables, then "
-            f"run `fds rewind {self._name}{again} --to-version {version} --sink-rows keep --why …`",
+            f"run `fds rewind {self._name}{again} --to {version} --sink-rows keep --why …`",
             table=self._state.table,
             reason=Reason.SINK_ROWS_UNDECIDED,
         )
@@ -331,7 +331,7 @@ class FunctionWrites:
             if undone_at is not None:
                 reasons.append(f"the table of {name!r} was restored or replaced after that, in version {undone_at}")
             elif self._state.request is not None and any(self._is_given_up(name, batch) for batch in batches):
-                again = f"the waiting {self._state.request.reason} loads it again"
+                again = f"the waiting {self._state.request.asked} loads it again"
                 reasons.append(f"{again}, so its rows may have been removed from {name!r}")
             elif name in self.table_writes:
                 reasons.append(f"the table of {name!r} lacks a write that the driver reported")

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from airflow_provider_fds.errors import ConfigurationError
+from airflow_provider_fds.stream.actions.rewind_target import parse_target
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -28,7 +29,7 @@ class Argument:
     """One argument of an action.
 
     Attributes:
-        name: Python name; on the command line ``--to-version`` for ``to_version``.
+        name: Python name; on the command line ``--sink-rows`` for ``sink_rows``.
         kind: The kind of value.
         help: One line without a full stop.
         choices: The values of a ``choice``.
@@ -40,7 +41,7 @@ class Argument:
     """
 
     name: str
-    kind: Literal["number", "versions", "text", "choice", "flag", "landed"]
+    kind: Literal["number", "versions", "target", "text", "choice", "flag", "landed"]
     help: str
     choices: tuple[str, ...] = ()
     metavar: str | None = None
@@ -186,6 +187,7 @@ def landed_of(text: str) -> bool | dict[str, bool]:
 _PARSERS: Final[dict[str, Callable[[Argument, object], Any]]] = {
     "number": _number,
     "versions": _versions,
+    "target": lambda _, value: parse_target(value),
     "text": lambda _, value: str(value),
     "choice": _choice,
     "flag": _flag,
@@ -203,8 +205,8 @@ _SINK_ROWS: Final = Argument(
     "sink_rows",
     "choice",
     "what becomes of the rows in the sink that are read again: keep leaves them; delete removes exactly them, which "
-    "needs provenance; empty removes all (with scd=2: closes the current ones); required if committed rows are read "
-    "again",
+    "needs provenance and is not for --to start; empty removes all (with scd=2: closes the current ones); required if "
+    "committed rows are read again",
     choices=("keep", "delete", "empty"),
 )
 _FORCE_SINK: Final = Argument(
@@ -212,11 +214,14 @@ _FORCE_SINK: Final = Argument(
 )
 _REPLACE: Final = Argument("replace", "flag", "replace a request that no run has started on yet")
 _LOAD_SKIPPED: Final = Argument(
-    "load_skipped", "flag", "load the rows of skipped versions, too, if the stream begins with a snapshot"
+    "load_skipped",
+    "flag",
+    "with --to start: load the rows of skipped versions, too, if the stream begins with a snapshot",
 )
 _FORCE_RESUME: Final = Argument(
     "force", "flag", "proceed although the position was exported for a query, which then must not be started"
 )
+_FORCE_UNLOCK: Final = Argument("force", "flag", "release them although their owner is known to be running")
 _FORCE: Final = Argument("force", "flag", "proceed even if the owner of the planned batches appears to be running")
 #: Arguments of all actions that request an epoch.
 FOR_ALL_REQUESTS: Final = (_REPLACE, _FORCE)
@@ -227,48 +232,39 @@ ACTIONS: Final[dict[str, OperatorAction]] = {
     for action in (
         OperatorAction(
             "rewind",
-            "read a stream again from an earlier position",
-            "A new epoch of the stream begins at the version, at the first commit at or after the time, or where the "
-            "batch began. The next run closes the old epoch in the sink first, so that it can add no more rows. "
-            "Rows that the sink already has are loaded again: the command shows how many, and you say what becomes of "
-            "those.",
+            "read a stream again from an earlier position, or from its start",
+            "A new epoch of the stream begins at the version, at the first commit at or after the time, where the "
+            "batch began, or at the start options, as a new stream would. The next run closes the old epoch in the "
+            "sink first, so that it can add no more rows. Rows that the sink already has are loaded again: the "
+            "preview shows how many, and you say what becomes of those.",
             (
-                Argument("to_version", "number", "first version to read (inclusive)", metavar="N", excludes="target"),
                 Argument(
-                    "to_timestamp",
-                    "text",
-                    "read from the first commit at or after this time; UTC if no zone is given",
-                    metavar="TIME",
-                    excludes="target",
+                    "to",
+                    "target",
+                    "where to read from: a version (inclusive); a time, for the first commit at or after it (UTC if it "
+                    "has no zone); batch:N, for where that batch began; or start, for the stream's start options",
+                    metavar="VERSION|TIME|batch:N|start",
+                    is_required=True,
                 ),
-                Argument("to_batch", "number", "read from where this batch began", metavar="N", excludes="target"),
                 _SINK_ROWS,
                 _FORCE_SINK,
+                _LOAD_SKIPPED,
                 _LANDED,
                 *FOR_ALL_REQUESTS,
             ),
         ),
         OperatorAction(
-            "reset",
-            "restart a stream from its start options",
-            "A new epoch begins from the start options, as a new stream would. Rows that the sink already has are "
-            "loaded again, and you say what becomes of those.",
-            (_SINK_ROWS, _FORCE_SINK, _LOAD_SKIPPED, *FOR_ALL_REQUESTS),
-        ),
-        OperatorAction(
             "replan",
-            "discard planned batches and plan again from the committed position",
+            "discard planned batches and plan again from the committed position, perhaps for a new sink",
             "Use it when a planned batch cannot be loaded (too large for the cluster, a missing file). The next run "
             "closes the old epoch in the sink, finds out which of the planned batches are there, and continues after "
-            "them.",
-            (_LANDED, *FOR_ALL_REQUESTS),
-        ),
-        OperatorAction(
-            "rebind",
-            "continue a stream in a different sink",
-            "The stream keeps its position. Its next run binds it to the sink that the run uses. Earlier rows stay "
-            "where they are.",
-            (_LANDED, *FOR_ALL_REQUESTS),
+            "them. With a new sink, the stream keeps its position, its next run binds it to the sink that the run "
+            "uses, and earlier rows stay where they are.",
+            (
+                _LANDED,
+                Argument("new_sink", "flag", "let the next run bind the stream to the sink that it uses"),
+                *FOR_ALL_REQUESTS,
+            ),
         ),
         OperatorAction(
             "skip",
@@ -301,7 +297,6 @@ ACTIONS: Final[dict[str, OperatorAction]] = {
                     excludes="accepted",
                 ),
             ),
-            asks=False,
         ),
         OperatorAction(
             "hold",
@@ -319,19 +314,18 @@ ACTIONS: Final[dict[str, OperatorAction]] = {
             asks=False,
         ),
         OperatorAction(
-            "adopt",
-            "release planned batches whose owner is gone",
+            "unlock",
+            "release planned batches whose run is gone",
             "Planned batches belong to one run. If that run is gone and FDS cannot detect it (it ran on another "
-            "machine, or in an Airflow installation that no longer exists), this lets the next run take them over.",
-            (_FORCE,),
-            asks=False,
+            "machine, or in an Airflow installation that no longer exists), this lets the next run take them over. The "
+            "preview shows what is known of the run.",
+            (_FORCE_UNLOCK,),
         ),
         OperatorAction(
             "transfer",
             "transfer a stream to another Airflow installation",
             "A stream belongs to one Airflow installation. After a relocation, this transfers it to the one named by "
             "--deployment. Make sure that the old one no longer runs it.",
-            asks=False,
             is_cli_only=True,
         ),
         OperatorAction(

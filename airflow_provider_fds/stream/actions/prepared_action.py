@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Self
+
+from msgspec import structs
 
 from airflow_provider_fds.batch.version_ranges import describe_range
 from airflow_provider_fds.ledger.decisions import deciding
+from airflow_provider_fds.ledger.protocol import decide
 from airflow_provider_fds.ledger.request_entries import Requested
 from airflow_provider_fds.source.offset import describe_position
 
 if TYPE_CHECKING:
     from airflow_provider_fds.ledger.action import BaseAction
     from airflow_provider_fds.ledger.log import Ledger
-    from airflow_provider_fds.ledger.owner import Actor, Owner
+    from airflow_provider_fds.ledger.owner import Actor
     from airflow_provider_fds.ledger.state import StreamState
 
 
@@ -42,6 +45,23 @@ class PreparedAction:
         lines = [f"stream {self.stream}", f"  before: {self.before}", f"  after:  {self.after}"]
         return "\n".join([*lines, *(f"  {note}" for note in self.notes)])
 
+    def describe_unchanged(self) -> str:
+        """Return the outcome if the ledger already has the requested state."""
+        return f"stream {self.stream!r} {self.unchanged}"
+
+    def changes(self, state: StreamState) -> bool:
+        """Whether it would change the stream.
+
+        Raises:
+            LedgerError: The stream does not allow it.
+        """
+        decided = [decide(state, command) for command in self.commands]
+        return any(one is not None for one in decided)
+
+    def because(self, why: str) -> Self:
+        """Return it with another reason."""
+        return replace(self, commands=tuple(structs.replace(command, why=why) for command in self.commands))
+
 
 def perform(
     ledger: Ledger,
@@ -64,7 +84,7 @@ def perform(
         LedgerError: The stream has moved on since the action was prepared, or does not allow it.
     """
     if not action.commands:
-        return f"stream {action.stream!r} {action.unchanged}"
+        return action.describe_unchanged()
     entry = None
     with deciding(ledger.storage):
         for left, command in zip(reversed(range(len(action.commands))), action.commands, strict=True):
@@ -73,7 +93,7 @@ def perform(
             # the entries of this action are expected, too
             expected = None if expected is None else ledger.n
     if entry is None:
-        return f"stream {action.stream!r} {action.unchanged}"
+        return action.describe_unchanged()
     done = f"stream {action.stream}: {action.after} (ledger entry {entry.n})"
     return f"{done}. The next run begins the epoch" if isinstance(action.commands[-1], Requested) else done
 
@@ -92,7 +112,7 @@ def describe_standing(state: StreamState) -> str:
         return f"epoch {state.epoch}, {describe_position(state.position)}"
     request = f"epoch {state.epoch} is requested"
     if state.request is not None:
-        request += f" ({state.request.reason}: {state.request.why})"
+        request += f" ({state.request.asked}: {state.request.why})"
     if state.closed is None:
         return f"{request} but has not begun"
     return f"{request}; epoch {state.closed.epoch} was at {describe_position(state.closed.position)}"
@@ -108,46 +128,4 @@ def describe_skip(state: StreamState, first: int, last: int) -> tuple[str, str]:
     return f"skips {which} when a run plans its interval", note
 
 
-@dataclass(frozen=True, slots=True)
-class OwnedPlan:
-    """Planned batches and their owner.
-
-    Attributes:
-        epoch: Epoch of the batches, or generation of the interval.
-        interval: The data interval, ``None`` for a stream that reads by offset.
-        owner: The owner.
-        batches: Number of batches.
-    """
-
-    epoch: int
-    interval: str | None
-    owner: Owner
-    batches: int
-
-    @property
-    def subject(self) -> str:
-        """The batches in words."""
-        return "the planned batches" if self.interval is None else f"the planned batches of interval {self.interval}"
-
-
-def plans_with_owner(state: StreamState) -> tuple[OwnedPlan, ...]:
-    """Return what is planned and not committed."""
-    found = [
-        OwnedPlan(record.generation, record.interval, record.owner, len(record.planned))
-        for record in state.intervals
-        if record.planned and record.owner is not None
-    ]
-    if state.owner is not None:
-        found.append(OwnedPlan(state.epoch, None, state.owner, len(state.planned)))
-    return tuple(found)
-
-
-__all__ = [
-    "OwnedPlan",
-    "PreparedAction",
-    "describe_skip",
-    "describe_standing",
-    "is_answered",
-    "perform",
-    "plans_with_owner",
-]
+__all__ = ["PreparedAction", "describe_skip", "describe_standing", "is_answered", "perform"]

@@ -1,9 +1,8 @@
-"""What the fence of a rewind or a reset removes from the sink, as requested by a person."""
+"""What the fence of a rewind removes from the sink, as requested by a person."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from airflow_provider_fds.errors import ConfigurationError
@@ -13,69 +12,56 @@ from airflow_provider_fds.stream.epochs.rows_read_again import reads_again, remo
 if TYPE_CHECKING:
     from airflow_provider_fds.delta.reader.log import DeltaLog
     from airflow_provider_fds.ledger.log import Ledger
-    from airflow_provider_fds.source.offset import Offset
+    from airflow_provider_fds.stream.actions.rewind_target import Destination
 
 
 #: What may become of the rows in the sink that are read again.
 SinkRows = Literal["keep", "delete", "empty"]
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What a person requested for the rows in the sink; ``None``: nothing."""
-
-    sink_rows: SinkRows | None
-    is_forced: bool
-
-    @property
-    def what(self) -> Literal["rows", "all"] | None:
-        """What is to be removed: ``rows`` that are read again, ``all``, or nothing."""
-        return {"delete": "rows", "empty": "all"}.get(self.sink_rows or "")  # type: ignore[return-value]
-
-    def check(self, name: str) -> None:
-        """Refuse contradictory arguments."""
-        if self.is_forced and self.what is None:
-            raise ConfigurationError(
-                f"stream {name!r}: --force-sink is for --sink-rows delete and --sink-rows empty, which remove rows."
-            )
-
-
 def removal_of(
     ledger: Ledger,
     sink_log: DeltaLog | None,
-    reason: Literal["rewind", "reset"],
-    asked: Asked,
-    start: Offset | None,
+    destination: Destination,
+    sink_rows: SinkRows | None,
     *,
-    is_known: bool,
+    is_forced: bool,
 ) -> Removal | None:
     """Return what the fence is to remove, or ``None`` if nothing.
 
     Args:
         ledger: The stream's ledger.
         sink_log: The sink's log, or ``None`` if it cannot be reached from here.
-        reason: The kind of request.
-        asked: What the person requested.
-        start: Where the stream continues (exclusive); ``None``: from its very beginning.
-        is_known: Whether ``start`` is known here.
+        destination: Where the rewind leads.
+        sink_rows: What the person requested for the rows in the sink; ``None``: nothing.
+        is_forced: Whether to remove rows even if others may have written to the sink.
 
     Raises:
         ConfigurationError: The arguments contradict each other or the sink, or the rows cannot be told from others.
     """
-    name, sink = ledger.state.name, ledger.state.sink
-    asked.check(name)
-    if sink is not None and sink.merges and asked.sink_rows == "delete":
+    name, sink, start = ledger.state.name, ledger.state.sink, destination.start
+    to_start = destination.reason == "reset"
+    if is_forced and sink_rows not in ("delete", "empty"):
+        raise ConfigurationError(
+            f"stream {name!r}: --force-sink is for --sink-rows delete and --sink-rows empty, which remove rows."
+        )
+    if to_start and sink_rows == "delete":
+        raise ConfigurationError(
+            f"stream {name!r}: --sink-rows delete removes the rows from a version on, and --to start is no version. "
+            "Use --sink-rows empty, which removes all rows, or --sink-rows keep."
+        )
+    if sink is not None and sink.merges and sink_rows == "delete":
         raise ConfigurationError(
             f"stream {name!r} merges into {sink.target}. A merge does not keep the rows that it replaced, so "
             "--sink-rows delete would lose rows. Use --sink-rows empty, which reads everything again, or "
             "--sink-rows keep."
         )
-    if asked.sink_rows is None:
-        _require_word(ledger, reason, start)
-    what = asked.what
-    if what is None:
+    if sink_rows is None:
+        _require_word(ledger, destination)
+    if sink_rows not in ("delete", "empty"):
         return None
-    option = f"--sink-rows {asked.sink_rows}"
+    what: Literal["rows", "all"] = "rows" if sink_rows == "delete" else "all"
+    option = f"--sink-rows {sink_rows}"
     if sink is None or sink.is_user_defined:
         bound = (
             "is not bound to a sink"
@@ -83,32 +69,33 @@ def removal_of(
             else f"writes through {sink.describe()}, whose tables FDS does not know"
         )
         raise ConfigurationError(f"stream {name!r} {bound}, so {option} is not available; remove the rows yourself.")
-    problem = "the version at that time is unknown" if not is_known else None
+    problem = "the version at that time is unknown" if not destination.is_known else None
     problem = problem or removal_problem(ledger, what, start) or _sink_problem(sink_log, what)
     if problem is not None:
         raise ConfigurationError(
-            f"stream {name!r}: {option} is not available: {problem}. Use --sink-rows keep, or `fds reset {name} "
-            "--sink-rows empty --why …`, which loads everything again."
+            f"stream {name!r}: {option} is not available: {problem}. Use --sink-rows keep, or `fds rewind {name} --to "
+            "start --sink-rows empty --why …`, which loads everything again."
         )
     from_version = start.version if what == "rows" and start is not None else None
-    return Removal(what=what, from_version=from_version, is_forced=asked.is_forced)
+    return Removal(what=what, from_version=from_version, is_forced=is_forced)
 
 
-def _require_word(ledger: Ledger, reason: str, start: Offset | None) -> None:
+def _require_word(ledger: Ledger, destination: Destination) -> None:
     """Refuse a request that reads committed rows again and does not say what becomes of those in the sink."""
     name, sink = ledger.state.name, ledger.state.sink
     if sink is not None and sink.merges:
         raise ConfigurationError(
             f"stream {name!r} merges into {sink.target}, where a row whose key the source no longer has stays "
-            f"after a {reason}: its delete is not read. Say what becomes of its rows: --sink-rows empty (they are "
+            "after a rewind: its delete is not read. Say what becomes of its rows: --sink-rows empty (they are "
             "removed, or closed with scd=2, before the new epoch begins) or --sink-rows keep."
         )
-    if not ledger.state.reads_by_interval and reads_again(ledger, start):
+    if not ledger.state.reads_by_interval and reads_again(ledger, destination.start):
         delete = "--sink-rows delete (the next run deletes exactly these rows; the sink needs provenance), "
+        delete = "" if destination.reason == "reset" else delete
         raise ConfigurationError(
-            f"stream {name!r}: the {reason} reads rows again that are in the sink. Say what becomes of them: "
-            f"{delete if reason == 'rewind' else ''}--sink-rows empty (the next run removes all rows), or --sink-rows "
-            "keep (they stay, and are there twice unless you remove them)."
+            f"stream {name!r}: the rewind reads rows again that are in the sink. Say what becomes of them: "
+            f"{delete}--sink-rows empty (the next run removes all rows), or --sink-rows keep (they stay, and are there "
+            "twice unless you remove them)."
         )
 
 
@@ -125,4 +112,4 @@ def _sink_problem(sink_log: DeltaLog | None, what: str) -> str | None:
     return None
 
 
-__all__ = ["Asked", "SinkRows", "removal_of"]
+__all__ = ["SinkRows", "removal_of"]

@@ -106,7 +106,7 @@ def _file_not_found(
             "hand after the batch was planned. To load the batch, restore the files from a backup or an earlier "
             f"version of the objects and run stream {stream!r} again; to continue without its rows, use `fds replan "
             f"{stream} --why …`, then `fds skip {stream} --version {_range(batch)} --why …`; if OPTIMIZE or an update "
-            f"rewrote the files, use `fds reset {stream} --sink-rows keep|empty --why …` without a start "
+            f"rewrote the files, use `fds rewind {stream} --to start --sink-rows keep|empty --why …` without a start "
             "option on the stream, which loads the current table. To prevent this, run the stream more often than "
             "VACUUM, or raise delta.deletedFileRetentionDuration",
             **facts,

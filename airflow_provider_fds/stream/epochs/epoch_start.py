@@ -130,7 +130,7 @@ def as_seen(batch: LandedBatch) -> SeenBatch:
 def unseen_error(state: StreamState, again: Sequence[LandedBatch]) -> LedgerError:
     """Return the error that names the batches of :func:`unseen_batches` and the possible next steps."""
     name, sink = state.name, state.fence_sink
-    reason = "rewind" if state.request is None else state.request.reason
+    reason = "rewind" if state.request is None else state.request.asked
     which = "epoch" if reason == "sink_appeared" else reason
     merges = sink is not None and sink.merges
     lead = (
@@ -146,17 +146,15 @@ def unseen_error(state: StreamState, again: Sequence[LandedBatch]) -> LedgerErro
             reason=Reason.SINK_ROWS_UNDECIDED,
         )
     keep = f"To keep them, continue after them: `fds replan {name} --replace --why …`."
-    empty = f"`fds reset {name} --replace --sink-rows empty --why …`"
+    empty = f"`fds rewind {name} --to start --replace --sink-rows empty --why …`"
     if merges:
-        merge = f"`fds reset {name} --replace --sink-rows keep --why …`"
+        merge = f"`fds rewind {name} --to start --replace --sink-rows keep --why …`"
         if reason == "rewind":
-            merge = f"`fds rewind {name} --replace --to-version N --sink-rows keep --why …`"
+            merge = f"`fds rewind {name} --replace --to N --sink-rows keep --why …`"
         ways = f"To merge them again: {merge}; to empty the sink first and load everything, {empty}."
     else:
         if reason == "rewind":
-            empty = (
-                f"`fds rewind {name} --replace --to-version N --sink-rows delete --why …` (with provenance), or {empty}"
-            )
+            empty = f"`fds rewind {name} --replace --to N --sink-rows delete --why …` (with provenance), or {empty}"
         version = again[0].sink_version
         known = f" The last version of the sink without them is {version - 1}." if version > 0 else ""
         ways = f"To have them removed and load them again: {empty}.{known}"
@@ -200,8 +198,8 @@ def _kept(state: StreamState, start: Offset, to: Mapping[str, Any]) -> EpochStar
         if snapshot is None or snapshot.version != start.version:
             raise LedgerError(
                 f"stream {state.name!r}: {start.to_json()} is in the snapshot of version {start.version}, but the "
-                f"last epoch began with another snapshot. Start with a new snapshot: `fds reset {state.name} "
-                "--replace --sink-rows keep|empty --why …`",
+                f"last epoch began with another snapshot. Start with a new snapshot: `fds rewind {state.name} --to "
+                "start --replace --sink-rows keep|empty --why …`",
                 table=state.table,
             )
     is_within = start.next_index > 0 and not start.is_initial_snapshot
@@ -238,7 +236,7 @@ def _end_of_landed(connected: ConnectedStream, closed: ClosedEpoch, landed: Sequ
             raise LandedBatchError(
                 f"{where}version {batch.sink_version}, but the ledger does not know its manifest {batch.digest}: "
                 "it may have been restored from a copy. Restore the sink to the previous version, or say where to "
-                f"continue: `fds rewind {connected.stream.name} --replace --to-version N --sink-rows "
+                f"continue: `fds rewind {connected.stream.name} --replace --to N --sink-rows "
                 "keep|delete|empty --why …`",
                 batch=batch,
                 table=connected.table.uri,
@@ -253,7 +251,7 @@ def _end_of_landed(connected: ConnectedStream, closed: ClosedEpoch, landed: Sequ
             raise LandedBatchError(
                 f"{where}version {version}, but its verification failed: {blocked.reason}. Planned again, its rows "
                 f"would be in the sink twice. To load it again, {restore if version > 0 else ''}load everything: `fds "
-                f"reset {name} --replace --sink-rows empty --why …`",
+                f"rewind {name} --to start --replace --sink-rows empty --why …`",
                 batch=batch,
                 table=connected.table.uri,
             )

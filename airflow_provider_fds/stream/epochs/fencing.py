@@ -45,7 +45,7 @@ def fence_work(state: StreamState, sink: Sink | None) -> RunWork:
         LedgerError: The run has no sink.
     """
     if sink is None:
-        why = "" if state.request is None else f" by a {state.request.reason} ({state.request.why})"
+        why = "" if state.request is None else f" by a {state.request.asked} ({state.request.why})"
         raise LedgerError(
             f"stream {state.name!r}: epoch {state.epoch} was requested{why}. Only a run with Spark and the sink "
             "can begin it, because it closes the earlier epochs there: run the stream's DAG, or `fds run`",
@@ -132,8 +132,8 @@ def _fence_spec(connected: ConnectedStream, state: StreamState, *, stays: bool) 
         raise LedgerError(
             f"stream {state.name!r}: the rewind removes rows by their source version, but {state.table} is now "
             f"another table (its id is {metadata.id}; the stream read {state.table_id}). Nothing was removed. "
-            f"`fds reset {state.name} --replace --sink-rows empty --why …` empties the sink and loads the current "
-            "table.",
+            f"`fds rewind {state.name} --to start --replace --sink-rows empty --why …` empties the sink and loads the "
+            "current table.",
             table=state.table,
             reason=Reason.STREAM_TABLE_CHANGED,
         )

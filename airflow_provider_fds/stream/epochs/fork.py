@@ -31,11 +31,7 @@ def forked(connected: ConnectedStream) -> Forked:
         LostPositionError: The table no longer has that position.
     """
     stream = connected.stream
-    assert stream.fork_of is not None  # noqa: S101  # the caller has checked it
-    state = Ledger(connected.staging, stream.fork_of).find()
-    position = _position_of(connected, state)
-    check_position(connected.log, state)
-    position.ensure_table(connected.log.state_at(connected.log.latest()).metadata.id, table=connected.log.table_uri)
+    state, position = origin_of(connected)
     snapshot = None
     if position.is_initial_snapshot and state.snapshot is not None:
         snapshot = _copied(connected, state.name, state.snapshot)
@@ -56,6 +52,21 @@ def forked(connected: ConnectedStream) -> Forked:
             acknowledged=state.acknowledged,
         ),
     )
+
+
+def origin_of(connected: ConnectedStream) -> tuple[StreamState, Offset]:
+    """Return the stream that a fork continues, and the position where it does. Writes nothing.
+
+    Raises:
+        ConfigurationError: The other stream has no position that can be continued.
+        LostPositionError: The table no longer has that position.
+    """
+    assert connected.stream.fork_of is not None  # noqa: S101  # the caller has checked it
+    state = Ledger(connected.staging, connected.stream.fork_of).find()
+    position = _position_of(connected, state)
+    check_position(connected.log, state)
+    position.ensure_table(connected.log.state_at(connected.log.latest()).metadata.id, table=connected.log.table_uri)
+    return state, position
 
 
 def _position_of(connected: ConnectedStream, state: StreamState) -> Offset:
@@ -170,4 +181,4 @@ def _refuse_shared(connected: ConnectedStream, theirs: StreamState, target: str)
     )
 
 
-__all__ = ["forked", "refuse_other_stream", "refuse_sink_of_origin"]
+__all__ = ["forked", "origin_of", "refuse_other_stream", "refuse_sink_of_origin"]

@@ -71,7 +71,7 @@ def refuse_lost(state: StreamState, table_writes: Mapping[str, TableWrites], tab
         raise LedgerError(
             f"stream {state.name!r}: batch {write.batch_id} was committed, but the table {tables[name]} of write "
             f"{name!r} was later restored or replaced in version {write.undone_at}, so it may lack rows. Load "
-            f"them again: `fds rewind {state.name}{replaced} --to-batch N --sink-rows keep --why …`",
+            f"them again: `fds rewind {state.name}{replaced} --to batch:N --sink-rows keep --why …`",
             table=state.table,
             reason=Reason.SINK_ROWS_UNDECIDED,
         )
@@ -89,7 +89,7 @@ def refuse_gone(state: StreamState, table_writes: Mapping[str, TableWrites], tab
             f"stream {state.name!r}: the table {tables[name]} of write {name!r} was removed, restored from a copy, or "
             "created again after the stream had written to it, or its folder is not mounted here. Mount or restore "
             "it. Only if it is gone for good, remove the rows from the other tables and load everything again: `fds "
-            f"reset {state.name}{replaced} --sink-rows keep --why …`",
+            f"rewind {state.name}{replaced} --to start --sink-rows keep --why …`",
             table=state.table,
             reason=Reason.SINK_ROWS_UNDECIDED,
         )
@@ -143,14 +143,15 @@ def _late_error(state: StreamState, sink: SinkBinding, late: Sequence[tuple[str,
     known = " and ".join(f"{version - 1} of {name!r}" for name, version in firsts.items() if version)
     last = f"; the last version without them is {known}" if known else ""
     reason = "rewind" if state.request is None else state.request.reason
-    command = reason if reason in ("rewind", "reset", "rebind") else "replan"
-    more = {"rewind": " --to-version N --sink-rows keep", "reset": " --sink-rows keep"}.get(command, "")
-    answer = "" if command in ("rewind", "reset") else ", with --landed according to your tables"
+    command = "rewind" if reason in ("rewind", "reset") else "replan"
+    targets = {"rewind": " --to N --sink-rows keep", "reset": " --to start --sink-rows keep", "rebind": " --new-sink"}
+    target = targets.get(reason, "")
+    answer = "" if command == "rewind" else ", with --landed according to your tables"
     keep = f"; to keep a batch that is in all its tables, use `fds replan {state.name} --replace --why …`"
     return LedgerError(
         f"stream {state.name!r}: a driver of the previous epoch wrote {wrote}, which the request for epoch "
         f"{state.epoch} did not report. Remove these rows{last}. Then repeat the request: `fds "
-        f"{command} {state.name} --replace{more} --why …`{answer}{'' if command == 'replan' else keep}",
+        f"{command} {state.name} --replace{target} --why …`{answer}{keep if target else ''}",
         table=state.table,
         reason=Reason.SINK_ROWS_UNDECIDED,
     )

@@ -105,14 +105,14 @@ def reads_again(ledger: Ledger, start: Offset | None) -> bool:
 
 
 def repeated_notes(
-    ledger: Ledger, start: Offset | None, *, is_reset: bool = False, removal: Removal | None = None
+    ledger: Ledger, start: Offset | None, *, to_start: bool = False, removal: Removal | None = None
 ) -> tuple[str, ...]:
     """Return notes on which rows in the sink are read again, and on what becomes of them.
 
     Args:
         ledger: The stream's ledger.
         start: Where the stream continues (exclusive); ``None``: from its very beginning.
-        is_reset: Whether the stream's start options, which are unknown here, decide where it begins.
+        to_start: Whether the stream's start options, which are unknown here, decide where it begins.
         removal: What the fence removes.
     """
     state = ledger.state
@@ -132,7 +132,7 @@ def repeated_notes(
             "The history lacks batches from before the ledger was lost: everything that the sink has from there "
             "on is read again"
         )
-    if is_reset:
+    if to_start:
         lead += ", if it begins where it began before"
     if removal is not None:
         return (f"{lead}.", *_removal_notes(state, removal))
@@ -147,10 +147,10 @@ def repeated_notes(
         return (f"{lead} and merged again by their keys.", stays)
     last = None if is_forgotten else _last_without(loads, again, start)
     known = "" if last is None else f" The last version of the sink without them is {last}."
-    ways = f"`fds reset {state.name} --replace --sink-rows empty --why …`"
+    ways = f"`fds rewind {state.name} --to start --replace --sink-rows empty --why …`"
     if start is not None and forgotten is None and _version_problem(loads, start) is None:
         ways = (
-            f"`fds rewind {state.name} --replace --to-version {start.version} --sink-rows delete --why …` (with "
+            f"`fds rewind {state.name} --replace --to {start.version} --sink-rows delete --why …` (with "
             f"provenance), or {ways}"
         )
     return (

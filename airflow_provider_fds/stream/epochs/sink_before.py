@@ -63,9 +63,10 @@ def refuse_older_sink(state: StreamState, closed: ClosedEpoch, fence: Fence, evi
                 "replaced it"
             )
     name = state.name
-    rewind, reset = sink_rows_option(state.sink), sink_rows_option(state.sink, "reset")
+    rows, all_rows = sink_rows_option(state.sink), sink_rows_option(state.sink, to_start=True)
     again = (
-        f"`fds rewind {name}{rewind} --replace --to-batch N --why …`, or `fds reset {name}{reset} --replace --why …`"
+        f"`fds rewind {name}{rows} --replace --to batch:N --why …`, or `fds rewind {name}{all_rows} --to start "
+        "--replace --why …`"
     )
     if now is not None:
         raise LedgerError(
@@ -113,7 +114,7 @@ def refuse_lost_batches(
         f"stream {name!r}: version {evidence.broken_at} of the sink restored it to version "
         f"{evidence.restored_to}, so it lacks batch {batch.batch_id} of epoch {batch.epoch}, which begins at "
         f"version {first.version} of {state.table}. The requested epoch {state.epoch} would begin after that. "
-        f"Load everything from there on again: `fds rewind {name} --replace --to-version {first.version}{rows} "
+        f"Load everything from there on again: `fds rewind {name} --replace --to {first.version}{rows} "
         "--why …`; to omit versions, also use `fds skip`",
         table=state.table,
         reason=Reason.SINK_ROWS_UNDECIDED,
@@ -159,12 +160,12 @@ def hidden_error(state: StreamState, batch: LandedBatch) -> LedgerError:
     """Return the error that names the batch of :func:`hidden_batch` and the possible next steps."""
     sink = state.sink or state.fence_sink
     name = state.name
-    empty = f"`fds reset {name} --replace --sink-rows empty --force-sink --why …`"
+    empty = f"`fds rewind {name} --to start --replace --sink-rows empty --force-sink --why …`"
     if sink is not None and sink.merges:
-        ways = f"{empty}; to merge them again, `fds reset {name} --replace --sink-rows keep --why …`"
+        ways = f"{empty}; to merge them again, `fds rewind {name} --to start --replace --sink-rows keep --why …`"
     else:
         ways = (
-            f"`fds rewind {name} --replace --to-version N --sink-rows delete --force-sink --why …`, or {empty}; "
+            f"`fds rewind {name} --replace --to N --sink-rows delete --force-sink --why …`, or {empty}; "
             "after you have removed them yourself, the same with --sink-rows keep and without --force-sink"
         )
     return LedgerError(
@@ -234,9 +235,9 @@ def left_out_error(state: StreamState, removed: RemovedRows, request: Requested 
     name, sink = state.name, state.sink or state.fence_sink
     where = "" if removed.sink_version == UNKNOWN_VERSION else f" in version {removed.sink_version}"
     rows = sink_rows_option(sink)
-    again = f"`fds reset {name}{sink_rows_option(sink, 'reset')} --replace --why …`"
+    again = f"`fds rewind {name}{sink_rows_option(sink, to_start=True)} --to start --replace --why …`"
     if limit is not None and not limit.is_initial_snapshot:
-        again = f"`fds rewind {name}{rows} --replace --to-version {limit.version} --why …`"
+        again = f"`fds rewind {name}{rows} --replace --to {limit.version} --why …`"
     return LedgerError(
         f"stream {state.name!r}: the fence of epoch {removed.epoch} removed rows from the sink{where}, or may "
         f"have, and no epoch has read them again. The requested epoch {state.epoch} would not read them either. "
@@ -252,7 +253,7 @@ def foreign_fence_error(state: StreamState, epoch: int, version: int) -> LedgerE
         f"stream {state.name!r}: another statement closed the epochs before epoch {epoch} under the transaction of "
         f"their fence, in version {version} of the sink. It is unknown which rows it removed, so the epoch does not "
         f"begin. Restore version {version - 1} of the sink, the last before it, and repeat the request with --replace; "
-        f"or load everything again: `fds reset {state.name} --replace --sink-rows empty --why …`",
+        f"or load everything again: `fds rewind {state.name} --to start --replace --sink-rows empty --why …`",
         table=state.table,
         reason=Reason.SINK_ROWS_UNDECIDED,
     )
@@ -269,7 +270,7 @@ def describe_seen(batch: SeenBatch) -> str:
 
 
 def _limit(state: StreamState, removed: RemovedRows, request: Requested | None) -> Offset | None:
-    """Return the latest position where an epoch may begin, or ``None`` if only a reset reads everything again."""
+    """Return the latest position where an epoch may begin, or ``None`` if only the start reads everything again."""
     table_id = state.table_id or ""
     if _is_foreign(removed):
         return None
@@ -289,7 +290,7 @@ def _is_read_again(
     if isinstance(start, SnapshotStart):
         return True
     if start.table_id != state.table_id and state.table_id is not None:
-        # another source table: only a reset begins with it
+        # another source table: only a rewind to the start begins with it
         return True
     if (start.version, start.next_index, start.is_initial_snapshot) == (0, 0, False):
         return True

@@ -32,10 +32,9 @@ def refuse_skipped(state: StreamState, version: int | None) -> None:
     snapshot = "a snapshot of the table" if version is None else f"the snapshot of version {version}"
     raise LedgerError(
         f"stream {state.name!r}: {snapshot} may have rows of skipped versions ({which}), which it cannot leave out. To "
-        f"load them: `fds reset {state.name} --load-skipped --sink-rows keep|empty --why …` (--replace if it "
-        "is requested already); "
-        f"to load the history without them: `fds rewind {state.name} --to-version 0 --sink-rows keep|delete|empty "
-        "--why …`",
+        f"load them: `fds rewind {state.name} --to start --load-skipped --sink-rows keep|empty --why …` (--replace if "
+        f"it is requested already); to load the history without them: `fds rewind {state.name} --to 0 --sink-rows "
+        "keep|delete|empty --why …`",
         table=state.table,
         reason=Reason.SKIPPED_IN_SNAPSHOT,
     )

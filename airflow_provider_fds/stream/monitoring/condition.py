@@ -266,7 +266,7 @@ def _loading_commands(evidence: Evidence) -> Commands:
     if owner.kind != "cli" or owner.only_plans or evidence.owner_runs is not None:
         return ()
     effect = "only if that process is gone: releases the batches; the next run checks the sink first"
-    return ((f"fds adopt {name} --force --why …", effect),)
+    return ((f"fds unlock {name} --why …", effect),)
 
 
 def _waiting(evidence: Evidence) -> str:
@@ -288,7 +288,7 @@ def _requested(evidence: Evidence) -> str | None:
     request = evidence.state.request
     if request is None:
         return None
-    return f"A new epoch was requested ({request.reason}: {request.why}). The next run of the stream begins it."
+    return f"A new epoch was requested ({request.asked}: {request.why}). The next run of the stream begins it."
 
 
 def _behind(evidence: Evidence) -> str:

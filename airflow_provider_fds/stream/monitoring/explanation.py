@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow_provider_fds.durations import format_duration
@@ -15,7 +15,6 @@ from airflow_provider_fds.stream.monitoring.status import status_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from airflow_provider_fds.ledger.entries import Entry
     from airflow_provider_fds.ledger.owner import Owner
     from airflow_provider_fds.stream.connected_stream import ConnectedStream
     from airflow_provider_fds.stream.monitoring.condition import Condition
@@ -91,9 +90,9 @@ def _evidence(connected: ConnectedStream, status: StreamStatus) -> list[str]:
     newest = list(connected.ledger.entries(max(0, connected.ledger.n + 1 - _ENTRIES)))
     committed = next((one for one in reversed(newest) if one.action.kind == "committed"), None)
     if committed is not None:
-        found.append(f"last batch committed {_when(committed)}")
+        found.append(f"last batch committed {committed.describe_writing()}")
     if newest and newest[-1] is not committed:
-        found.append(f"last entry of the ledger: {newest[-1].action.kind} {_when(newest[-1])}")
+        found.append(f"last entry of the ledger: {newest[-1].action.kind} {newest[-1].describe_writing()}")
     return found
 
 
@@ -109,11 +108,6 @@ def _last_attempt(connected: ConnectedStream) -> list[str]:
     if report is None or report.outcome != "failed":
         return []
     return [f"the last attempt on batch {report.batch_id} failed: {report.error_class}: {report.error_message}"]
-
-
-def _when(entry: Entry) -> str:
-    ago = datetime.now(UTC) - datetime.fromisoformat(entry.time)
-    return f"at {entry.time} ({format_duration(max(timedelta(), ago))} ago) by {entry.actor.describe()}"
 
 
 def _duration(seconds: float) -> str:

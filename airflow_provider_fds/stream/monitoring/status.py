@@ -291,7 +291,7 @@ def _more_of(state: StreamState) -> dict[str, Any]:
     if state.origin is not None:
         more["fork of"] = f"{state.origin.stream} (uuid {state.origin.uuid}), from {state.origin.offset}"
     if state.request is not None:
-        more["requested"] = f"{state.request.reason}: {state.request.why}"
+        more["requested"] = f"{state.request.asked}: {state.request.why}"
     if state.sink_warnings:
         more["warnings"] = list(state.sink_warnings)
     passed = [change for batch in state.planned for change in batch.schema_changes]

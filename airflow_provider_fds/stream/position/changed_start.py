@@ -66,9 +66,9 @@ def describe_changed_start(state: StreamState, given: dict[str, Any]) -> str:
     start = Offset.from_json(state.epoch_start or "")
     where = "the snapshot of version" if start.is_initial_snapshot else "version"
     which = "" if state.epoch == 1 else f" in epoch {state.epoch}"
-    rewind = f"`fds rewind {state.name} --to-version N --sink-rows keep|delete|empty --why …`"
+    rewind = f"`fds rewind {state.name} --to N --sink-rows keep|delete|empty --why …`"
     if option == "starting_timestamp":
-        rewind = f"`fds rewind {state.name} --to-timestamp TIME --sink-rows keep|delete|empty --why …`"
+        rewind = f"`fds rewind {state.name} --to TIME --sink-rows keep|delete|empty --why …`"
     return (
         f"{shown} has no effect: stream {state.name!r} began at {where} {start.version}{which} and continues from "
         f"its position. Restore or omit the option. To read from there again, use {rewind}; to load older versions "

@@ -111,8 +111,8 @@ def newest_from_position(connected: ConnectedStream, state: StreamState, owner: 
                 f"version {error.version} of {connected.log.table_uri} was removed by log cleanup: the oldest "
                 f"remaining commit is version {error.earliest_version}. on_lost_position='earliest' does not apply "
                 "to a sink that merges, because the updates and deletes of the removed versions would be missing "
-                f"from the sink {state.sink.target} without a trace. Load the current table instead: `fds reset "
-                f"{state.name} --sink-rows empty --why …` without a start option on the stream",
+                f"from the sink {state.sink.target} without a trace. Load the current table instead: `fds rewind "
+                f"{state.name} --to start --sink-rows empty --why …` without a start option on the stream",
                 table=connected.log.table_uri,
                 version=error.version,
                 earliest_version=error.earliest_version,

@@ -110,7 +110,7 @@ class OffsetScope(Scope):
     def sink_has_older_epochs(self, *, was: SinkBinding | None) -> bool:
         """Request the next epoch if the sink that was just bound has transactions of an earlier one.
 
-        So it is after a rebind back to a sink that the stream has left: its fence is older than the open epoch.
+        So it is after a replan back to a sink that the stream has left: its fence is older than the open epoch.
 
         Args:
             was: The sink before.

@@ -51,7 +51,7 @@ def sink_now(connected: ConnectedStream, state: StreamState) -> SinkNow:
     except TableNotFoundError:
         again = (
             "If its folder is not mounted here, mount it; if the table was removed, restore it, or load everything "
-            f"into a new one: `fds reset {state.name} --sink-rows keep --why …`"
+            f"into a new one: `fds rewind {state.name} --to start --sink-rows keep --why …`"
         )
         return SinkNow(_problem(state, "is missing", again, Reason.SINK_MISSING))
     except LogRewoundError:
@@ -99,7 +99,7 @@ def _problem(state: StreamState, what: str, again: str, reason: Reason = Reason.
 
 
 def _again(state: StreamState) -> str:
-    rewind = f"`fds rewind {state.name} --to-batch N --sink-rows keep --why …`"
+    rewind = f"`fds rewind {state.name} --to batch:N --sink-rows keep --why …`"
     return (
         f"Load them again from the first missing batch on: {rewind}; if none is missing, `fds replan {state.name} "
         "--why …` lets the next run check that and continue"

@@ -100,7 +100,7 @@ def test_a_sink_that_was_restored_from_a_copy(spark, tmp_path, desk, others):
         spark.sql(f"ALTER TABLE {desk.table} SET TBLPROPERTIES ('a' = 'b')")
     message = refused(desk)
     assert ("out of order" if others else "was restored from a copy, or created again") in message
-    assert "--to-batch 1 " in message
+    assert "--to batch:1 " in message
     follow(desk, message)
     desk.load()
     assert desk.ids() == EACH_ONCE
@@ -164,7 +164,7 @@ def test_a_batch_that_landed_and_would_be_read_again(desk, spark, kind, version,
         shutil.rmtree(desk.path)
         spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
     late = desk.zombie()
-    desk.move("reset", **({"sink_rows": "keep"} if kind == "merge" else {}))
+    desk.move("rewind", to="start", **({"sink_rows": "keep"} if kind == "merge" else {}))
     run(spark, late)
     message = refused(desk)
     assert "never committed" in message

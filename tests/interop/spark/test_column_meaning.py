@@ -179,7 +179,7 @@ def test_a_key_that_is_another_column_needs_another_table(spark, source, tmp_pat
     spark.sql(f"ALTER TABLE delta.`{source}` DROP COLUMN id")
     spark.sql(f"ALTER TABLE delta.`{source}` ADD COLUMNS (id LONG)")
     spark.sql(f"UPDATE delta.`{source}` SET id = n")
-    with pytest.raises(SchemaMismatchError, match=r"no values of the new key id.*`fds rebind"):
+    with pytest.raises(SchemaMismatchError, match=r"no values of the new key id.*`fds replan STREAM --new-sink"):
         runs.session(**FOLLOW).begin(runs.sink)
 
 
@@ -275,7 +275,7 @@ def test_rows_that_are_read_again_from_before_a_move_are_refused(spark, source, 
         spark.sql(statement)
     before = runs.rows()
     places = ("--staging", str(tmp_path / "staging"), "--deployment", "tests")
-    words = ("--to-version", "0", "--sink-rows", "keep", "--why", "test", "--yes")
+    words = ("--to", "0", "--sink-rows", "keep", "--why", "test", "--yes")
     assert main(["rewind", "merged", *words, *places]) == 0
     if reads_sink:
         assert len(runs.load(**FOLLOW, applications=1)) == 0

@@ -30,6 +30,7 @@ from airflow_provider_fds.stream import DeltaStream, StreamContext, StreamSessio
 from airflow_provider_fds.stream.actions.action_builder import ActionBuilder
 from airflow_provider_fds.stream.actions.prepared_action import perform
 from airflow_provider_fds.stream.actions.recovery import ask_sink, recovery
+from tests.moves import requested
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -117,7 +118,7 @@ class Desk:
         builder = self.builder(replaces=replaces)
         if name in ("rewind", "reset"):
             arguments.setdefault("sink_rows", "keep")
-        asked = getattr(builder, name)(**arguments)
+        asked = requested(builder, name, **arguments)
         perform(builder.ledger, asked, PERSON, request_id)
         return asked.describe()
 
@@ -195,7 +196,7 @@ EACH_ONCE = list(range(30))
 def test_a_batch_that_lands_after_several_requests_is_not_read_again_unnoticed(desk, spark, requests):
     late = desk.zombie()
     for number in range(requests):
-        desk.move("rewind", to_version=0, replaces=number > 0)
+        desk.move("rewind", to=0, replaces=number > 0)
     run(spark, late)
 
     with pytest.raises(
@@ -206,7 +207,7 @@ def test_a_batch_that_lands_after_several_requests_is_not_read_again_unnoticed(d
     assert desk.ids() == EACH_ONCE
     assert [b.batch_id for b in desk.entries("shown")[0].action.batches] == [1, 2]
 
-    said = desk.move("rewind", to_version=0, replaces=True, sink_rows="delete")
+    said = desk.move("rewind", to=0, replaces=True, sink_rows="delete")
     desk.load()
     assert "batch 1 of epoch 1 (version 1), batch 2 of epoch 1 (version 2)" in said
     assert desk.ids() == EACH_ONCE
@@ -214,13 +215,13 @@ def test_a_batch_that_lands_after_several_requests_is_not_read_again_unnoticed(d
 
 def test_a_request_made_before_the_batch_was_shown_does_not_let_it_be_read_again(desk, spark):
     late = desk.zombie()
-    desk.move("rewind", to_version=0)
+    desk.move("rewind", to=0)
     session = desk.session()
     work = session.begin(desk.sink)
     run(spark, late)
     # the request comes between the fence of the first one and the word of what landed
     run(spark, desk.submit(session, work))
-    desk.move("rewind", to_version=0, replaces=True)
+    desk.move("rewind", to=0, replaces=True)
     session.collect(work)
 
     with pytest.raises(LedgerError, match="rows again and load them twice"):
@@ -230,8 +231,8 @@ def test_a_request_made_before_the_batch_was_shown_does_not_let_it_be_read_again
 
 def test_a_batch_that_was_shown_is_kept_by_a_replan(desk, spark):
     late = desk.zombie()
-    desk.move("rewind", to_version=0)
-    desk.move("rewind", to_version=0, replaces=True)
+    desk.move("rewind", to=0)
+    desk.move("rewind", to=0, replaces=True)
     run(spark, late)
     with pytest.raises(LedgerError, match="`fds replan orders --replace"):
         desk.load()
@@ -245,7 +246,7 @@ def test_a_batch_that_was_shown_is_kept_by_a_replan(desk, spark):
 def test_a_zombie_after_a_recovered_ledger_is_not_read_again(desk, spark):
     entries, copy = Path(desk.staging, "orders", "ledger"), desk.folder / "copy"
     shutil.copytree(entries, copy)
-    desk.move("rewind", to_version=1)
+    desk.move("rewind", to=1)
     desk.load(max_batches=1)
     late = desk.zombie()
     shutil.rmtree(entries)
@@ -274,7 +275,7 @@ def test_a_zombie_that_makes_the_missing_sink_is_found_fenced_and_judged(spark, 
     desk.append(0)
     desk.append(10)
     late = desk.zombie()
-    desk.move("reset")
+    desk.move("rewind", to="start")
     session = desk.session()
     work = session.begin(desk.sink)
     run(spark, desk.submit(session, work))
@@ -295,7 +296,7 @@ def test_a_zombie_that_makes_the_missing_sink_is_found_fenced_and_judged(spark, 
         desk.load()
 
     if way == "remove":
-        desk.move("reset", replaces=True, sink_rows="empty")
+        desk.move("rewind", to="start", replaces=True, sink_rows="empty")
     else:
         desk.move("replan", replaces=True)
     desk.append(20)
@@ -310,7 +311,7 @@ def test_a_zombie_that_makes_the_sink_and_nothing_of_it_is_read_again_is_passed_
     late = desk.zombie()
     desk.append(10)
     desk.load()
-    desk.move("rewind", to_version=1)
+    desk.move("rewind", to=1)
     shutil.rmtree(desk.path)
     session = desk.session()
     work = session.begin(desk.sink)
@@ -329,7 +330,7 @@ def test_a_zombie_that_makes_the_sink_and_nothing_of_it_is_read_again_is_passed_
 
 
 def test_a_rewind_with_delete_has_each_row_once(full_desk):
-    said = full_desk.move("rewind", to_version=1, sink_rows="delete")
+    said = full_desk.move("rewind", to=1, sink_rows="delete")
     full_desk.load()
 
     assert full_desk.ids() == EACH_ONCE
@@ -342,7 +343,7 @@ def test_a_rewind_with_delete_has_each_row_once(full_desk):
 
 def test_a_rewind_with_delete_is_right_although_a_zombie_lands_first(desk, spark):
     late = desk.zombie()
-    desk.move("rewind", to_version=0, sink_rows="delete")
+    desk.move("rewind", to=0, sink_rows="delete")
     run(spark, late)
     desk.load()
 
@@ -352,7 +353,7 @@ def test_a_rewind_with_delete_is_right_although_a_zombie_lands_first(desk, spark
 @pytest.mark.parametrize("moment", ["before the statement", "after the statement"])
 def test_rows_of_a_zombie_that_lands_while_the_fence_works_are_not_lost_or_duplicated(desk, spark, monkeypatch, moment):
     late = desk.zombie()
-    desk.move("rewind", to_version=1, sink_rows="delete")
+    desk.move("rewind", to=1, sink_rows="delete")
     point = "fence.commit.before" if moment == "before the statement" else "fence.commit.after"
     landed = []
 
@@ -365,7 +366,7 @@ def test_rows_of_a_zombie_that_lands_while_the_fence_works_are_not_lost_or_dupli
     if moment == "after the statement":
         with pytest.raises(LedgerError, match="rows again and load them twice"):
             desk.load()
-        desk.move("rewind", to_version=1, replaces=True, sink_rows="delete")
+        desk.move("rewind", to=1, replaces=True, sink_rows="delete")
     desk.load()
 
     assert landed
@@ -373,7 +374,7 @@ def test_rows_of_a_zombie_that_lands_while_the_fence_works_are_not_lost_or_dupli
 
 
 def test_a_fence_that_died_after_its_delete_is_found_by_the_next_run(full_desk, spark):
-    full_desk.move("rewind", to_version=1, sink_rows="delete", request_id="ticket 7")
+    full_desk.move("rewind", to=1, sink_rows="delete", request_id="ticket 7")
     session = full_desk.session()
     run(spark, full_desk.submit(session, session.begin(full_desk.sink)))
     before = len(operations(full_desk))
@@ -391,9 +392,9 @@ def test_a_fence_that_died_after_its_delete_is_found_by_the_next_run(full_desk, 
 
 
 def test_a_second_fence_for_the_same_rows_deletes_nothing_twice_and_is_a_fence(full_desk):
-    full_desk.move("rewind", to_version=1, sink_rows="delete")
+    full_desk.move("rewind", to=1, sink_rows="delete")
     full_desk.load(max_batches=1)
-    full_desk.move("rewind", to_version=1, sink_rows="delete")
+    full_desk.move("rewind", to=1, sink_rows="delete")
     full_desk.load()
 
     assert full_desk.ids() == EACH_ONCE
@@ -402,7 +403,7 @@ def test_a_second_fence_for_the_same_rows_deletes_nothing_twice_and_is_a_fence(f
 def test_a_request_with_delete_that_is_repeated_under_its_name_is_one_request(full_desk):
     for _ in range(2):
         builder = full_desk.builder()
-        perform(builder.ledger, builder.rewind(to_version=1, sink_rows="delete"), PERSON, "ticket 7")
+        perform(builder.ledger, builder.rewind(to=1, sink_rows="delete"), PERSON, "ticket 7")
     assert full_desk.ledger().state.epoch == 2
     full_desk.load()
     assert full_desk.ids() == EACH_ONCE
@@ -420,7 +421,7 @@ def test_rows_are_removed_from_sinks_of_every_layout(spark, tmp_path, kind):
     for first in (0, 10, 20):
         desk.append(first)
     desk.load()
-    desk.move("rewind", to_version=1, sink_rows="delete")
+    desk.move("rewind", to=1, sink_rows="delete")
     desk.load()
 
     assert desk.ids() == EACH_ONCE
@@ -433,9 +434,9 @@ def test_removing_rows_of_an_append_only_sink_is_refused_with_an_alternative(ful
         with pytest.raises(
             ConfigurationError, match=r"--sink-rows delete is not available: the sink .* has delta.appendOnly=true"
         ):
-            full_desk.move("rewind", to_version=1, sink_rows="delete")
+            full_desk.move("rewind", to=1, sink_rows="delete")
         return
-    ask_without_the_sink(full_desk, to_version=1, sink_rows="delete")
+    ask_without_the_sink(full_desk, to=1, sink_rows="delete")
     with pytest.raises(BatchRejectedError, match=r"SINK_APPEND_ONLY.*has delta.appendOnly=true.*nothing was removed"):
         full_desk.load()
     assert full_desk.ids() == EACH_ONCE
@@ -452,12 +453,12 @@ def test_a_sink_without_provenance_cannot_tell_the_rows(spark, tmp_path, is_reac
     desk.load()
     if is_reachable:
         with pytest.raises(ConfigurationError, match="has no column _source_version"):
-            desk.move("rewind", to_version=0, sink_rows="delete")
+            desk.move("rewind", to=0, sink_rows="delete")
         return
-    ask_without_the_sink(desk, to_version=0, sink_rows="delete")
+    ask_without_the_sink(desk, to=0, sink_rows="delete")
     with pytest.raises(BatchRejectedError, match=r"has no column _source_version.*`fds rewind orders --replace"):
         desk.load()
-    desk.move("rewind", to_version=0, replaces=True, sink_rows="empty")
+    desk.move("rewind", to=0, replaces=True, sink_rows="empty")
     desk.load()
     assert desk.ids() == list(range(10))
 
@@ -470,7 +471,7 @@ def test_rows_that_were_written_before_provenance_are_not_overlooked(spark, tmp_
     desk.sink = DeltaAppendSink(desk.path, provenance=True, merge_schema=True)
     desk.append(10)
     desk.load()
-    desk.move("rewind", to_version=0, sink_rows="delete")
+    desk.move("rewind", to=0, sink_rows="delete")
 
     with pytest.raises(BatchRejectedError, match="_source_version NULL"):
         desk.load()
@@ -480,12 +481,12 @@ def test_rows_that_were_written_before_provenance_are_not_overlooked(spark, tmp_
 def test_rows_of_others_are_not_removed_unless_it_is_forced(full_desk):
     other = "SELECT id + 100 AS id, 'other' AS name, 7L AS _source_version, current_timestamp() AS _source_timestamp"
     full_desk.spark.sql(f"{other} FROM range(3)").write.format("delta").mode("append").save(full_desk.path)
-    full_desk.move("rewind", to_version=1, sink_rows="delete")
+    full_desk.move("rewind", to=1, sink_rows="delete")
     with pytest.raises(BatchRejectedError, match=r"SINK_SHARED: version 3 of the sink .* \(WRITE\).*--force-sink"):
         full_desk.load()
     assert full_desk.ids() == [*EACH_ONCE, 100, 101, 102]
 
-    full_desk.move("reset", replaces=True, sink_rows="empty", force_sink=True)
+    full_desk.move("rewind", to="start", replaces=True, sink_rows="empty", force_sink=True)
     full_desk.load()
     assert full_desk.ids() == EACH_ONCE
 
@@ -493,20 +494,22 @@ def test_rows_of_others_are_not_removed_unless_it_is_forced(full_desk):
 def test_maintenance_of_the_sink_does_not_count_as_another_writer(full_desk):
     for statement in ("OPTIMIZE {}", "ALTER TABLE {} SET TBLPROPERTIES ('a' = 'b')", "DELETE FROM {} WHERE id = 5"):
         full_desk.spark.sql(statement.format(full_desk.table))
-    full_desk.move("rewind", to_version=0, sink_rows="delete")
+    full_desk.move("rewind", to=0, sink_rows="delete")
     full_desk.load()
     assert full_desk.ids() == EACH_ONCE
 
 
 def test_a_recreated_source_has_other_versions_than_the_rows_in_the_sink(full_desk):
-    ask = full_desk.move("rewind", to_version=1, sink_rows="delete")
+    ask = full_desk.move("rewind", to=1, sink_rows="delete")
     assert "deletes" in ask
     full_desk.recreate(100, 5)
 
-    with pytest.raises(LedgerError, match=r"is now another table .*`fds reset orders --replace --sink-rows empty"):
+    with pytest.raises(
+        LedgerError, match=r"is now another table .*`fds rewind orders --to start --replace --sink-rows empty"
+    ):
         full_desk.load()
     assert full_desk.ids() == EACH_ONCE
-    full_desk.move("reset", replaces=True, sink_rows="empty")
+    full_desk.move("rewind", to="start", replaces=True, sink_rows="empty")
     full_desk.load()
     assert full_desk.ids() == list(range(100, 105))
 
@@ -527,30 +530,30 @@ FOREIGN = r"another statement closed the epochs before epoch 2 .* version 3 of t
     ],
 )
 def test_no_epoch_begins_after_a_statement_whose_effect_is_unknown(full_desk, statement, sink_rows, way):
-    full_desk.move("rewind", to_version=2, sink_rows=sink_rows)
+    full_desk.move("rewind", to=2, sink_rows=sink_rows)
     full_desk.typed(statement)
     left = full_desk.ids()
     with pytest.raises(LedgerError, match=FOREIGN):
         full_desk.load()
     # rows from before the position may be missing
-    full_desk.move("rewind", to_version=2, sink_rows="keep", replaces=True)
+    full_desk.move("rewind", to=2, sink_rows="keep", replaces=True)
     with pytest.raises(LedgerError, match=FOREIGN):
         full_desk.load()
     assert full_desk.ids() == left
 
     if way == "reset":
-        full_desk.move("reset", sink_rows="empty", replaces=True)
+        full_desk.move("rewind", to="start", sink_rows="empty", replaces=True)
     else:
         full_desk.restore(2)
         # the sink's log has had rows of another writer
         is_forced = statement.startswith("INSERT")
-        full_desk.move("rewind", to_version=2, sink_rows="delete", force_sink=is_forced, replaces=True)
+        full_desk.move("rewind", to=2, sink_rows="delete", force_sink=is_forced, replaces=True)
     full_desk.load()
     assert full_desk.ids() == EACH_ONCE
 
 
 def test_a_statement_under_the_transaction_of_a_fence_changes_nothing_once_the_run_has_begun(full_desk):
-    full_desk.move("rewind", to_version=1)
+    full_desk.move("rewind", to=1)
     full_desk.load()
     twice = full_desk.ids()
     full_desk.typed("DELETE FROM {} WHERE _source_version >= 1")
@@ -561,7 +564,7 @@ def test_a_statement_under_the_transaction_of_a_fence_changes_nothing_once_the_r
 
 def test_a_statement_under_the_transaction_of_a_fence_is_found_among_many_commits(full_desk, monkeypatch):
     monkeypatch.setattr("airflow_provider_fds.spark.sink_log.history._MOST_FILES", 0)
-    full_desk.move("rewind", to_version=1)
+    full_desk.move("rewind", to=1)
     full_desk.typed("DELETE FROM {} WHERE _source_version >= 1")
 
     with pytest.raises(LedgerError, match=FOREIGN):
@@ -569,7 +572,7 @@ def test_a_statement_under_the_transaction_of_a_fence_is_found_among_many_commit
 
 
 def test_a_foreign_delete_after_a_fence_is_named_by_the_next_run(full_desk):
-    full_desk.move("rewind", to_version=1, sink_rows="delete")
+    full_desk.move("rewind", to=1, sink_rows="delete")
     full_desk.load()
     full_desk.spark.sql(f"DELETE FROM {full_desk.table} WHERE id >= 25")
     version = len(operations(full_desk)) - 1
@@ -598,9 +601,9 @@ def test_a_merging_sink_of_a_recreated_source_is_emptied_by_the_fence(spark, tmp
     with pytest.raises(
         ConfigurationError, match=r"Say what becomes of its rows: .*--sink-rows empty .*--sink-rows keep"
     ):
-        desk.builder().reset()
+        desk.builder().rewind(to="start")
 
-    said = desk.move("reset", sink_rows="empty")
+    said = desk.move("rewind", to="start", sink_rows="empty")
     desk.load()
 
     assert desk.ids() == list(range(5))
@@ -613,7 +616,7 @@ def test_a_merging_sink_that_is_kept_says_that_keys_stay(spark, tmp_path):
     desk.append(0, 50)
     desk.load()
     desk.recreate(0, 5)
-    said = desk.move("reset", sink_rows="keep")
+    said = desk.move("rewind", to="start", sink_rows="keep")
     desk.load()
 
     assert desk.ids() == list(range(50))
@@ -626,7 +629,7 @@ def test_the_current_rows_of_a_history_are_closed_and_the_history_stays(spark, t
     desk.append(0, 10)
     desk.load()
     desk.recreate(0, 5)
-    desk.move("reset", sink_rows="empty")
+    desk.move("rewind", to="start", sink_rows="empty")
     desk.load()
 
     rows = spark.read.format("delta").load(desk.path)
@@ -649,11 +652,11 @@ def test_a_rewind_of_a_merging_sink_empties_it_only_where_all_of_it_is_read_agai
     desk.append(10)
     desk.load()
     with pytest.raises(ConfigurationError, match="the sink has rows that are not read again"):
-        desk.move("rewind", to_version=1, sink_rows="empty")
+        desk.move("rewind", to=1, sink_rows="empty")
     with pytest.raises(ConfigurationError, match="Say what becomes of its rows"):
-        desk.builder().rewind(to_version=1)
+        desk.builder().rewind(to=1)
 
-    desk.move("rewind", to_version=0, sink_rows="empty")
+    desk.move("rewind", to=0, sink_rows="empty")
     desk.load()
     assert desk.ids() == list(range(20))
 
@@ -663,7 +666,7 @@ def test_a_run_with_another_sink_does_not_empty_the_one_of_the_stream(spark, tmp
     merging(desk, scd=2)
     desk.append(0)
     desk.load()
-    desk.move("reset", sink_rows="empty")
+    desk.move("rewind", to="start", sink_rows="empty")
     desk.sink = DeltaAppendSink(desk.path)
 
     with pytest.raises(Exception, match="cannot write to delta_append"):
@@ -677,30 +680,30 @@ def test_a_run_with_another_sink_does_not_empty_the_one_of_the_stream(spark, tmp
 @pytest.mark.parametrize("removed_by", ["the fence", "a reset"])
 def test_rows_that_an_unopened_epoch_removed_are_not_left_out(full_desk, removed_by):
     if removed_by == "a reset":
-        full_desk.move("reset", sink_rows="empty")
+        full_desk.move("rewind", to="start", sink_rows="empty")
     else:
-        full_desk.move("rewind", to_version=1, sink_rows="delete")
+        full_desk.move("rewind", to=1, sink_rows="delete")
     # the run dies before it opens the epoch
     fence_and_die(full_desk)
     assert len(full_desk.ids()) < 30
     if removed_by == "the fence":
-        full_desk.move("rewind", to_version=2, sink_rows="delete", replaces=True)
+        full_desk.move("rewind", to=2, sink_rows="delete", replaces=True)
     else:
         full_desk.move("replan", replaces=True)
 
-    again = "fds reset" if removed_by == "a reset" else "fds rewind orders .*--replace --to-version 1 "
+    again = "fds rewind orders --to start" if removed_by == "a reset" else "fds rewind orders .*--replace --to 1 "
     with pytest.raises(LedgerError, match=rf"epoch 2 removed rows .*{again}"):
         full_desk.load()
     if removed_by == "a reset":
-        full_desk.move("reset", replaces=True)
+        full_desk.move("rewind", to="start", replaces=True)
     else:
-        full_desk.move("rewind", to_version=1, replaces=True)
+        full_desk.move("rewind", to=1, replaces=True)
     full_desk.load()
     assert full_desk.ids() == EACH_ONCE
 
 
 def test_a_requested_removal_that_was_never_made_does_not_bind_the_next_request(full_desk):
-    full_desk.move("rewind", to_version=1, sink_rows="delete")
+    full_desk.move("rewind", to=1, sink_rows="delete")
     full_desk.move("replan", replaces=True)
     full_desk.append(30)
     full_desk.load()
@@ -731,7 +734,7 @@ def test_batches_that_a_restore_has_kept_are_still_there(landed_desk, name):
         landed_desk.move("replan")
         landed_desk.load()
     else:
-        landed_desk.move("rewind", to_version=1)
+        landed_desk.move("rewind", to=1)
         with pytest.raises(
             LedgerError,
             match=r"batches 1 to 2 of epoch 1 \(versions 1 to 2\).*rows again and load them twice",
@@ -764,19 +767,19 @@ def test_a_replan_does_not_continue_after_batches_that_the_sink_lacks(desk, spar
     lost = r"(lacks? .*committed|committed rows may be missing).*`fds rewind orders .*--replace"
     with pytest.raises(LedgerError, match=lost):
         desk.load()
-    desk.move("rewind", to_version=1, replaces=True)
+    desk.move("rewind", to=1, replaces=True)
     desk.load()
     assert desk.ids() == [*EACH_ONCE, *others]
 
 
 def test_a_rewind_does_not_leave_out_batches_that_a_restore_took(full_desk):
     # a person restores the version that the first rewind names, and asks for another one
-    full_desk.move("rewind", to_version=1)
+    full_desk.move("rewind", to=1)
     full_desk.restore(0)
-    full_desk.move("rewind", to_version=2, replaces=True)
-    with pytest.raises(LedgerError, match=r"lacks batch 1 of epoch 1, .*`fds rewind orders --replace --to-version 1 "):
+    full_desk.move("rewind", to=2, replaces=True)
+    with pytest.raises(LedgerError, match=r"lacks batch 1 of epoch 1, .*`fds rewind orders --replace --to 1 "):
         full_desk.load()
-    full_desk.move("rewind", to_version=1, replaces=True)
+    full_desk.move("rewind", to=1, replaces=True)
     full_desk.load()
     assert full_desk.ids() == EACH_ONCE
 
@@ -794,12 +797,12 @@ def test_batches_whose_commits_log_cleanup_removed_are_not_read_again_unnoticed(
     others = [number for first in (100, 200, 300) for number in write_as_another(landed_desk, first)]
     clean_up_log(landed_desk, before=5)
 
-    landed_desk.move(name, **({"to_version": 1} if name == "rewind" else {}))
+    landed_desk.move(name, **({"to": 1} if name == "rewind" else {}))
     with pytest.raises(LedgerError, match=r"batch 2 of epoch 1 .*log cleanup removed"):
         landed_desk.load()
     assert landed_desk.ids() == [*EACH_ONCE, *others]
 
-    landed_desk.move("rewind", to_version=1, sink_rows="delete", force_sink=True, replaces=True)
+    landed_desk.move("rewind", to=1, sink_rows="delete", force_sink=True, replaces=True)
     landed_desk.load()
     assert [number for number in landed_desk.ids() if number < 100] == EACH_ONCE
 

@@ -110,7 +110,7 @@ def test_a_sink_that_forbids_it_keeps_its_epoch_until_the_rows_are_loaded_again(
         desk.load()
     assert operations(desk)[4:] == []
 
-    desk.move("rewind", to_version=0, replaces=True)
+    desk.move("rewind", to=0, replaces=True)
     desk.load()
     assert desk.ids() == [*EACH_ONCE, 100]
 
@@ -128,7 +128,7 @@ def test_rows_that_a_restore_put_back_before_the_fence_are_not_reported(desk):
 
 def test_changes_in_a_sink_that_the_stream_leaves_are_not_reported(desk):
     overwrite(desk)
-    desk.move("rebind")
+    desk.move("replan", new_sink=True)
     left, desk.path = desk.path, str(desk.folder / "new sink")
     desk.sink = DeltaAppendSink(desk.path, provenance=True, on_sink_overwritten="fail")
     desk.append(30)
@@ -141,7 +141,7 @@ def test_changes_in_a_sink_that_the_stream_leaves_are_not_reported(desk):
 def test_a_rewind_rereads_removed_rows_without_a_warning(desk):
     desk.sink = DeltaAppendSink(desk.path, provenance=True, on_sink_overwritten="fail")
     overwrite(desk)
-    desk.move("rewind", to_version=0)
+    desk.move("rewind", to=0)
     desk.load()
 
     assert (warnings(desk), desk.ids()) == ([], [*EACH_ONCE, 100])
@@ -180,7 +180,7 @@ def second(desk: Desk) -> Desk:
 
 def test_a_stream_that_empties_a_shared_sink_is_named_by_the_other_one(desk, second):
     version = len(operations(desk))
-    second.move("reset", sink_rows="empty", force_sink=True)
+    second.move("rewind", to="start", sink_rows="empty", force_sink=True)
     second.load()
     desk.append(30)
     desk.load()
@@ -196,13 +196,13 @@ def test_a_stream_that_removes_rows_of_its_own_from_a_shared_sink_takes_none_of_
         second.append(first)
     second.load()
     # the other stream has read no version 3
-    second.move("rewind", to_version=3, sink_rows="delete", force_sink=True)
+    second.move("rewind", to=3, sink_rows="delete", force_sink=True)
     second.load()
     desk.append(30)
     desk.load()
     assert warnings(desk) == []
 
-    second.move("rewind", to_version=2, sink_rows="delete", force_sink=True)
+    second.move("rewind", to=2, sink_rows="delete", force_sink=True)
     second.load()
     desk.append(40)
     with pytest.raises(BatchRejectedError, match=r"SINK_OVERWRITTEN.*removed rows that stream 'orders'"):
@@ -227,9 +227,9 @@ def test_a_stream_that_removes_rows_of_its_own_from_a_shared_sink_takes_none_of_
 )
 def test_a_report_that_leaves_out_what_the_sink_has_begins_no_epoch(desk, changes, why):
     if "removed" in changes:
-        desk.move("rewind", to_version=1, sink_rows="delete")
+        desk.move("rewind", to=1, sink_rows="delete")
         fence_and_die(desk)
-        desk.move("rewind", to_version=1, replaces=True)
+        desk.move("rewind", to=1, replaces=True)
     else:
         overwrite(desk)
         desk.append(30)

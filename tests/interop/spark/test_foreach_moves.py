@@ -48,6 +48,10 @@ def load(df, batch):
 """
 
 
+def move_to_new_sink(builder, **given):
+    return builder.replan(new_sink=True, **given)
+
+
 class Streamed:
     """Runs of a stream with a function, and what a person does between them."""
 
@@ -99,7 +103,7 @@ class Streamed:
     def builder(self, *, reaches_tables=True, **more):
         ledger = Ledger(open_storage(str(self.folder / "staging")), "orders")
         ledger.find()
-        more.setdefault("owner_is_running", lambda _owner: False)
+        more.setdefault("owner_runs", lambda _owner: False)
         return ActionBuilder(ledger, "a test", open_table=open_storage if reaches_tables else None, **more)
 
     def perform(self, builder, move):
@@ -267,7 +271,7 @@ def test_a_ledger_from_an_older_copy_does_not_take_batches_that_it_does_not_know
     _, refused = stream.run()
     assert "SINK_OUT_OF_ORDER" in str(refused.failure)
 
-    for move in (ActionBuilder.replan, ActionBuilder.rebind):
+    for move in (ActionBuilder.replan, move_to_new_sink):
         for landed in (None, True):
             with pytest.raises(LedgerError, match=r"'kept' has batch 2 of epoch 1 in version 2 of .*older copy"):
                 move(stream.builder(), landed=landed)
@@ -275,7 +279,7 @@ def test_a_ledger_from_an_older_copy_does_not_take_batches_that_it_does_not_know
 
     # a rewind says that these rows are there, and the person takes them out
     builder = stream.builder()
-    move = builder.rewind(to_version=1, sink_rows="keep")
+    move = builder.rewind(to=1, sink_rows="keep")
     assert "'kept' has batch 1 (version 1), batch 2 (version 2); 'gone' has batch 1 (version 1)" in move.describe()
     assert "the ledger does not know batch 2 of epoch 1" in move.describe()
     take_out(stream, "id >= 10")
@@ -286,7 +290,10 @@ def test_a_ledger_from_an_older_copy_does_not_take_batches_that_it_does_not_know
 
 @pytest.mark.parametrize(
     "ask",
-    [lambda builder: builder.rewind(to_version=0, sink_rows="keep"), lambda builder: builder.reset(sink_rows="keep")],
+    [
+        lambda builder: builder.rewind(to=0, sink_rows="keep"),
+        lambda builder: builder.rewind(to="start", sink_rows="keep"),
+    ],
 )
 def test_a_rewind_or_reset_says_which_rows_of_a_batch_on_its_way_are_in_the_tables(streamed, ask):
     stream = streamed(runs=1)
@@ -318,7 +325,7 @@ def test_a_batch_that_was_restored_away_in_one_table_does_not_count_as_loaded(st
     left_uncollected(stream, 1)
     restore(stream, "kept", 0)
 
-    for move in (ActionBuilder.replan, ActionBuilder.rebind):
+    for move in (ActionBuilder.replan, move_to_new_sink):
         with pytest.raises(ConfigurationError, match=r"'kept' was restored .* in version 2\. .*--landed kept=yes\|no$"):
             move(stream.builder())
     with pytest.raises(LedgerError, match="'gone' has landed but 'kept' has not"):
@@ -353,14 +360,14 @@ def test_batches_that_a_driver_has_loaded_and_nobody_collected_are_committed_by_
 def test_a_replan_does_not_continue_after_committed_batches_that_a_table_lacks(streamed):
     stream = streamed(runs=2)
     restore(stream, "kept", 0)
-    for move in (ActionBuilder.replan, ActionBuilder.rebind):
+    for move in (ActionBuilder.replan, move_to_new_sink):
         with pytest.raises(
             LedgerError, match=r"batch 1 was committed, but the table .*kept .* in version 2, .*fds rewind"
         ):
             move(stream.builder())
     take_out(stream, "id >= 10", names=("gone",))
     builder = stream.builder()
-    stream.perform(builder, builder.rewind(to_batch=1, sink_rows="keep"))
+    stream.perform(builder, builder.rewind(to="batch:1", sink_rows="keep"))
     stream.run(most=5)
     assert counted(stream) == once(range(30))
 
@@ -382,14 +389,14 @@ def test_rows_that_a_zombie_writes_between_two_requests_are_not_read_again_unnot
     work = session.begin(stream.sink, max_batches=1)
     zombie = JobSpec.from_json(stream.read(session.job(work, stream.sink)))
     builder = stream.builder()
-    stream.perform(builder, builder.rewind(to_version=1, sink_rows="keep"))
+    stream.perform(builder, builder.rewind(to=1, sink_rows="keep"))
     run(stream.spark, zombie)
 
     # the second request is made where nobody reaches the tables, the third where they are
     builder = stream.builder(replaces=True, reaches_tables=False)
-    stream.perform(builder, builder.rewind(to_version=1, sink_rows="keep"))
+    stream.perform(builder, builder.rewind(to=1, sink_rows="keep"))
     builder = stream.builder(replaces=True)
-    move = builder.rewind(to_version=1, sink_rows="keep")
+    move = builder.rewind(to=1, sink_rows="keep")
     assert "after an earlier request: 'kept' has batch 1 (version 1); 'gone' has batch 1 (version 1)" in move.describe()
     stream.perform(builder, move)
     with pytest.raises(LedgerError, match=r"wrote 'kept' of batch 1 .version 1 of .* and 'gone' of batch 1"):
@@ -478,7 +485,7 @@ def test_a_batch_of_an_older_ledger_with_other_versions_is_not_skipped_in_silenc
         _, refused = stream.run(most=5)
         assert "SINK_OUT_OF_ORDER" in str(refused.failure)
         assert "Restore the newest copy of the staging folder" in str(refused.failure)
-        for move in (ActionBuilder.replan, ActionBuilder.rebind):
+        for move in (ActionBuilder.replan, move_to_new_sink):
             if says_its_manifest:
                 with pytest.raises(
                     LedgerError, match=r"'kept' has another batch 1 of epoch 1 in version 1 .*older copy"
@@ -487,10 +494,10 @@ def test_a_batch_of_an_older_ledger_with_other_versions_is_not_skipped_in_silenc
     assert counted(stream) == once(range(20))
 
     # as the message says
-    assert "`fds rewind orders --to-version 1 --sink-rows keep --why …`" in str(refused.failure)
+    assert "`fds rewind orders --to 1 --sink-rows keep --why …`" in str(refused.failure)
     take_out(stream, "id >= 10")
     builder = stream.builder()
-    stream.perform(builder, builder.rewind(to_version=1, sink_rows="keep"))
+    stream.perform(builder, builder.rewind(to=1, sink_rows="keep"))
     stream.run(most=5)
     assert counted(stream) == once(range(30))
 
@@ -502,7 +509,7 @@ def follow_rewind(stream, batch, condition):
     """Take out of the tables what is read again, and rewind to the batch, as a message says."""
     take_out(stream, condition)
     builder = stream.builder()
-    stream.perform(builder, builder.rewind(to_batch=batch, sink_rows="keep"))
+    stream.perform(builder, builder.rewind(to=f"batch:{batch}", sink_rows="keep"))
     stream.run(most=5)
 
 
@@ -512,7 +519,7 @@ def test_a_table_restored_to_before_committed_batches_gets_no_further_batch(stre
     for _ in range(2):
         _, refused = stream.run(most=5)
         assert "SINK_REPLACED" in str(refused.failure)
-        assert "`fds rewind orders --to-batch N --sink-rows keep --why …`" in str(refused.failure)
+        assert "`fds rewind orders --to batch:N --sink-rows keep --why …`" in str(refused.failure)
     assert (stream.ids("kept"), stream.ids("gone")) == (list(range(10)), list(range(20)))
     follow_rewind(stream, 1, "id >= 10")
     assert counted(stream) == once(range(30))
@@ -546,7 +553,7 @@ def test_a_table_that_is_restored_between_a_replan_and_its_run_keeps_the_epoch_f
             stream.run()
     take_out(stream, "id >= 10", names=("gone",))
     builder = stream.builder(replaces=True)
-    stream.perform(builder, builder.rewind(to_batch=1, sink_rows="keep"))
+    stream.perform(builder, builder.rewind(to="batch:1", sink_rows="keep"))
     stream.run(most=5)
     assert counted(stream) == once(range(30))
 
@@ -563,7 +570,7 @@ def test_a_restore_is_noticed_although_the_last_batch_has_not_written_that_table
     stream.run()
     stream.module.load = load
     restore(stream, "gone", 0)
-    for move in (ActionBuilder.replan, ActionBuilder.rebind):
+    for move in (ActionBuilder.replan, move_to_new_sink):
         with pytest.raises(LedgerError, match=r"batch 1 was committed, but the table .*gone .* in version 2, "):
             move(stream.builder())
 
@@ -580,15 +587,16 @@ def test_a_removed_table_is_not_silently_created_again(streamed, is_made_again):
     for _ in range(2):
         _, refused = stream.run()
         assert "SINK_MISSING" in str(refused.failure)
-        assert "`fds reset orders --sink-rows keep --why …`" in str(refused.failure)
+        assert "`fds rewind orders --to start --sink-rows keep --why …`" in str(refused.failure)
     with pytest.raises(
-        LedgerError, match=r"the table .*gone of write 'gone' was removed.*`fds reset orders --sink-rows keep --why …`"
+        LedgerError,
+        match=r"the table .*gone of write 'gone' was removed.*`fds rewind orders --to start --sink-rows keep --why …`",
     ):
         stream.builder().replan()
 
     take_out(stream, "true", names=("kept",))
     builder = stream.builder()
-    stream.perform(builder, builder.reset(sink_rows="keep"))
+    stream.perform(builder, builder.rewind(to="start", sink_rows="keep"))
     stream.run(most=5)
     assert counted(stream) == once(range(30))
 
@@ -598,7 +606,9 @@ def test_a_table_that_is_removed_between_a_replan_and_its_run_keeps_the_epoch_fr
     builder = stream.builder()
     stream.perform(builder, builder.replan())
     shutil.rmtree(stream.folder / "gone")
-    with pytest.raises(LedgerError, match=r"write 'gone' was removed.*`fds reset orders --replace .*--why …`"):
+    with pytest.raises(
+        LedgerError, match=r"write 'gone' was removed.*`fds rewind orders --to start --replace .*--why …`"
+    ):
         stream.run()
 
 
@@ -608,7 +618,7 @@ def test_a_driver_that_makes_a_missing_table_after_the_new_epoch_began_is_found_
     work = session.begin(stream.sink, max_batches=1)
     zombie = JobSpec.from_json(stream.read(session.job(work, stream.sink)))
     builder = stream.builder()
-    stream.perform(builder, builder.reset(sink_rows="keep"))
+    stream.perform(builder, builder.rewind(to="start", sink_rows="keep"))
     stream.run(kept=False)
     stream.module.WRITE["kept"] = True
     run(stream.spark, zombie)

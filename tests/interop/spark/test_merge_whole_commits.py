@@ -94,15 +94,15 @@ def test_a_stream_rebound_to_a_merge_inside_a_commit_reads_the_commit_again(spar
     assert batch.inner_versions == (2,)
     connected = append.session(**limits).connected
     connected.load()
-    perform(connected.ledger, ActionBuilder(connected.ledger, "to a merge").rebind(), ACTOR)
+    perform(connected.ledger, ActionBuilder(connected.ledger, "to a merge").replan(new_sink=True), ACTOR)
 
     merge = Runs(spark, overwritten, tmp_path, name="merging")
-    with pytest.raises(ConfigurationError, match=r"inside version 2 .* `fds rewind merged --to-version 2"):
+    with pytest.raises(ConfigurationError, match=r"inside version 2 .* `fds rewind merged --to 2"):
         merge.load(**limits)
     connected.load()
     perform(
         connected.ledger,
-        ActionBuilder(connected.ledger, "from its beginning").rewind(to_version=2, sink_rows="keep"),
+        ActionBuilder(connected.ledger, "from its beginning").rewind(to=2, sink_rows="keep"),
         ACTOR,
     )
     merge.load(**limits)

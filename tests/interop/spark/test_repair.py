@@ -88,7 +88,7 @@ def test_a_driver_of_before_the_repair_writes_nothing_once_the_epoch_has_begun(d
 
 def test_a_fence_requested_by_a_lost_entry_removes_no_row_permanently(desk, spark, capsys):
     desk.load()
-    desk.move("rewind", to_version=1, sink_rows="delete")
+    desk.move("rewind", to=1, sink_rows="delete")
     session = desk.session()
     fence = desk.submit(session, session.begin(desk.sink))
     damage(desk, -1)
@@ -97,9 +97,9 @@ def test_a_fence_requested_by_a_lost_entry_removes_no_row_permanently(desk, spar
     run(spark, fence)
     assert desk.ids() == list(range(10))
 
-    with pytest.raises(LedgerError, match=r"fence of epoch 2 removed rows .*--to-version 1 "):
+    with pytest.raises(LedgerError, match=r"fence of epoch 2 removed rows .*--to 1 "):
         desk.load()
-    desk.move("rewind", to_version=1, replaces=True)
+    desk.move("rewind", to=1, replaces=True)
     desk.load()
     assert desk.ids() == EACH_ONCE
 

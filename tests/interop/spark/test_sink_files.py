@@ -171,7 +171,7 @@ def test_a_fence_whose_rewritten_rows_are_elsewhere_is_not_taken_for_done(spark,
     desk.load()
     spark.sql(f"OPTIMIZE {desk.table}")
     # the file with all rows is rewritten without the removed ones
-    desk.move("rewind", to_version=1, sink_rows="delete")
+    desk.move("rewind", to=1, sink_rows="delete")
     sink = unmount(desk.path, close_epochs, "fence.commit.after")
     message = str(refused(desk))
     assert "the fence of epoch 2 is in the sink" in message

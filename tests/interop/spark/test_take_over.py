@@ -189,7 +189,7 @@ def test_a_stream_that_is_imported_elsewhere_goes_on_there_and_is_refused_where_
     file = str(site.lake / "orders.fds")
     here_fds("hold", "orders", *WHY)
     here_fds("admin", "export", "orders", file)
-    there_fds("admin", "import", file)
+    there_fds("admin", "import", file, "--yes")
     there_fds("resume", "orders", *WHY)
     # its batch counts as loaded
     run(spark, JobSpec.from_json(Path(unquote(urlsplit(late).path)).read_bytes()))
@@ -220,7 +220,7 @@ def test_what_the_old_deployment_loads_after_the_export_is_not_loaded_again(site
     file = str(site.lake / "orders.fds")
     here_fds("hold", "orders", *WHY)
     here_fds("admin", "export", "orders", file)
-    there_fds("admin", "import", file)
+    there_fds("admin", "import", file, "--yes")
     there_fds("resume", "orders", *WHY)
     here_fds("resume", "orders", *WHY)
     site.load(stream, "bronze")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from airflow_provider_fds.cli.command_list import ADMIN, all_commands
 from airflow_provider_fds.cli.main import main, parser
 from airflow_provider_fds.errors import with_staging
 
@@ -21,6 +22,7 @@ PLACEHOLDERS = {
     "keep|delete|empty": "keep",
     "keep|empty": "keep",
     "N": "1",
+    "batch:N": "batch:1",
     "TIME": "2026-01-01",
     "START/END": "a/b",
     "…": "text",
@@ -80,6 +82,9 @@ def test_a_command_in_a_message_needs_nothing_that_the_message_does_not_say(plac
 def test_a_command_in_a_page_is_one_that_fds_takes(place, command, monkeypatch):
     monkeypatch.setenv("AIRFLOW__FDS__STAGING", "/staging")
     words = [PLACEHOLDERS.get(word, word) for word in shlex.split(command)[1:]]
+    if words[1].startswith("--to") or words[1] == "--new-sink":
+        # the form of a command, named in a sentence about a stream
+        words.insert(1, "STREAM")
     # pages leave the reason out, which is said once for all commands
     try:
         parser().parse_args(words)
@@ -88,6 +93,39 @@ def test_a_command_in_a_page_is_one_that_fds_takes(place, command, monkeypatch):
             parser().parse_args([*words, "--why", "text"])
         except SystemExit:
             pytest.fail(f"{place}: `{command}` is no command that fds takes")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "`fds adopt orders --why …`",
+        "`fds reset orders --sink-rows keep --why …`",
+        "`fds rebind STREAM --why …`",
+        "`fds rewind orders --to-version 3 --why …`",
+        "`fds rewind orders --to batch:x --why …`",
+    ],
+)
+def test_an_older_spelling_would_be_noticed(text, monkeypatch):
+    monkeypatch.setenv("AIRFLOW__FDS__STAGING", "/staging")
+    (command,) = commands([text])
+    with pytest.raises(SystemExit):
+        parser().parse_args([PLACEHOLDERS.get(word, word) for word in shlex.split(command)[1:]])
+
+
+def test_a_command_that_is_only_named_is_one_that_there_is():
+    verbs = {*all_commands(), ADMIN}
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    modules = (ROOT / "airflow_provider_fds").rglob("*.py")
+    texts = [(page, page.read_text(encoding="utf-8")) for page in pages]
+    texts += [(module, "\n".join(texts_of(module))) for module in modules]
+    former = {"upgrading.md", "2026-11-27-one-set-of-verbs.md"}
+    unknown = {
+        (path.name, verb)
+        for path, text in texts
+        for verb in re.findall(r"(?:`|running |run |^)fds ([a-z][a-z-]*)", text, re.MULTILINE)
+        if verb not in verbs and path.name not in former
+    }
+    assert not unknown
 
 
 def test_there_are_commands_to_check():
@@ -104,7 +142,7 @@ def test_a_message_with_commands_says_in_which_staging_folder_they_work(log_buil
     assert main(["hold", "orders", "--why", "a test", "--staging", staging]) == 0
     log_builder.append(1)
 
-    main(["rewind", "orders", "--to-version", "9", "--why", "x", "--yes", "--staging", staging])
+    main(["rewind", "orders", "--to", "9", "--why", "x", "--yes", "--staging", staging])
 
     said = capsys.readouterr().err
     assert "`fds skip orders --version N --why …`" in said

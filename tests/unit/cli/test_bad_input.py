@@ -95,7 +95,7 @@ MISSPELLED_URIS = ["//me:HUSH@host/x", "s3:me:HUSH@bucket/x", "s3://me:HUSH%40bu
         ("status", "x", "--full", "--staging", "URI"),
         ("resume", "x", "--why", "y", "--staging", "URI"),
         ("transfer", "x", "--why", "y", "--staging", "URI"),
-        ("rewind", "x", "--why", "y", "--to-version", "1", "--staging", "URI"),
+        ("rewind", "x", "--why", "y", "--to", "1", "--staging", "URI"),
         ("recover", "x", "--why", "y", "--staging", "/tmp/none", "--sink", "URI"),
         ("plan", "URI", "--dry-run"),
         ("plan", "/tmp/none", "--staging", "URI", "--output", "json"),

@@ -161,7 +161,7 @@ def test_a_rewind_between_two_runs_is_noticed(fleet):
     fleet.table("a")
     fleet.table("b")
     fleet.run()
-    decide(fleet, "a", lambda action: action.rewind(to_version=0, sink_rows="keep"))
+    decide(fleet, "a", lambda action: action.rewind(to=0, sink_rows="keep"))
     (run,) = fleet.session("run-2").next_work()
     assert (run.name, run.work.status) == ("a", "fence")
     assert fleet.opened == ["a", "b", "a"]
@@ -171,7 +171,7 @@ def decide(fleet, name, make):
     """Make a decision about a stream as a person does."""
     ledger = Ledger(open_storage(str(fleet.staging)), name)
     ledger.find()
-    builder = ActionBuilder(ledger, "again", replaces=False, owner_is_running=lambda _owner: False)
+    builder = ActionBuilder(ledger, "again", replaces=False, owner_runs=lambda _owner: False)
     perform(ledger, make(builder), Actor(deployment="test", user="person"))
 
 

@@ -187,8 +187,8 @@ def test_an_entry_as_it_is_written_has_nothing_left_to_derive(make):
         ("quarantined", "plan 0", ["before version 7 (schema)", "fds accept orders --version 7"]),
         ("blocked", "commit 0", ["rows differ", "20", "19", "fds accept orders --batch 0", "fds replan orders"]),
         ("retired", "plan 0", ["retired", "done", "another name"]),
-        ("other's", "plan 0", ["batches 0 to 1", "run r0", "fds adopt orders"]),
-        ("open", "bind another sink", ["s3://lake/bronze", "s3://lake/other", "fds rebind orders"]),
+        ("other's", "plan 0", ["batches 0 to 1", "run r0", "fds unlock orders"]),
+        ("open", "bind another sink", ["s3://lake/bronze", "s3://lake/other", "fds replan orders --new-sink"]),
         ("planned", "commit 1", ["the next batch in order is 0", "fds status orders"]),
         ("committed", "block", ["batch 0 is already committed"]),
         ("open", "block", ["nothing is planned", "next batch to plan is 0"]),
@@ -349,7 +349,7 @@ def test_a_run_keeps_the_target_of_its_first_plan(make):
 def test_options_that_change_what_an_index_means_wait_for_the_end_of_the_version(make):
     inside = make.opened(make.plan(make.batch(0, end=make.offset(3, 4))), make.commit(0))
     following = make.batch(1, start=make.offset(3, 4), end=make.offset(4))
-    with pytest.raises(LedgerError, match=r"inside version 3 \(after file 4\).*fds rewind orders --to-version 3"):
+    with pytest.raises(LedgerError, match=r"inside version 3 \(after file 4\).*fds rewind orders --to 3"):
         decide(inside, make.plan(following, meaning_digest="m2"))
     assert decide(inside, make.plan(following)).kind == "planned"
     between = make.opened(make.plan(make.batch(0)), make.commit(0))

@@ -35,9 +35,9 @@ LAST_VERSION = 3
 NAMES = ("kept", "gone")
 MOVES = {
     "replan": lambda builder: builder.replan(),
-    "rewind to 0": lambda builder: builder.rewind(to_version=0, sink_rows="keep"),
-    "rewind to 1": lambda builder: builder.rewind(to_version=1, sink_rows="keep"),
-    "reset": lambda builder: builder.reset(sink_rows="keep"),
+    "rewind to 0": lambda builder: builder.rewind(to=0, sink_rows="keep"),
+    "rewind to 1": lambda builder: builder.rewind(to=1, sink_rows="keep"),
+    "reset": lambda builder: builder.rewind(to="start", sink_rows="keep"),
 }
 
 
@@ -238,7 +238,7 @@ class Functions(Processes, RuleBasedStateMachine):
             self.ledger,
             "test",
             replaces=True,
-            owner_is_running=lambda _owner: False,
+            owner_runs=lambda _owner: False,
             open_table=self.open_table if reaches else None,
         )
         try:
@@ -305,13 +305,13 @@ class Functions(Processes, RuleBasedStateMachine):
         self.take_out_what_is_planned()
         self.shown = None
         ledger = self.ledger
-        builder = ActionBuilder(ledger, "test", owner_is_running=lambda _owner: False, open_table=self.open_table)
+        builder = ActionBuilder(ledger, "test", owner_runs=lambda _owner: False, open_table=self.open_table)
         try:
             move = builder.replan(landed=False)
         except FdsError as error:
             # all of them were reported: that they were taken out has to be said by a rewind
             assert "have landed" in str(error) or " is at " in str(error)  # noqa: PT017
-            move = builder.rewind(to_version=Offset.from_json(state.position).version)
+            move = builder.rewind(to=Offset.from_json(state.position).version)
         perform(ledger, move, self.make.person)
 
     def take_out_what_is_planned(self):
@@ -381,9 +381,9 @@ class Functions(Processes, RuleBasedStateMachine):
                     table.delete(lambda _row: False)
                 ledger = self.ledger
                 builder = ActionBuilder(
-                    ledger, "t", replaces=True, owner_is_running=lambda _owner: False, open_table=self.open_table
+                    ledger, "t", replaces=True, owner_runs=lambda _owner: False, open_table=self.open_table
                 )
-                self.shown = Preview(builder, builder.rewind(to_version=0, sink_rows="keep"), frozenset())
+                self.shown = Preview(builder, builder.rewind(to=0, sink_rows="keep"), frozenset())
                 self.a_person_agrees()
         else:
             raise AssertionError(f"the stream is stuck: {self.state}")

@@ -33,7 +33,7 @@ def connected(bench, log_builder, tmp_path):
 
 
 def actions_on(connected, *, deployment="test", running=True):
-    return StreamActions(connected.staging, "orders", deployment=deployment, owner_is_running=lambda _: running)
+    return StreamActions(connected.staging, "orders", deployment=deployment, owner_runs=lambda _: running)
 
 
 def act(connected, name, arguments=None, *, request_id="r1", expected=None, why="because"):
@@ -60,17 +60,17 @@ def test_each_action_of_the_registry_is_on_the_page_unless_it_needs_a_machine_or
 
 def test_only_actions_that_apply_are_offered_the_harmless_first(connected):
     described = offered(connected)
-    assert [*described] == ["hold", "rebind", "rewind", "reset", "retire"]
-    assert {name for name, one in described.items() if one["changes_the_sink"]} == {"rewind", "reset", "rebind"}
+    assert [*described] == ["hold", "replan", "rewind", "retire"]
+    assert {name for name, one in described.items() if one["changes_the_sink"]} == {"rewind", "replan"}
     arguments = {one["name"]: one for one in described["rewind"]["arguments"]}
-    assert (arguments["to_version"]["type"], arguments["to_version"]["one_of"]) == ("integer", "target")
+    assert (arguments["to"]["type"], arguments["to"]["required"]) == ("text", True)
     assert (arguments["sink_rows"]["type"], arguments["sink_rows"]["choices"]) == (
         "choice",
         ["keep", "delete", "empty"],
     )
-    assert (arguments["force_sink"]["type"], arguments["to_timestamp"]["type"]) == ("boolean", "text")
+    assert arguments["force_sink"]["type"] == "boolean"
     connected.execute(Held(why="x"))
-    assert [*offered(connected)] == ["resume", "rebind", "rewind", "reset", "retire"]
+    assert [*offered(connected)] == ["resume", "replan", "rewind", "retire"]
     # another installation's stream is only viewed
     assert describe_actions(connected.state, "copy") == []
     connected.execute(Retired(why="x"))
@@ -84,7 +84,7 @@ def test_a_quarantine_offers_the_decisions_that_pass_its_version(connected, way,
     fields = {"can_be_acknowledged": False} if way is None else {"way_on": way}
     connected.execute(Quarantined(why="x", version=5, **fields))
     described = offered(connected)
-    assert [*described] == ["hold", "resume", *names, "rebind", "rewind", "reset", "retire"]
+    assert [*described] == ["hold", "resume", *names, "replan", "rewind", "retire"]
     for name in names:
         # only the version is asked for, and it is filled in
         assert [(one["name"], one["value"]) for one in described[name]["arguments"]] == [("version", 5)]
@@ -96,19 +96,21 @@ def test_a_blocked_batch_can_be_accepted_or_planned_again(bench, log_builder, tm
     session = bench.session()
     session.begin(DeltaAppendSink(str(tmp_path / "sink")))
     planned = offered(session.connected)
-    assert [*planned] == ["hold", "adopt", "replan", "rebind", "rewind", "reset", "retire"]
+    assert [*planned] == ["hold", "unlock", "replan", "rewind", "retire"]
     owner = session.connected.state.owner
-    session.connected.execute(Blocked(epoch=1, batch_id=0, attempt_id="a", reason="rows differ", owner=owner))
+    session.connected.execute(
+        Blocked(epoch=1, batch_id=0, attempt_id="a", reason="rows differ", rows_planned=10, rows_written=9, owner=owner)
+    )
     blocked = offered(session.connected)
-    assert [*blocked] == ["hold", "accept", "adopt", "replan", "rebind", "rewind", "reset", "retire"]
+    assert [*blocked] == ["hold", "accept", "unlock", "replan", "rewind", "retire"]
     assert [(one["name"], one["value"]) for one in blocked["accept"]["arguments"]] == [("batch", 0)]
+    preview = actions_on(session.connected).preview(ACTIONS["accept"], {"batch": 0})
+    assert preview.lines[-1] == "  rows differ. Planned rows: 10, written: 9."
 
 
 def test_a_preview_says_what_the_command_says_and_writes_nothing(connected):
     before = last(connected).n
-    preview = actions_on(connected).preview(
-        ACTIONS["rewind"], {"to_version": 1, "sink_rows": "keep", "force_sink": False}
-    )
+    preview = actions_on(connected).preview(ACTIONS["rewind"], {"to": 1, "sink_rows": "keep", "force_sink": False})
     assert (preview.refusal, preview.lines[0]) == (None, "stream orders")
     assert "epoch 2, reads from version 1 on" in preview.lines[2]
     assert last(connected).n == before
@@ -127,13 +129,13 @@ def test_an_action_is_one_entry_with_the_person_and_the_reason(connected):
 
 
 def test_a_repeated_request_is_answered_as_the_first_time_and_does_nothing(connected):
-    preview = actions_on(connected).preview(ACTIONS["rewind"], {"to_version": 1, "sink_rows": "keep"})
-    first = act(connected, "rewind", {"to_version": 1, "sink_rows": "keep"}, expected=preview.expected)
+    preview = actions_on(connected).preview(ACTIONS["rewind"], {"to": 1, "sink_rows": "keep"})
+    first = act(connected, "rewind", {"to": 1, "sink_rows": "keep"}, expected=preview.expected)
     entry = last(connected)
-    assert act(connected, "rewind", {"to_version": 1, "sink_rows": "keep"}, expected=preview.expected) == first
+    assert act(connected, "rewind", {"to": 1, "sink_rows": "keep"}, expected=preview.expected) == first
     # other entries do not matter
     act(connected, "hold", request_id="r2")
-    assert act(connected, "rewind", {"to_version": 1, "sink_rows": "keep"}, expected=preview.expected) == first
+    assert act(connected, "rewind", {"to": 1, "sink_rows": "keep"}, expected=preview.expected) == first
     assert first.endswith("The next run of the stream begins the epoch.")
     assert last(connected).n == entry.n + 1
 
@@ -176,16 +178,17 @@ def test_what_the_ledger_refuses_is_refused_by_the_preview(connected):
     preview = actions_on(connected).preview(ACTIONS["accept"], {"batch": 7})
     assert "7" in preview.refusal
     assert preview.lines == []
-    assert "can only move backwards" in actions_on(connected).preview(ACTIONS["rewind"], {"to_version": 9}).refusal
-    assert "exactly one of" in actions_on(connected).preview(ACTIONS["rewind"], {}).refusal
+    assert "can only move backwards" in actions_on(connected).preview(ACTIONS["rewind"], {"to": 9}).refusal
+    with pytest.raises(ConfigurationError, match="to is needed for rewind"):
+        actions_on(connected).preview(ACTIONS["rewind"], {})
     assert "accept" in actions_on(connected).preview(ACTIONS["accept"], {"batch": 0}).refusal
-    assert "-1 is not a version" in actions_on(connected).preview(ACTIONS["rewind"], {"to_version": -1}).refusal
+    assert "-1 is not a version" in actions_on(connected).preview(ACTIONS["rewind"], {"to": -1}).refusal
     assert "not <start>/<end>" in actions_on(connected).preview(ACTIONS["accept"], {"interval": "x"}).refusal
 
 
 def test_what_changes_nothing_says_so(connected):
     connected.execute(Held(why="x"))
-    assert actions_on(connected).preview(ACTIONS["hold"], {}).lines == ["stream orders was held already"]
+    assert actions_on(connected).preview(ACTIONS["hold"], {}).lines == ["stream 'orders' was held already"]
     assert act(connected, "hold") == "stream 'orders' was held already"
 
 
@@ -196,7 +199,7 @@ def test_what_changes_nothing_says_so(connected):
         ("skip", {}, "version is needed for skip."),
         ("skip", {"version": "x"}, "must be a version or several"),
         ("rewind", {"sink_rows": "burn"}, "must be keep or delete or empty"),
-        ("rewind", {"to_version": "soon"}, "to_version must be a number"),
+        ("rewind", {"to": "soon"}, "to must be a version"),
     ],
 )
 def test_arguments_that_do_not_fit_are_an_error(connected, name, arguments, said):
@@ -207,9 +210,9 @@ def test_arguments_that_do_not_fit_are_an_error(connected, name, arguments, said
 @pytest.mark.parametrize(
     ("arguments", "command"),
     [
-        ({"to_version": 1, "sink_rows": "delete"}, "`fds rewind orders --to-version 1 --sink-rows delete --why …`"),
-        ({"to_version": 0, "sink_rows": "empty"}, "`fds rewind orders --to-version 0 --sink-rows empty --why …`"),
-        ({"to_timestamp": "2026-01-01 12:00"}, "`fds rewind orders --to-timestamp '2026-01-01 12:00' --why …`"),
+        ({"to": 1, "sink_rows": "delete"}, "`fds rewind orders --to 1 --sink-rows delete --why …`"),
+        ({"to": 0, "sink_rows": "empty"}, "`fds rewind orders --to 0 --sink-rows empty --why …`"),
+        ({"to": "2026-01-01 12:00"}, "`fds rewind orders --to '2026-01-01 12:00' --why …`"),
     ],
 )
 def test_an_action_that_needs_the_table_or_the_sink_names_the_command(connected, arguments, command):
@@ -225,9 +228,9 @@ def test_batches_of_an_owner_that_runs_are_not_taken_from_it(bench, log_builder,
     log_builder.append(1)
     session = bench.session()
     session.begin(DeltaAppendSink(str(tmp_path / "sink")))
-    assert "appears to be running" in actions_on(session.connected).preview(ACTIONS["adopt"], {}).refusal
-    assert actions_on(session.connected, running=False).preview(ACTIONS["adopt"], {}).refusal is None
-    assert actions_on(session.connected).preview(ACTIONS["adopt"], {"force": True}).refusal is None
+    assert "which is running" in actions_on(session.connected).preview(ACTIONS["unlock"], {}).refusal
+    assert actions_on(session.connected, running=False).preview(ACTIONS["unlock"], {}).refusal is None
+    assert actions_on(session.connected).preview(ACTIONS["unlock"], {"force": True}).refusal is None
 
 
 def test_a_stream_of_another_installation_is_left_alone(connected):
@@ -259,7 +262,7 @@ def test_after_a_rewind_the_list_does_not_say_that_nothing_is_left(connected):
     write_status_file(connected.staging, status_of(connected), connected.state, written_by="run")
     before = read_status_file(connected.staging, "orders")
     assert (before.pending_files, before.pending_rows) == (0, 0)
-    act(connected, "rewind", {"to_version": 1, "sink_rows": "keep"})
+    act(connected, "rewind", {"to": 1, "sink_rows": "keep"})
     update_status_file(connected.staging, read_ledger(connected))
     row = read_status_file(connected.staging, "orders")
     assert (row.lag_versions, row.pending_files, row.pending_bytes, row.pending_rows) == (None, None, None, None)

@@ -98,7 +98,7 @@ def test_a_stream_whose_newest_versions_no_run_planned_names_the_way_to_see_what
         (
             Owner(kind="cli", deployment="cli", run_id="elsewhere:1:1"),
             "cannot be seen from here. Look for that process",
-            "fds adopt orders --force",
+            "fds unlock orders",
         ),
         (
             Owner(kind="airflow", deployment="cli", dag_id="d", run_id="r", task_id="t"),
@@ -184,7 +184,7 @@ def test_a_held_stream_a_retired_one_and_one_with_a_request(plan, explain, stagi
     fds(capsys, "hold", "orders", "--staging", staging, "--why", "moving house")
     assert (explain()["condition"], commands(explain())) == ("held", ["fds resume orders --why …"])
     fds(capsys, "resume", "orders", "--staging", staging, "--why", "moved")
-    fds(capsys, "rewind", "orders", "--staging", staging, "--to-version", "0", "--why", "again", "--yes")
+    fds(capsys, "rewind", "orders", "--staging", staging, "--to", "0", "--why", "again", "--yes")
     assert "rewind: again" in explain()["cause"]
     fds(capsys, "retire", "orders", "--staging", staging, "--why", "replaced", "--yes")
     assert (explain()["condition"], commands(explain())) == ("retired", [])

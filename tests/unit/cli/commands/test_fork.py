@@ -36,7 +36,8 @@ def fds(log_builder: Any, tmp_path: Path, capsys: Any) -> Callable[..., tuple[in
 
 
 def test_a_clone_starts_at_the_position_and_the_same_command_again_does_nothing(fds, tmp_path):
-    code, text = fds("fork", "orders", "audit", "--sink", str(tmp_path / "audit sink"))
+    code, text = fds("fork", "orders", "audit", "--sink", str(tmp_path / "audit sink"), "--yes")
+    assert "after:  a fork of orders, which starts at " in text
     assert code == 0, text
     assert "stream 'audit' is a fork of 'orders' and starts at {" in text
     assert '"reservoirVersion":1,"index":-1' in text

@@ -159,7 +159,7 @@ def test_a_missing_stream_is_named(planned, capsys):
 
 
 def test_a_stream_can_be_transferred_to_another_installation(planned, capsys):
-    code, text = fds(capsys, "transfer", "x", "--staging", planned, "--deployment", "new", "--why", "moved")
+    code, text = fds(capsys, "transfer", "x", "--staging", planned, "--deployment", "new", "--why", "moved", "--yes")
 
     assert code == 0
     assert "belonged to deployment 'cli' and now belongs to 'new'" in text

@@ -50,7 +50,7 @@ def test_a_stream_of_intervals_has_a_status(staging, capsys, command):
 
 
 def test_an_interval_that_is_not_blocked_cannot_be_accepted(staging, capsys):
-    code, text = fds(capsys, "accept", "days", "--staging", staging, "--interval", NAME, "--why", "looked")
+    code, text = fds(capsys, "accept", "days", "--staging", staging, "--interval", NAME, "--why", "looked", "--yes")
     assert code == 2
     assert "is not blocked" in text
 
@@ -66,7 +66,7 @@ def test_an_interval_that_is_not_blocked_cannot_be_accepted(staging, capsys):
     ],
 )
 def test_an_interval_can_be_asked_for_in_any_zone_but_not_by_a_time_that_is_there_twice(staging, capsys, asked, says):
-    code, text = fds(capsys, "accept", "days", "--staging", staging, "--interval", asked, "--why", "looked")
+    code, text = fds(capsys, "accept", "days", "--staging", staging, "--interval", asked, "--why", "looked", "--yes")
     assert (code, says in text) == (2, True), text
 
 

@@ -120,7 +120,7 @@ def test_plan_says_that_a_stream_has_no_position_until_its_next_run_and_is_no_fa
     staging = tmp_path / "staging"
     planned = ("plan", tmp_path / "orders", "--staging", staging, "--stream", "orders", "--deployment", "cli")
     assert fds(capsys, *planned)[0] == 0
-    assert fds(capsys, "reset", "orders", "--staging", staging, "--why", "a test", "--yes")[0] == 0
+    assert fds(capsys, "rewind", "orders", "--to", "start", "--staging", staging, "--why", "a test", "--yes")[0] == 0
     arguments = ("plan", "--file", file, "--dry-run", "--staging", staging)
     code, out, _ = fds(capsys, *arguments)
     assert code == 0

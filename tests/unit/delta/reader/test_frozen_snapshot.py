@@ -199,7 +199,10 @@ def test_a_snapshot_missing_from_staging_is_a_lost_position(log_builder, log, st
     snapshot = freeze_snapshot(log, 1, staging, "s")
     staging.delete(snapshot.key)
 
-    with pytest.raises(LostPositionError, match=r"frozen snapshot of version 1 .*is missing from staging.*`fds reset"):
+    with pytest.raises(
+        LostPositionError,
+        match=r"frozen snapshot of version 1 .*is missing from staging.*`fds rewind STREAM --to start",
+    ):
         next(snapshot.adds(staging))
 
 

@@ -158,7 +158,7 @@ def test_an_overwrite_also_names_the_way_to_load_the_table_anew(
 ) -> None:
     text = message([*actions, Action(commitInfo=CommitInfo(operation=operation, operationParameters=parameters))])
     assert text.splitlines()[-1].startswith(
-        "  - `fds reset STREAM --sink-rows keep|empty --why …` loads the table anew"
+        "  - `fds rewind STREAM --to start --sink-rows keep|empty --why …` loads the table anew"
     )
     assert "with keep the sink keeps all its rows" in text
     assert "with empty the next run removes all rows of the sink first" in text
@@ -168,7 +168,7 @@ def test_an_overwrite_also_names_the_way_to_load_the_table_anew(
 @pytest.mark.parametrize("parameters", [{"mode": "Append"}, {"predicate": '["true"]'}])
 def test_other_commits_do_not_name_it(parameters: dict[str, object]) -> None:
     info = Action(commitInfo=CommitInfo(operation="UPDATE", operationParameters=parameters))
-    assert "fds reset" not in message([ADD, REMOVE, info])
+    assert "fds rewind" not in message([ADD, REMOVE, info])
 
 
 @pytest.mark.parametrize("actions", [[REMOVE], [ADD, REMOVE]])

@@ -17,6 +17,7 @@ from airflow_provider_fds.sinks import DeltaAppendSink, DeltaMergeSink
 from airflow_provider_fds.stream.actions.action_builder import ActionBuilder
 from airflow_provider_fds.stream.actions.prepared_action import perform
 from airflow_provider_fds.stream.connected_stream import readable
+from tests.moves import requested
 
 if TYPE_CHECKING:
     from tests.unit.stream.conftest import Bench
@@ -45,32 +46,32 @@ def load(bench: Bench, sink: DeltaAppendSink, run: str) -> Any:
 def builder(bench: Bench, *, log: bool = True, **kw: Any) -> ActionBuilder:
     ledger = Ledger(open_storage(str(bench.staging)), "orders")
     ledger.find()
-    kw.setdefault("owner_is_running", lambda owner: owner.run_id in bench.running)
+    kw.setdefault("owner_runs", lambda owner: owner.run_id in bench.running)
     return ActionBuilder(ledger, "a test", log=DeltaLog(open_storage(str(bench.table))) if log else None, **kw)
 
 
 def test_the_status_shows_a_request_that_waits_for_its_run(loaded):
     asked = builder(loaded)
-    perform(asked.ledger, asked.rewind(to_version=2, sink_rows="keep"), PERSON)
+    perform(asked.ledger, asked.rewind(to=2, sink_rows="keep"), PERSON)
     status = loaded.session("looker").status()
     assert (status.phase, status.extra["requested"]) == ("requested", "rewind: a test")
 
 
 def test_a_rewind_shows_the_position_and_the_rows_that_would_be_in_the_sink_twice(loaded):
-    said = builder(loaded).rewind(to_version=2, sink_rows="keep").describe()
+    said = builder(loaded).rewind(to=2, sink_rows="keep").describe()
 
     assert "before: epoch 1, the beginning of version 4" in said
     assert "after:  epoch 2, reads from version 2 on" in said
     assert "2 committed batches (50 rows) are read again" in said
     assert "The last version of the sink without them is 1." in said
-    assert "`fds rewind orders --replace --to-version 2 --sink-rows delete --why …` (with provenance)" in said
+    assert "`fds rewind orders --replace --to 2 --sink-rows delete --why …` (with provenance)" in said
 
 
 def test_a_rewind_of_a_stream_that_merges_says_that_rows_are_merged_again(bench, log_builder, tmp_path):
     log_builder.create()
     log_builder.append(1)
     load(bench, DeltaMergeSink(str(tmp_path / "sink"), keys=["id"]), "run-1")
-    said = builder(bench).rewind(to_version=1, sink_rows="keep").describe()
+    said = builder(bench).rewind(to=1, sink_rows="keep").describe()
 
     assert "merged again by their keys" in said
     assert "a row whose key the source no longer has stays" in said
@@ -78,11 +79,11 @@ def test_a_rewind_of_a_stream_that_merges_says_that_rows_are_merged_again(bench,
 
 
 def test_a_rewind_to_the_current_position_reads_nothing_again(loaded):
-    assert builder(loaded).rewind(to_version=4, sink_rows="keep").notes == ("No committed batch is read again.",)
+    assert builder(loaded).rewind(to=4, sink_rows="keep").notes == ("No committed batch is read again.",)
 
 
 def test_a_reset_reads_everything_again(loaded):
-    said = builder(loaded).reset(sink_rows="keep").describe()
+    said = builder(loaded).rewind(to="start", sink_rows="keep").describe()
 
     assert "3 committed batches (60 rows) are read again" in said
     assert "begins at its start options" in said
@@ -91,23 +92,26 @@ def test_a_reset_reads_everything_again(loaded):
 def test_a_rewind_by_time_names_the_version_where_the_table_can_be_read(loaded, log_builder):
     time = "2024-01-01T00:02:00Z"
 
-    assert "version " in builder(loaded).rewind(to_timestamp=time, sink_rows="keep").after
-    assert (
-        f"the first commit at or after {time}"
-        in builder(loaded, log=False).rewind(to_timestamp=time, sink_rows="keep").after
-    )
+    assert "version " in builder(loaded).rewind(to=time, sink_rows="keep").after
+    assert f"the first commit at or after {time}" in builder(loaded, log=False).rewind(to=time, sink_rows="keep").after
 
 
 @pytest.mark.parametrize(
     ("target", "says"),
     [
-        ({}, "needs exactly one of a version, a timestamp and a batch, got 0"),
-        ({"to_version": 1, "to_batch": 1}, "got 2"),
-        ({"to_version": 5}, "version 5 is later; a rewind can only move backwards"),
-        ({"to_timestamp": "soon"}, "soon"),
-        ({"to_timestamp": "2999-01-01"}, "has no commit at or after 2999-01-01"),
-        ({"to_batch": 9}, "has no batch 9"),
-        ({"to_version": 1, "landed": True}, "the stream has no such batch"),
+        ({"to": ""}, "to must be a version .*, a time .*, a batch .* or start: timestamp ''"),
+        ({"to": "batch:x"}, "or start: timestamp 'batch:x'"),
+        ({"to": "batch:-1"}, "or start: timestamp 'batch:-1'"),
+        ({"to": "1.5"}, "or start: timestamp '1.5'"),
+        ({"to": "starts"}, "or start: timestamp 'starts'"),
+        ({"to": "9" * 5000}, "or start: timestamp '999"),
+        ({"to": -1}, "-1 is not a version"),
+        ({"to": 1, "load_skipped": True}, "--load-skipped is for --to start, not for --to 1"),
+        ({"to": 5}, "version 5 is later; a rewind can only move backwards"),
+        ({"to": "soon"}, "soon"),
+        ({"to": "2999-01-01"}, "has no commit at or after 2999-01-01"),
+        ({"to": "batch:9"}, "has no batch 9"),
+        ({"to": 1, "landed": True}, "the stream has no such batch"),
     ],
 )
 def test_a_target_that_cannot_be_is_refused_before_anything_is_written(loaded, target, says):
@@ -121,7 +125,7 @@ def test_a_rewind_after_the_oldest_commit_left_is_refused(loaded, log_builder):
     log_builder.clean_up_before(2)
 
     with pytest.raises(ConfigurationError, match=r"version 1 of .* was removed; the oldest commit in the log is 2"):
-        builder(loaded).rewind(to_version=1, sink_rows="keep")
+        builder(loaded).rewind(to=1, sink_rows="keep")
 
 
 def test_the_batch_of_a_user_job_that_still_runs_is_not_taken_over(bench, log_builder):
@@ -130,7 +134,7 @@ def test_the_batch_of_a_user_job_that_still_runs_is_not_taken_over(bench, log_bu
 
     for name in ("replan", "rebind", "reset"):
         with pytest.raises(ConfigurationError, match="which appears to be running"):
-            getattr(builder(bench), name)()
+            requested(builder(bench), name)
 
 
 @pytest.mark.parametrize("move", ["replan", "rebind"])
@@ -138,10 +142,10 @@ def test_the_batch_of_a_user_job_that_still_runs_is_not_taken_over(bench, log_bu
 def test_a_person_says_whether_the_batch_of_a_user_job_landed(bench, log_builder, move, landed, first):
     own_job_planned(bench, log_builder)
     with pytest.raises(ConfigurationError, match=r"handed to the user job, .*--landed yes or --landed no"):
-        getattr(builder(bench), move)()
+        requested(builder(bench), move)
 
     asked = builder(bench)
-    perform(asked.ledger, getattr(asked, move)(landed=landed), PERSON)
+    perform(asked.ledger, requested(asked, move, landed=landed), PERSON)
 
     work = bench.session("run-2", stream=bench.stream(max_versions_per_batch=1, starting_version=1)).begin(
         None, user_job=True, max_batches=1
@@ -282,14 +286,12 @@ def committed(bench: Bench, log_builder: Any, sink: Any) -> None:
 @pytest.mark.parametrize("name", ["rewind", "reset"])
 def test_a_sink_that_merges_requires_a_choice_of_empty_or_keep(bench, log_builder, tmp_path, name):
     committed(bench, log_builder, DeltaMergeSink(str(tmp_path / "sink"), keys=["id"]))
-    target = {"to_version": 0} if name == "rewind" else {}
-
     with pytest.raises(
-        ConfigurationError, match=rf"a {name}: its delete is not read.*--sink-rows empty.*or --sink-rows keep"
+        ConfigurationError, match=r"a rewind: its delete is not read.*--sink-rows empty.*or --sink-rows keep"
     ):
-        getattr(builder(bench), name)(**target)
-    kept = getattr(builder(bench), name)(**target, sink_rows="keep")
-    emptied = getattr(builder(bench), name)(**target, sink_rows="empty", force_sink=True)
+        requested(builder(bench), name)
+    kept = requested(builder(bench), name, sink_rows="keep")
+    emptied = requested(builder(bench), name, sink_rows="empty", force_sink=True)
 
     assert kept.commands[0].removal is None
     assert emptied.commands[0].removal == Removal(what="all", is_forced=True)
@@ -301,8 +303,8 @@ def test_a_rewind_empties_only_a_sink_that_it_fills_again_as_a_whole(loaded):
     with pytest.raises(
         ConfigurationError, match=r"--sink-rows empty is not available: the sink has rows that are not read"
     ):
-        builder(loaded).rewind(to_version=2, sink_rows="empty")
-    said = builder(loaded).rewind(to_version=0, sink_rows="empty")
+        builder(loaded).rewind(to=2, sink_rows="empty")
+    said = builder(loaded).rewind(to=0, sink_rows="empty")
 
     assert said.commands[0].removal == Removal(what="all")
     assert "The next run empties the sink" in said.describe()
@@ -310,11 +312,11 @@ def test_a_rewind_empties_only_a_sink_that_it_fills_again_as_a_whole(loaded):
 
 
 def test_a_rewind_with_delete_names_the_version_that_a_time_means(loaded, log_builder):
-    asked = builder(loaded).rewind(to_timestamp="2024-01-01T00:02:00Z", sink_rows="delete").commands[0]
+    asked = builder(loaded).rewind(to="2024-01-01T00:02:00Z", sink_rows="delete").commands[0]
 
     assert asked.to == {"starting_version": asked.removal.from_version}
     with pytest.raises(ConfigurationError, match="the version at that time is unknown"):
-        builder(loaded, log=False).rewind(to_timestamp="2024-01-01T00:02:00Z", sink_rows="delete")
+        builder(loaded, log=False).rewind(to="2024-01-01T00:02:00Z", sink_rows="delete")
 
 
 @pytest.mark.parametrize(
@@ -322,11 +324,15 @@ def test_a_rewind_with_delete_names_the_version_that_a_time_means(loaded, log_bu
     [
         ({"force_sink": True}, "--force-sink is for --sink-rows delete and --sink-rows empty"),
         ({"sink_rows": "keep", "force_sink": True}, "--force-sink is for"),
+        (
+            {"to": "start", "sink_rows": "delete"},
+            "--to start is no version. Use --sink-rows empty, .* or --sink-rows keep",
+        ),
     ],
 )
 def test_contradictory_options_for_the_sink_are_refused(loaded, asked, says):
     with pytest.raises(ConfigurationError, match=says):
-        builder(loaded).rewind(to_version=2, **asked)
+        builder(loaded).rewind(**{"to": 2, **asked})
 
 
 def test_rows_that_came_with_a_snapshot_are_not_deleted_by_their_version(bench, log_builder, sink):
@@ -340,14 +346,14 @@ def test_rows_that_came_with_a_snapshot_are_not_deleted_by_their_version(bench, 
     with pytest.raises(
         ConfigurationError, match=r"--sink-rows delete is not available: .* were loaded with an initial"
     ):
-        builder(bench).rewind(to_version=1, sink_rows="delete")
+        builder(bench).rewind(to=1, sink_rows="delete")
 
 
 def test_a_merge_cannot_show_the_rows_that_it_replaced(bench, log_builder, tmp_path):
     committed(bench, log_builder, DeltaMergeSink(str(tmp_path / "sink"), keys=["id"]))
 
     with pytest.raises(ConfigurationError, match="A merge does not keep the rows that it replaced"):
-        builder(bench).rewind(to_version=1, sink_rows="delete")
+        builder(bench).rewind(to=1, sink_rows="delete")
 
 
 def test_nothing_is_removed_where_fds_does_not_know_the_table(bench, log_builder):
@@ -356,34 +362,35 @@ def test_nothing_is_removed_where_fds_does_not_know_the_table(bench, log_builder
     with pytest.raises(
         ConfigurationError, match="whose tables FDS does not know, so --sink-rows empty is not available"
     ):
-        builder(bench).reset(sink_rows="empty")
+        builder(bench).rewind(to="start", sink_rows="empty")
 
 
 def test_a_rebind_announces_its_empty_commits(loaded):
-    assert "writes an empty commit into each of the two tables" in builder(loaded).rebind().describe()
+    assert "writes an empty commit into each of the two tables" in builder(loaded).replan(new_sink=True).describe()
 
 
 def test_rows_are_not_removed_while_a_rebind_waits(loaded):
     asked = builder(loaded)
-    perform(asked.ledger, asked.rebind(), PERSON)
+    perform(asked.ledger, asked.replan(new_sink=True), PERSON)
 
     with pytest.raises(ConfigurationError, match="is not bound to a sink, so --sink-rows delete is not available"):
-        builder(loaded, replaces=True).rewind(to_version=2, sink_rows="delete")
+        builder(loaded, replaces=True).rewind(to=2, sink_rows="delete")
 
 
 @pytest.mark.parametrize(
     "move",
-    [{"to_version": 2}, {"to_batch": 0}, {"to_timestamp": "2024-01-01T00:00:00Z"}, None],
-    ids=["version", "batch", "time", "reset"],
+    [{"to": 2}, {"to": "batch:0"}, {"to": "2024-01-01T00:00:00Z"}, {"to": "start"}],
+    ids=["version", "batch", "time", "start"],
 )
 def test_whoever_lets_committed_rows_be_read_again_says_what_becomes_of_them(loaded, move):
-    name = "reset" if move is None else "rewind"
     with pytest.raises(
-        ConfigurationError, match=rf"the {name} reads rows again that are in the sink. Say what becomes"
-    ):
-        getattr(builder(loaded), name)(**(move or {}))
-    assert getattr(builder(loaded), name)(**(move or {}), sink_rows="keep").commands[0].removal is None
+        ConfigurationError, match=r"the rewind reads rows again that are in the sink\. Say what becomes"
+    ) as refused:
+        builder(loaded).rewind(**move)
+    # what is offered is what is possible
+    assert ("--sink-rows delete" in str(refused.value)) is (move != {"to": "start"})
+    assert builder(loaded).rewind(**move, sink_rows="keep").commands[0].removal is None
 
 
 def test_no_word_is_needed_where_nothing_is_read_again(loaded):
-    assert builder(loaded).rewind(to_version=4).commands[0].removal is None
+    assert builder(loaded).rewind(to=4).commands[0].removal is None

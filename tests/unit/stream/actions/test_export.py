@@ -53,7 +53,9 @@ class Sites:
         return self.fds("admin", "export", "orders", str(self.file), "--staging", str(self.bench.staging))
 
     def import_(self, *more: str) -> tuple[int, str]:
-        return self.fds("admin", "import", str(self.file), "--staging", str(self.there), "--deployment", "new", *more)
+        return self.fds(
+            "admin", "import", str(self.file), "--staging", str(self.there), "--deployment", "new", "--yes", *more
+        )
 
     def ledger(self, *, there: bool) -> Ledger:
         ledger = Ledger(open_storage(str(self.there if there else self.bench.staging)), "orders")
@@ -73,6 +75,17 @@ def sites(bench: Any, sink: Any, tmp_path: Path, capsys: Any, log_builder: Any) 
     sites.load("run-1", 2)
     sites.decide(Held(why="a move"))
     return sites
+
+
+def test_an_import_is_shown_before_it_writes_anything(sites):
+    assert sites.export()[0] == 0
+    words = ("admin", "import", str(sites.file), "--staging", str(sites.there), "--deployment", "new")
+    for more, expected in ((("--dry-run",), 0), ((), 2)):
+        code, text = sites.fds(*words, *more)
+        assert code == expected, text
+        assert "before: of deployment 'test', ledger entries 0 to " in text
+        assert "after:  of deployment 'new', in " in text
+        assert not sites.there.exists() or not any(sites.there.rglob("*.json"))
 
 
 def test_the_ledger_arrives_byte_for_byte_and_the_stream_continues_under_its_new_owner(sites):
@@ -209,7 +222,7 @@ def test_a_stream_can_return_to_the_folder_that_it_came_from(sites):
     back = sites.file.with_name("back.fds")
     assert sites.fds("admin", "export", "orders", str(back), "--staging", str(sites.there))[0] == 0
     place = ("--staging", str(sites.bench.staging), "--deployment", "test")
-    code, text = sites.fds("admin", "import", str(back), *place)
+    code, text = sites.fds("admin", "import", str(back), "--yes", *place)
     assert code == 0, text
     assert sites.ledger(there=False).state.deployment == "test"
 

@@ -51,7 +51,7 @@ class Tables:
         ledger = Ledger(open_storage(str(self.bench.staging)), "orders")
         ledger.find()
         more.setdefault("open_table", open_storage)
-        return ActionBuilder(ledger, "a test", owner_is_running=lambda _owner: False, **more)
+        return ActionBuilder(ledger, "a test", owner_runs=lambda _owner: False, **more)
 
     def replan(self, landed=None, **more):
         builder = self.builder(**more)
@@ -226,10 +226,7 @@ def test_a_batch_that_the_ledger_does_not_know_keeps_a_replan_from_going_on(tabl
     version = tables.write("gone", txn_version(1, 3))
     with pytest.raises(LedgerError, match=f"'gone' has batch 3 of epoch 1 in version {version} of .* older copy"):
         tables.builder().replan()
-    assert (
-        "the ledger does not know batch 3 of epoch 1"
-        in tables.builder().rewind(to_version=0, sink_rows="keep").describe()
-    )
+    assert "the ledger does not know batch 3 of epoch 1" in tables.builder().rewind(to=0, sink_rows="keep").describe()
     # it was taken out by a RESTORE
     tables.tables["gone"].commit(operation="RESTORE", parameters={"version": str(version - 1)})
     assert tables.builder().replan().commands[0].to is None
@@ -240,7 +237,7 @@ def test_a_request_tells_of_no_more_writes_than_the_first_one_since_an_epoch_was
     version = tables.write("kept", txn_version(1, 0))
     for reaches in (False, True):
         builder = tables.builder(replaces=True, **({} if reaches else {"open_table": None}))
-        move = builder.rewind(to_version=0, sink_rows="keep")
+        move = builder.rewind(to=0, sink_rows="keep")
         perform(builder.ledger, move, tables.session.context.actor)
         assert builder.ledger.state.request.seen == ()
     assert f"after an earlier request: 'kept' has batch 0 (version {version})" in move.describe()
@@ -248,7 +245,7 @@ def test_a_request_tells_of_no_more_writes_than_the_first_one_since_an_epoch_was
         tables.fence("kept", "gone")
     # a run has named it, so the next request may have it loaded again
     builder = tables.builder(replaces=True)
-    move = builder.rewind(to_version=0, sink_rows="keep")
+    move = builder.rewind(to=0, sink_rows="keep")
     assert f"in the function's tables: 'kept' has batch 0 (version {version}). Their rows" in move.describe()
     perform(builder.ledger, move, tables.session.context.actor)
     assert tables.fence("kept", "gone")[0].phase == "open"
@@ -258,7 +255,7 @@ def test_what_a_request_told_of_a_table_is_not_said_of_one_that_was_made_again(t
     for batch in range(3):
         tables.write("kept", txn_version(1, batch))
     builder = tables.builder()
-    perform(builder.ledger, builder.rewind(to_version=0, sink_rows="keep"), tables.session.context.actor)
+    perform(builder.ledger, builder.rewind(to=0, sink_rows="keep"), tables.session.context.actor)
     for version in (2, 3):
         # a driver that is still running has made it again, with a commit of the same version
         tables.tables["kept"].path_of(version).unlink()
@@ -270,7 +267,7 @@ def test_what_a_request_told_of_a_table_is_not_said_of_one_that_was_made_again(t
 def test_the_run_checks_what_could_not_be_checked_when_the_epoch_was_requested(tables):
     tables.write("kept", txn_version(1, 0))
     builder = tables.builder(open_table=None)
-    move = builder.rewind(to_version=0, sink_rows="keep")
+    move = builder.rewind(to=0, sink_rows="keep")
     assert "The table of 'kept' and 'gone' cannot be read from here." in move.describe()
     perform(builder.ledger, move, tables.session.context.actor)
     with pytest.raises(LedgerError, match="wrote 'kept' of batch 0"):
@@ -283,13 +280,13 @@ def test_a_write_that_only_the_driver_sees_keeps_the_epoch_from_beginning(tables
     commit.rename(tmp_path / "outside")
     commit.symlink_to(tmp_path / "outside")
     builder = tables.builder()
-    perform(builder.ledger, builder.rewind(to_version=0, sink_rows="keep"), tables.session.context.actor)
+    perform(builder.ledger, builder.rewind(to=0, sink_rows="keep"), tables.session.context.actor)
     landed = (LandedWrite("kept", txn_version(1, 0), version),)
     with pytest.raises(LedgerError, match=f"wrote 'kept' of batch 0 .version {version} of"):
         tables.fence("kept", "gone", landed=landed)
     # a run has named it
     builder = tables.builder(replaces=True)
-    move = builder.rewind(to_version=0, sink_rows="keep")
+    move = builder.rewind(to=0, sink_rows="keep")
     assert f"in the function's tables: 'kept' has batch 0 (version {version}). Their rows" in move.describe()
     perform(builder.ledger, move, tables.session.context.actor)
     assert tables.fence("kept", "gone", landed=landed)[0].phase == "open"
@@ -311,7 +308,7 @@ def test_a_batch_that_an_earlier_request_has_loaded_again_counts_as_loaded_only_
         tables.write(name, txn_version(1, 0))
     # the person takes its rows out, and says so: by a rewind, or where the function has not returned by an answer
     builder = tables.builder()
-    move = builder.rewind(to_version=0, sink_rows="keep") if is_reported else builder.replan(landed=False)
+    move = builder.rewind(to=0, sink_rows="keep") if is_reported else builder.replan(landed=False)
     perform(builder.ledger, move, tables.session.context.actor)
 
     again = tables.builder(replaces=True, **({} if reaches else {"open_table": None}))

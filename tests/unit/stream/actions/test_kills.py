@@ -232,22 +232,24 @@ OPERATIONS: Final = {
     "import-checkpoint": Operation(
         "admin", "import-checkpoint", "{tmp}/query", "{table}", "--stream", "orders", why=False, before=a_query
     ),
-    "import": Imported("admin", "import", "{tmp}/orders.fds", "--deployment", "new", why=False, before=exported),
-    "fork": Cloned("fork", "orders", "audit", "--sink", "{tmp}/audit", why=False, before=in_a_snapshot),
-    "rewind": Operation("rewind", "orders", "--to-version", "1", "--sink-rows", "keep", "--yes"),
-    "reset": Operation("reset", "orders", "--sink-rows", "keep", "--yes"),
+    "import": Imported(
+        "admin", "import", "{tmp}/orders.fds", "--deployment", "new", "--yes", why=False, before=exported
+    ),
+    "fork": Cloned("fork", "orders", "audit", "--sink", "{tmp}/audit", "--yes", why=False, before=in_a_snapshot),
+    "rewind": Operation("rewind", "orders", "--to", "1", "--sink-rows", "keep", "--yes"),
+    "rewind to start": Operation("rewind", "orders", "--to", "start", "--sink-rows", "keep", "--yes"),
     "replan": Operation("replan", "orders", "--yes"),
-    "rebind": Operation("rebind", "orders", "--yes"),
+    "replan with a new sink": Operation("replan", "orders", "--new-sink", "--yes"),
     "skip": Operation("skip", "orders", "--version", "4", "--yes"),
     "skip several": Operation("skip", "orders", "--version", "3-4", "--yes", before=before_a_schema),
-    "accept": Operation("accept", "orders", "--version", "3", before=before_a_schema),
-    "accept a batch": Operation("accept", "orders", "--batch", "0", before=blocked),
+    "accept": Operation("accept", "orders", "--version", "3", "--yes", before=before_a_schema),
+    "accept a batch": Operation("accept", "orders", "--batch", "0", "--yes", before=blocked),
     "recover a lost ledger": Recovered(before=with_a_lost_ledger),
     "recover an unreadable entry": Recovered(before=with_an_unreadable_entry),
     "hold": Operation("hold", "orders"),
     "resume": Operation("resume", "orders", before=decided(Held(why="x"))),
-    "adopt": Operation("adopt", "orders", "--force"),
-    "transfer": Operation("transfer", "orders", "--deployment", "new"),
+    "unlock": Operation("unlock", "orders", "--yes"),
+    "transfer": Operation("transfer", "orders", "--deployment", "new", "--yes"),
     "retire": Operation("retire", "orders", "--yes", before=in_a_snapshot),
 }
 

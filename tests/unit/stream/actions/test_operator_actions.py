@@ -54,10 +54,10 @@ def test_an_action_is_a_command_with_its_arguments_and_is_on_the_page(action, ca
 
 def test_all_problems_of_the_arguments_are_one_error():
     with pytest.raises(ConfigurationError) as refused:
-        ACTIONS["skip"].parse({"to_batch": 3, "version": "x", "sink_rows": "burn"})
+        ACTIONS["skip"].parse({"to": "batch:3", "version": "x", "sink_rows": "burn"})
 
     text = str(refused.value)
-    assert "to_batch has no meaning for skip." in text
+    assert "to has no meaning for skip." in text
     assert "version must be a version or several (3-7), got 'x'." in text
     assert "sink_rows must be keep or delete or empty, got 'burn'." in text
 
@@ -65,8 +65,7 @@ def test_all_problems_of_the_arguments_are_one_error():
 def test_an_empty_form_field_counts_as_not_given():
     sent = {
         "version": "3-7",
-        "to_batch": None,
-        "to_timestamp": "",
+        "to": "",
         "sink_rows": "None",
         "force_sink": False,
         "force": "no",

@@ -158,7 +158,7 @@ def rewind_to(bench: Bench, version: int, capsys: Any) -> str:
         "orders",
         "--staging",
         str(bench.staging),
-        "--to-version",
+        "--to",
         str(version),
         "--why",
         "w",
@@ -188,7 +188,7 @@ def test_a_rewind_after_a_lost_history_does_not_say_that_nothing_is_read_again(
 
     said = rewind_to(bench, 1, capsys)
     assert "The history lacks batches from before the ledger was lost" in said
-    assert "`fds reset orders --replace --sink-rows empty --why …`" in said
+    assert "`fds rewind orders --to start --replace --sink-rows empty --why …`" in said
     assert "--sink-rows delete" not in said
     assert "last version of the sink" not in said
 
@@ -251,7 +251,7 @@ def test_a_checkpoint_of_another_deployment_is_repaired_by_the_command_in_its_er
         bench.session("run-2", checkpoints=store).begin(sink.value)
 
     words = ["--staging", str(bench.staging), "--deployment", "prod", "--why", "moved"]
-    assert main(["transfer", "orders", *words]) == 0
+    assert main(["transfer", "orders", "--yes", *words]) == 0
     with pytest.raises(CheckpointError, match="belongs to the installation 'prod'"):
         bench.session("run-2", checkpoints=store, deployment="prod").begin(sink.value)
     assert main(["recover", "orders", *words, "--yes", "--checkpoint", str(path)]) == 0

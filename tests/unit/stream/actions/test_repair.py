@@ -157,7 +157,7 @@ def test_a_repaired_ledger_is_read_whole_by_runs_history_and_moves(bench, loaded
     assert command(bench, capsys, "status", "orders")[0] == 0
     assert "The history lacks batches" in rewind_to(bench, 1, capsys)
     code, told = command(
-        bench, capsys, "rewind", "orders", "--to-batch", "0", "--sink-rows", "keep", "--why", "w", "--yes"
+        bench, capsys, "rewind", "orders", "--to", "batch:0", "--sink-rows", "keep", "--why", "w", "--yes"
     )
     assert (code, "no batch 0" in told) == (2, True)
 
@@ -177,7 +177,7 @@ def test_a_damaged_entry_before_a_later_fold_stops_no_run_and_is_only_left_out_o
     assert len(entries_of(bench)) == 7
     assert command(bench, capsys, "history", "orders")[0] == 0
     code, told = command(
-        bench, capsys, "rewind", "orders", "--to-batch", "1", "--sink-rows", "keep", "--why", "w", "--yes"
+        bench, capsys, "rewind", "orders", "--to", "batch:1", "--sink-rows", "keep", "--why", "w", "--yes"
     )
     assert (code, "no batch 1" in told) == (2, True)
     assert "The history lacks batches" in rewind_to(bench, 1, capsys)

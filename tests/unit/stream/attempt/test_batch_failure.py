@@ -88,7 +88,7 @@ def test_a_file_that_is_there_is_not_visible_to_spark_and_no_row_is_given_up(
     assert type(failure) is errors.BatchFailedError
     assert (failure.reason_code, failure.retryable) == (Reason.SOURCE_FILES_NOT_VISIBLE, True)
     assert "Airflow sees it, so it is not known to be lost: mount the table's folder" in str(failure)
-    for words in ("VACUUM", "fds skip", "fds reset", "fds replan"):
+    for words in ("VACUUM", "fds skip", "fds rewind", "fds replan"):
         assert words not in str(failure)
 
 
@@ -132,12 +132,17 @@ def test_a_sink_that_only_spark_does_not_find_is_not_called_missing(
     deltalake.write_deltalake(sink.uri, pa.table({"id": [1]}))
     session = bench.session()
     work = session.begin(sink)
-    report = {"outcome": "failed", "retryable": False, "reason": "SINK_MISSING", "error_message": "`fds reset`"}
+    report = {
+        "outcome": "failed",
+        "retryable": False,
+        "reason": "SINK_MISSING",
+        "error_message": "`fds rewind --to start`",
+    }
     bench.report(session, work, session.job(work, sink), **report)
     failure = session.collect(work).failure
     assert failure is not None
     assert (failure.reason_code, failure.retryable) == (Reason.SINK_NOT_VISIBLE, True)
-    assert "fds reset" not in str(failure)
+    assert "fds rewind" not in str(failure)
     assert "mount its folder" in str(failure)
 
 
@@ -167,13 +172,18 @@ def test_a_sink_is_only_called_missing_if_it_is_gone_as_seen_from_here(
         commit = table / "_delta_log" / f"{0:020}.json"
         commit.rename(tmp_path / "outside")
         commit.symlink_to(tmp_path / "outside")
-    report = {"outcome": "failed", "retryable": False, "reason": "SINK_MISSING", "error_message": "`fds reset`"}
+    report = {
+        "outcome": "failed",
+        "retryable": False,
+        "reason": "SINK_MISSING",
+        "error_message": "`fds rewind --to start`",
+    }
     bench.report(session, work, session.job(work, sink), **report)
     failure = session.collect(work).failure
     assert failure is not None
     is_gone = where == "gone" or (where == "another" and is_function)
     assert failure.reason_code == (Reason.SINK_MISSING if is_gone else Reason.SINK_NOT_VISIBLE)
-    assert ("fds reset" in str(failure)) is is_gone
+    assert ("fds rewind" in str(failure)) is is_gone
     assert ("Airflow could not look for it" in str(failure)) is (where == "unknown")
 
 

@@ -96,7 +96,7 @@ def test_a_person_who_accepted_is_named(bench: Bench, dropped: Any, tmp_path: An
     with pytest.raises(SchemaChangedError):
         begin(bench, "run-2", sink)
     words = ["--version", "2", "--why", "looked at it", "--staging", str(bench.staging), "--deployment", "test"]
-    assert main(["accept", "orders", *words]) == 0
+    assert main(["accept", "orders", "--yes", *words]) == 0
     begin(bench, "run-3", sink)
     assert "schema of version 2: - name: string (allowed by: accepted by " in history(bench, capsys)
 

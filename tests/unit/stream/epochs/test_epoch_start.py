@@ -34,6 +34,7 @@ from airflow_provider_fds.sinks import DeltaAppendSink
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.actions.action_builder import ActionBuilder
 from airflow_provider_fds.stream.actions.prepared_action import perform
+from tests.moves import requested
 from tests.unit.stream.conftest import SINK_ID, leave_fence_commit
 
 if TYPE_CHECKING:
@@ -51,18 +52,16 @@ def ledger_of(bench: Bench) -> Ledger:
 
 def move(bench: Bench, name: str, *, replaces: bool = False, **arguments: Any) -> str:
     ledger = ledger_of(bench)
-    builder = ActionBuilder(
-        ledger, "a test", replaces=replaces, owner_is_running=lambda owner: owner.run_id in bench.running
-    )
+    builder = ActionBuilder(ledger, "a test", replaces=replaces, owner_runs=lambda owner: owner.run_id in bench.running)
     if name in ("rewind", "reset"):
         arguments.setdefault("sink_rows", "keep")
-    return perform(ledger, getattr(builder, name)(**arguments), PERSON)
+    return perform(ledger, requested(builder, name, **arguments), PERSON)
 
 
 def ask(bench: Bench, *names: str, is_held: bool = False) -> None:
     """Ask for one epoch after the other; none of them begins."""
     for number, name in enumerate(names):
-        move(bench, name, replaces=number > 0, **({"to_version": 0} if name == "rewind" else {}))
+        move(bench, name, replaces=number > 0)
         if is_held:
             move(bench, "hold")
     if is_held:
@@ -123,7 +122,7 @@ def leave_restore(bench: Bench, sink: DeltaAppendSink, version: int) -> None:
 def test_a_stream_that_is_held_begins_no_epoch_before_it_is_resumed(bench, two_appends, sink):
     load_all(bench, sink, "run-1")
     move(bench, "hold")
-    move(bench, "rewind", to_version=2)
+    move(bench, "rewind", to=2)
 
     held = bench.session("run-2").begin(sink)
     assert (held.status, "`fds resume orders" in held.reason) == ("paused", True)
@@ -134,7 +133,7 @@ def test_a_stream_that_is_held_begins_no_epoch_before_it_is_resumed(bench, two_a
 
 def test_a_rewound_stream_reads_again_from_the_version_in_a_new_epoch_after_a_fence(bench, two_appends, sink):
     load_all(bench, sink, "run-1")
-    move(bench, "rewind", to_version=2)
+    move(bench, "rewind", to=2)
     session = bench.session("run-2")
 
     work = session.begin(sink)
@@ -158,11 +157,11 @@ def test_a_stream_of_a_restored_table_is_rewound_to_the_version_that_comes_next(
     load_all(bench, sink, "run-1")
     (log_builder.log / f"{3:020d}.json").unlink()
     with pytest.raises(
-        LogRewoundError, match=r"--to-version 3 --sink-rows keep\|delete\|empty --why …` continues after version 2"
+        LogRewoundError, match=r"--to 3 --sink-rows keep\|delete\|empty --why …` continues after version 2"
     ):
         bench.session("run-2").begin(sink)
 
-    move(bench, "rewind", to_version=3)
+    move(bench, "rewind", to=3)
     load_all(bench, sink, "run-3")
     log_builder.version = 2
     log_builder.append(1)
@@ -176,7 +175,7 @@ def test_nothing_of_a_closed_epoch_is_committed(bench, two_appends, sink, name):
     late = bench.session("run-1")
     work = late.begin(sink)
     spec = late.job(work, sink)
-    move(bench, name, **({"to_version": 0} if name == "rewind" else {}))
+    move(bench, name)
     bench.report(late, work, spec)
 
     with pytest.raises(EpochClosedError, match="epoch 1, which was closed"):
@@ -205,7 +204,7 @@ def test_a_replan_continues_after_the_planned_batches_that_are_in_the_sink(bench
 
 @pytest.mark.parametrize("name", ["rewind", "reset"])
 def test_a_batch_that_lands_during_a_rewind_request_is_not_read_again_unnoticed(bench, log_builder, sink, name):
-    target = {"to_version": 1} if name == "rewind" else {}
+    target = {"to": 1} if name == "rewind" else {}
     log_builder.create()
     log_builder.append(1)
     load_all(bench, sink, "run-1")
@@ -222,7 +221,8 @@ def test_a_batch_that_lands_during_a_rewind_request_is_not_read_again_unnoticed(
         match=r"batch 1 of epoch 1 \(version 2\).*rows again and load them twice.*without them is 1",
     ) as refused:
         session.collect(work)
-    assert f"`fds {name} orders --replace" in str(refused.value)
+    form = "orders --replace" if name == "rewind" else "orders --to start --replace"
+    assert f"`fds rewind {form}" in str(refused.value)
     assert ledger_of(bench).state.phase == "requested"
 
     # taken out, and asked again: the next run goes on
@@ -255,20 +255,20 @@ def test_a_request_after_the_batch_was_shown_lets_exactly_that_one_be_read_again
     log_builder.append(1)
     log_builder.append(1)
     one, two = bench.session("run-1", stream=bench.stream(max_versions_per_batch=1)).begin(sink).batches[:2]
-    move(bench, "rewind", to_version=0)
+    move(bench, "rewind", to=0)
     shown = LandedBatch(epoch=1, batch_id=0, end=one.end, digest=one.digest, sink_version=0)
     later = LandedBatch(epoch=1, batch_id=1, end=two.end, digest=two.digest, sink_version=5)
     with pytest.raises(LedgerError, match="batch 0 of epoch 1"):
         fence_with(bench, sink, "run-2", shown)
 
-    move(bench, "rewind", to_version=0, replaces=True)
+    move(bench, "rewind", to=0, replaces=True)
     request = ledger_of(bench).state.request
     assert [(b.epoch, b.batch_id, b.digest, b.sink_version) for b in request.seen] == [(1, 0, one.digest, 0)]
     with pytest.raises(LedgerError, match="batch 1 of epoch 1") as refused:
         fence_with(bench, sink, "run-3", shown, later)
     assert "batch 0" not in str(refused.value)
 
-    move(bench, "rewind", to_version=0, replaces=True)
+    move(bench, "rewind", to=0, replaces=True)
     fence_with(bench, sink, "run-4", shown, later)
     assert ledger_of(bench).state.phase == "open"
     assert ledger_of(bench).state.shown == ()
@@ -279,10 +279,10 @@ def test_the_same_batch_in_another_version_of_the_sink_is_another_one(bench, log
     log_builder.append(1)
     planned = bench.session("run-1").begin(sink).batches[0]
     landed = LandedBatch(epoch=1, batch_id=0, end=planned.end, digest=planned.digest, sink_version=0)
-    move(bench, "rewind", to_version=0)
+    move(bench, "rewind", to=0)
     with pytest.raises(LedgerError, match="version 0"):
         fence_with(bench, sink, "run-2", landed)
-    move(bench, "rewind", to_version=0, replaces=True)
+    move(bench, "rewind", to=0, replaces=True)
 
     with pytest.raises(LedgerError, match="version 5"):
         fence_with(bench, sink, "run-3", replace(landed, sink_version=5))
@@ -293,7 +293,7 @@ def test_a_batch_shown_again_is_recorded_once(bench, log_builder, sink):
     log_builder.append(1)
     planned = bench.session("run-1").begin(sink).batches[0]
     landed = LandedBatch(epoch=1, batch_id=0, end=planned.end, digest=planned.digest, sink_version=0)
-    move(bench, "rewind", to_version=0)
+    move(bench, "rewind", to=0)
     for run in ("run-2", "run-3"):
         with pytest.raises(LedgerError, match="rows again and load them twice"):
             fence_with(bench, sink, run, landed)
@@ -323,7 +323,7 @@ def test_a_blocked_batch_that_was_shown_by_a_replan_may_be_read_again_by_a_rewin
     with pytest.raises(LedgerError, match="its verification failed"):
         fence_with(bench, sink, "run-2", landed)
 
-    move(bench, "rewind", to_version=0, replaces=True)
+    move(bench, "rewind", to=0, replaces=True)
     fence_with(bench, sink, "run-3", landed)
     assert ledger_of(bench).state.phase == "open"
 
@@ -333,7 +333,7 @@ def test_a_blocked_batch_that_was_shown_by_a_replan_may_be_read_again_by_a_rewin
 
 def test_the_fence_job_names_what_to_remove_and_the_ledger_records_what_it_removed(bench, two_appends, sink):
     load_all(bench, sink, "run-1")
-    move(bench, "rewind", to_version=2, sink_rows="delete", force_sink=True)
+    move(bench, "rewind", to=2, sink_rows="delete", force_sink=True)
     session = bench.session("run-2")
     work = session.begin(sink)
     job = leave_fence(bench, session, session.job(work, sink), removed_rows=30)
@@ -347,7 +347,7 @@ def test_the_fence_job_names_what_to_remove_and_the_ledger_records_what_it_remov
 
 def test_an_epoch_does_not_begin_where_its_rows_were_not_removed(bench, two_appends, sink):
     load_all(bench, sink, "run-1")
-    move(bench, "reset", sink_rows="empty")
+    move(bench, "rewind", to="start", sink_rows="empty")
     session = bench.session("run-2")
     work = session.begin(sink)
     job = leave_fence(bench, session, session.job(work, sink), has_removed=False)
@@ -365,7 +365,7 @@ def test_an_epoch_whose_fence_is_another_statement_does_not_begin_before_everyth
     load_all(bench, sink, "run-1")
     unknown = FenceEvidence(newest=2 << 32, removed=(RemovedRows(2, 2),))
     for run, again in (("run-2", False), ("run-3", True)):
-        move(bench, name, replaces=again, **({"to_version": 1} if name == "rewind" else {}))
+        move(bench, name, replaces=again, **({"to": 1} if name == "rewind" else {}))
         session = bench.session(run)
         work = session.begin(sink)
         leave_fence(bench, session, session.job(work, sink), evidence=unknown)
@@ -379,7 +379,7 @@ def test_an_epoch_whose_fence_is_another_statement_does_not_begin_before_everyth
 
 def test_an_older_run_that_does_not_know_removals_cannot_open_the_epoch(bench, two_appends, sink):
     session = load_all(bench, sink, "run-1")
-    move(bench, "reset", sink_rows="empty")
+    move(bench, "rewind", to="start", sink_rows="empty")
     state = session.connected.load()
     fence = Fence(status="done", versions={state.fence_sink.app_ids[0]: 2 << 32}, sink_version=9)
     table_id = Offset.from_json(state.closed.position).table_id
@@ -401,8 +401,8 @@ def test_a_batch_that_made_the_missing_sink_requests_an_epoch_by_itself_once(ben
     entries = list(ledger_of(bench).entries())
     (request,) = [entry.action for entry in entries if entry.action.kind == "requested"]
     assert (request.reason, request.is_automatic) == ("sink_appeared", True)
-    with pytest.raises(LedgerError, match=r"cannot request another reset.*sink_appeared"):
-        move(bench, "reset")
+    with pytest.raises(LedgerError, match=r"cannot request another rewind to start.*sink_appeared"):
+        move(bench, "rewind", to="start")
     fence_with(bench, sink, "run-3")
     assert ledger_of(bench).state.position == request.to["offset"]
 
@@ -411,10 +411,10 @@ def test_a_rebind_back_to_a_sink_closes_the_epochs_there_before_it_writes(
     bench, log_builder, two_appends, sink, tmp_path
 ):
     load_all(bench, sink, "run-1")
-    move(bench, "rebind")
+    move(bench, "replan", new_sink=True)
     away = DeltaAppendSink(str(tmp_path / "away"))
     load_all(bench, away, "run-2")
-    move(bench, "rebind")
+    move(bench, "replan", new_sink=True)
     fence_with(bench, away, "run-3")
     log_builder.append(1)
     work = bench.session("run-4").begin(sink)
@@ -472,7 +472,7 @@ def test_a_rewind_to_a_batch_begins_where_it_began_within_its_version(bench, log
     log_builder.append(5)
     stream = bench.stream(max_files_per_batch=2)
     load_all(bench, sink, "run-1", stream=stream)
-    said = move(bench, "rewind", to_batch=1)
+    said = move(bench, "rewind", to="batch:1")
 
     session = load_all(bench, sink, "run-2", stream=stream)
 
@@ -485,7 +485,7 @@ def test_a_rewind_into_a_version_under_options_that_count_its_files_otherwise_is
     log_builder.create()
     log_builder.append(5)
     load_all(bench, sink, "run-1", stream=bench.stream(max_files_per_batch=2))
-    move(bench, "rewind", to_batch=1)
+    move(bench, "rewind", to="batch:1")
 
     with pytest.raises(LedgerError, match="options that decide which files of a version count were changed"):
         load_all(bench, sink, "run-2", stream=bench.stream(max_files_per_batch=2, skip_versions="9"))
@@ -496,14 +496,14 @@ def test_a_rewind_to_a_time_begins_at_the_first_commit_at_or_after_it(bench, log
     log_builder.append(1, timestamp_ms=1_704_067_200_000)
     log_builder.append(1, timestamp_ms=1_704_153_600_000)
     load_all(bench, sink, "run-1")
-    move(bench, "rewind", to_timestamp="2024-01-01T12:00:00Z")
+    move(bench, "rewind", to="2024-01-01T12:00:00Z")
 
     assert load_all(bench, sink, "run-2").result().first_version == 2
 
 
 def test_a_reset_stream_begins_as_its_options_say(bench, two_appends, sink):
     load_all(bench, sink, "run-1")
-    move(bench, "reset")
+    move(bench, "rewind", to="start")
 
     session = load_all(bench, sink, "run-2")
 
@@ -514,7 +514,7 @@ def test_a_reset_stream_without_start_options_freezes_a_snapshot_of_now(bench, t
     stream = bench.stream(starting_version=None)
     load_all(bench, sink, "run-1", stream=stream)
     log_builder.append(4)
-    move(bench, "reset")
+    move(bench, "rewind", to="start")
 
     session = load_all(bench, sink, "run-2", stream=stream)
 
@@ -549,7 +549,7 @@ def test_a_rebound_stream_fences_the_old_sink_and_continues_into_the_new_one(
 ):
     load_all(bench, sink, "run-1")
     log_builder.append(1)
-    move(bench, "rebind")
+    move(bench, "replan", new_sink=True)
     other = DeltaAppendSink(str(tmp_path / "other"))
     session = bench.session("run-2")
     work = session.begin(other)
@@ -564,7 +564,7 @@ def test_a_rebound_stream_fences_the_old_sink_and_continues_into_the_new_one(
 
 def test_a_missing_sink_needs_no_fence_and_is_created_by_the_first_batch(bench, two_appends, sink):
     load_all(bench, sink, "run-1")
-    move(bench, "reset")
+    move(bench, "rewind", to="start")
     session = bench.session("run-2")
     work = session.begin(sink)
     shutil.rmtree(sink.uri)
@@ -587,14 +587,14 @@ def test_a_replan_does_not_continue_after_batches_that_the_sink_has_lost(bench, 
 
     with pytest.raises(LedgerError, match="committed rows may be missing"):
         session.collect(work)
-    move(bench, "reset", replaces=True)
+    move(bench, "rewind", to="start", replaces=True)
     assert load_all(bench, sink, "run-3").result().first_version == 0
 
 
 @pytest.mark.parametrize(("retryable", "error"), [(True, BatchFailedError), (False, BatchRejectedError)])
 def test_a_fence_that_failed_opens_nothing(bench, two_appends, sink, retryable, error):
     load_all(bench, sink, "run-1")
-    move(bench, "reset")
+    move(bench, "rewind", to="start")
     session = bench.session("run-2")
     work = session.begin(sink)
     leave_fence(
@@ -616,7 +616,7 @@ def test_a_fence_that_failed_opens_nothing(bench, two_appends, sink, retryable, 
 
 def test_a_fence_without_a_report_is_tried_again(bench, two_appends, sink):
     load_all(bench, sink, "run-1")
-    move(bench, "reset")
+    move(bench, "rewind", to="start")
     session = bench.session("run-2")
     work = session.begin(sink)
     session.job(work, sink)
@@ -626,7 +626,7 @@ def test_a_fence_without_a_report_is_tried_again(bench, two_appends, sink):
 
 def test_two_runs_that_fence_the_same_epoch_open_it_once(bench, two_appends, sink):
     load_all(bench, sink, "run-1")
-    move(bench, "reset")
+    move(bench, "rewind", to="start")
     one, two = bench.session("run-2"), bench.session("run-3")
     works = [(session, session.begin(sink)) for session in (one, two)]
     for session, work in works:
@@ -640,7 +640,7 @@ def test_two_runs_that_fence_the_same_epoch_open_it_once(bench, two_appends, sin
 
 def test_planning_without_spark_says_who_opens_a_requested_epoch(bench, two_appends, sink):
     load_all(bench, sink, "run-1")
-    move(bench, "reset")
+    move(bench, "rewind", to="start")
 
     with pytest.raises(LedgerError, match="Only a run with Spark and the sink can begin it"):
         bench.session("run-2").begin(None, user_job=True)
@@ -651,15 +651,15 @@ def test_a_start_that_is_gone_can_be_replaced_by_another_request(bench, log_buil
     for _ in range(4):
         log_builder.append(1)
     load_all(bench, sink, "run-1")
-    move(bench, "rewind", to_batch=0)
+    move(bench, "rewind", to="batch:0")
     deltalake.DeltaTable(str(log_builder.root)).create_checkpoint()
     log_builder.clean_up_before(3)
     with pytest.raises(LogTruncatedError):
         load_all(bench, sink, "run-2")
 
     with pytest.raises(LedgerError, match="cannot request another rewind"):
-        move(bench, "rewind", to_version=3)
-    move(bench, "rewind", to_version=3, replaces=True)
+        move(bench, "rewind", to=3)
+    move(bench, "rewind", to=3, replaces=True)
 
     session = load_all(bench, sink, "run-3")
     assert (session.result().epoch, session.result().first_version) == (3, 3)
@@ -670,7 +670,7 @@ def test_the_same_request_is_made_once(bench, two_appends, sink):
     ledger = ledger_of(bench)
     for _ in range(2):
         builder = ActionBuilder(ledger_of(bench), "a test")
-        perform(ledger, builder.reset(sink_rows="keep"), PERSON, request_id="dag-run-7")
+        perform(ledger, builder.rewind(to="start", sink_rows="keep"), PERSON, request_id="dag-run-7")
 
     assert ledger_of(bench).state.epoch == 2
 

@@ -43,22 +43,22 @@ def two_batches(bench: Bench, log_builder: Any, sink: DeltaAppendSink) -> Bench:
 
 
 def test_a_rewind_into_a_batch_names_no_version_without_rows_that_are_not_read_again(two_batches):
-    said = builder(two_batches).rewind(to_version=4, sink_rows="keep").describe()
+    said = builder(two_batches).rewind(to=4, sink_rows="keep").describe()
 
     assert "1 committed batch (up to 20 rows) is read again, only the last part of one of them" in said
     assert LAST not in said
-    assert "`fds rewind orders --replace --to-version 4 --sink-rows delete --why …` (with provenance)" in said
-    assert "`fds reset orders --replace --sink-rows empty --why …`" in said
+    assert "`fds rewind orders --replace --to 4 --sink-rows delete --why …` (with provenance)" in said
+    assert "`fds rewind orders --to start --replace --sink-rows empty --why …`" in said
 
 
 def test_a_rewind_to_where_a_batch_began_names_the_last_version_without_it(two_batches):
     for said in (
-        builder(two_batches).rewind(to_version=3, sink_rows="keep").describe(),
-        builder(two_batches).rewind(to_batch=1, sink_rows="keep").describe(),
+        builder(two_batches).rewind(to=3, sink_rows="keep").describe(),
+        builder(two_batches).rewind(to="batch:1", sink_rows="keep").describe(),
     ):
         assert "1 committed batch (20 rows) is read again. Their rows stay in the sink" in said
         assert f"{LAST} is 1." in said
-        assert "--to-version 3 --sink-rows delete" in said
+        assert "--to 3 --sink-rows delete" in said
         assert "DELETE FROM" not in said
         assert "RESTORE" not in said
 
@@ -69,21 +69,21 @@ def test_no_version_of_the_sink_is_without_the_batch_that_made_it(bench, log_bui
     bench.sink_version = -1  # the first commit of the sink is its version 0
     load(bench, sink, "run-1")
 
-    said = builder(bench).rewind(to_batch=0, sink_rows="keep").describe()
+    said = builder(bench).rewind(to="batch:0", sink_rows="keep").describe()
 
     assert LAST not in said
-    assert "`fds reset orders --replace --sink-rows empty --why …`" in said
+    assert "`fds rewind orders --to start --replace --sink-rows empty --why …`" in said
 
 
 def test_no_version_is_named_that_lacks_older_rows_which_were_loaded_later(two_batches, sink):
-    move(two_batches, "rewind", to_version=2)
+    move(two_batches, "rewind", to=2)
     load(two_batches, sink, "run-2", max_versions_per_batch=1)
 
     # versions 3 and 4 are in sink version 2 (epoch 1), version 2 in a later one
-    said = builder(two_batches).rewind(to_version=3, sink_rows="keep").describe()
+    said = builder(two_batches).rewind(to=3, sink_rows="keep").describe()
 
     assert LAST not in said
-    assert "--to-version 3 --sink-rows delete" in said
+    assert "--to 3 --sink-rows delete" in said
 
 
 def test_rows_of_a_snapshot_are_not_identified_by_their_version(bench, log_builder, sink):
@@ -92,11 +92,11 @@ def test_rows_of_a_snapshot_are_not_identified_by_their_version(bench, log_build
     log_builder.append(2)
     load(bench, sink, "run-1", starting_version=None, max_files_per_batch=3)
 
-    said = builder(bench).rewind(to_version=2, sink_rows="keep").describe()
+    said = builder(bench).rewind(to=2, sink_rows="keep").describe()
 
     assert LAST not in said
     assert "--sink-rows delete" not in said
-    assert "`fds reset orders --replace --sink-rows empty --why …`" in said
+    assert "`fds rewind orders --to start --replace --sink-rows empty --why …`" in said
 
 
 def test_a_batch_that_began_within_a_version_is_not_identified_by_its_version(bench, log_builder, sink):
@@ -104,7 +104,7 @@ def test_a_batch_that_began_within_a_version_is_not_identified_by_its_version(be
     log_builder.append(4)
     load(bench, sink, "run-1", max_files_per_batch=2)
 
-    said = builder(bench).rewind(to_batch=1, sink_rows="keep").describe()
+    said = builder(bench).rewind(to="batch:1", sink_rows="keep").describe()
 
     assert f"{LAST} is 1." in said
     assert "--sink-rows delete" not in said
@@ -141,16 +141,16 @@ def counted_batch() -> Ledger:
 
 
 def test_a_batch_that_a_replan_counted_as_loaded_is_among_the_rows_that_are_read_again(counted_batch):
-    said = ActionBuilder(counted_batch, "a test").rewind(to_version=1, sink_rows="keep").describe()
+    said = ActionBuilder(counted_batch, "a test").rewind(to=1, sink_rows="keep").describe()
 
     assert "2 committed batches (40 rows) are read again" in said
     # the version before the commit of version 2 has the rows of version 1
     assert LAST not in said
-    assert "--to-version 1 --sink-rows delete" in said
+    assert "--to 1 --sink-rows delete" in said
 
 
 def test_the_last_version_is_without_a_batch_after_the_one_that_a_replan_counted_as_loaded(counted_batch):
-    said = ActionBuilder(counted_batch, "a test").rewind(to_version=2, sink_rows="keep").describe()
+    said = ActionBuilder(counted_batch, "a test").rewind(to=2, sink_rows="keep").describe()
 
     assert "1 committed batch (20 rows) is read again" in said
     assert f"{LAST} is 2." in said

@@ -54,7 +54,7 @@ def unfenced(skipping: Skipping) -> None:
     skipping.sink = None
 
 
-@pytest.mark.parametrize("move", [("rewind", "--to-version", "0"), ("reset",), ("replan",)], ids=lambda move: move[0])
+@pytest.mark.parametrize("move", [("rewind", "--to", "0"), ("rewind", "--to", "start"), ("replan",)], ids=" ".join)
 def test_a_skipped_version_is_not_read_by_a_later_epoch(skipping, move):
     unfenced(skipping)
     skipping.log_builder.with_appends(2)
@@ -71,11 +71,11 @@ def test_a_skipped_version_is_not_read_by_a_later_epoch(skipping, move):
 
 def test_a_reset_to_a_snapshot_says_that_it_has_the_skipped_rows_and_wants_a_word(skipping):
     skipping.begin(starting_version=None)
-    code, text = skipping.fds("reset", "--yes")
+    code, text = skipping.fds("rewind", "--to", "start", "--yes")
     assert code != 0
     assert "may have rows of skipped versions (3), which it cannot leave out" in text
     assert "--load-skipped" in text
-    code, text = skipping.fds("reset", "--load-skipped", "--sink-rows", "keep", "--yes")
+    code, text = skipping.fds("rewind", "--to", "start", "--load-skipped", "--sink-rows", "keep", "--yes")
     assert code == 0, text
 
 
@@ -84,11 +84,11 @@ def test_a_run_does_not_begin_with_a_snapshot_that_nobody_knew_of(skipping):
     skipping.bench.session("run-1").begin(None)
     skipping.log_builder.append()
     assert skipping.fds("skip", "--version", "3", "--yes")[0] == 0
-    assert skipping.fds("reset", "--yes")[0] == 0
+    assert skipping.fds("rewind", "--to", "start", "--yes")[0] == 0
     stream = skipping.bench.stream(starting_version=None)
     with pytest.raises(LedgerError, match=r"the snapshot of version 3 may have rows of skipped versions \(3\)"):
         skipping.bench.session("run-2", stream=stream).begin(None)
-    code, text = skipping.fds("reset", "--load-skipped", "--replace", "--yes")
+    code, text = skipping.fds("rewind", "--to", "start", "--load-skipped", "--replace", "--yes")
     assert code == 0, text
     work = skipping.bench.session("run-2", stream=stream).begin(None)
     assert [batch.num_files for batch in work.batches] == [3]

@@ -126,7 +126,7 @@ def test_a_stream_that_reads_again_begins_a_new_watermark(bench, table, sink, mo
     bench.run_once(sink, "run-1", stream)
     ledger = Ledger(open_storage(str(bench.staging)), "orders")
     ledger.find()
-    arguments = {"to_version": 1, "sink_rows": "keep"} if move == "rewind" else {}
+    arguments = {"to": 1, "sink_rows": "keep"} if move == "rewind" else {}
     perform(ledger, getattr(ActionBuilder(ledger, why="again"), move)(**arguments), Actor(deployment="test", user="me"))
     state = ledger.state
     assert state.watermark == day(5)

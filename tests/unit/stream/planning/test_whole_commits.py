@@ -103,13 +103,13 @@ def test_a_merge_does_not_begin_inside_a_commit(bench, merge, log_builder):
     inside = Offset(log_builder.table_id, 2, 1)
     session = bench.session(stream=bench.stream(**LIMITS))
     with pytest.raises(
-        ConfigurationError, match=r"inside version 2 .* `fds rewind orders --to-version 2 --sink-rows keep --why …`\.$"
+        ConfigurationError, match=r"inside version 2 .* `fds rewind orders --to 2 --sink-rows keep --why …`\.$"
     ):
         session.begin(merge, start=inside)
 
     builder = ActionBuilder(session.connected.ledger, "cut")
-    assert "That is inside version 2." in builder.rebind().describe()
-    move = builder.rewind(to_version=2, sink_rows="keep")
+    assert "That is inside version 2." in builder.replan(new_sink=True).describe()
+    move = builder.rewind(to=2, sink_rows="keep")
     assert "That is inside" not in move.describe()
     perform(session.connected.ledger, move, Actor(deployment="test", user="me", host="here"))
     fence = bench.session("run-2", stream=bench.stream(**LIMITS))

@@ -37,7 +37,7 @@ def builder(bench: Any) -> ActionBuilder:
     ledger = Ledger(open_storage(str(bench.staging)), "orders")
     ledger.find()
     return ActionBuilder(
-        ledger, "a test", log=DeltaLog(open_storage(str(bench.table))), owner_is_running=lambda _owner: False
+        ledger, "a test", log=DeltaLog(open_storage(str(bench.table))), owner_runs=lambda _owner: False
     )
 
 
@@ -55,7 +55,7 @@ def test_its_batches_are_committed_without_a_version_of_a_sink(bench, source):
 def test_a_rewind_begins_a_new_epoch_without_a_fence(bench, source):
     run(bench, SINK, sink_version=None, sink_table_id=None)
     ledger = builder(bench).ledger
-    move = builder(bench).rewind(to_version=1, sink_rows="keep")
+    move = builder(bench).rewind(to=1, sink_rows="keep")
     assert "unless the job replaces them" in move.describe()
     perform(ledger, move, bench.session().context.actor)
 
@@ -81,7 +81,7 @@ def test_another_function_or_a_table_in_its_place_is_refused(bench, source, tmp_
 
 def test_a_table_is_fenced_when_the_stream_moves_on_to_a_function(bench, source, tmp_path):
     session = run(bench, DeltaAppendSink(str(tmp_path / "sink")))
-    perform(session.connected.ledger, builder(bench).rebind(), session.context.actor)
+    perform(session.connected.ledger, builder(bench).replan(new_sink=True), session.context.actor)
     session = bench.session("run-2")
     work = session.begin(SINK)
 
@@ -100,7 +100,7 @@ def test_tables_can_be_named_later_and_not_be_taken_back(bench, source, tmp_path
     source.append(1)
     moved = ForeachBatchSink("jobs.orders:load", writes={"bronze": str(tmp_path / "other"), "errors": None})
     for other in (SINK, moved):
-        with pytest.raises(SinkError, match="fds rebind"):
+        with pytest.raises(SinkError, match="fds replan orders --new-sink"):
             bench.session("run-3").begin(other)
 
 

@@ -32,6 +32,7 @@ from airflow_provider_fds.sinks import DeltaAppendSink, DeltaMergeSink, DeltaRep
 from airflow_provider_fds.stream import DataInterval, DeltaStream, StreamSession
 from airflow_provider_fds.stream.actions.action_builder import ActionBuilder
 from airflow_provider_fds.stream.actions.prepared_action import perform
+from tests.moves import requested
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -450,7 +451,7 @@ def test_there_is_no_position_that_a_person_could_move(bench, six_commits, appen
     load(bench, minutes(1, 3), append)
     ledger = Ledger(open_storage(str(bench.staging)), "days")
     ledger.find()
-    asked = getattr(ActionBuilder(ledger, "a test"), name)()
+    asked = requested(ActionBuilder(ledger, "a test"), name)
 
     with pytest.raises(LedgerError, match="reads data intervals"):
         perform(ledger, asked, Actor(deployment="test", user="ann", host="desk"))
@@ -481,7 +482,7 @@ def move(bench: Any, name: str, *, why: str = "broken", running: bool = True, **
     ledger = Ledger(open_storage(str(bench.staging)), "days")
     ledger.find()
     log = DeltaLog(open_storage(str(bench.table)))
-    builder = ActionBuilder(ledger, why=why, log=log, owner_is_running=lambda _owner: running)
+    builder = ActionBuilder(ledger, why=why, log=log, owner_runs=lambda _owner: running)
     return perform(ledger, getattr(builder, name)(**arguments), Actor(deployment="test", user="me"))
 
 
@@ -573,7 +574,7 @@ def test_a_plan_of_an_interval_is_released_for_the_next_run(bench, six_commits, 
     session_of(bench, minutes(0, 6)).begin(append)
     with pytest.raises(StreamBusyError):
         session_of(bench, minutes(0, 6), "run-2").begin(append)
-    with pytest.raises(ConfigurationError, match=r"batches of interval .* appears to be running"):
-        move(bench, "adopt")
-    assert "take over 1 planned batch" in move(bench, "adopt", running=False)
+    with pytest.raises(ConfigurationError, match=r"batches of interval .*, which is running"):
+        move(bench, "unlock")
+    assert "take over 1 planned batch" in move(bench, "unlock", running=False)
     assert session_of(bench, minutes(0, 6), "run-2").begin(append).status == "work"

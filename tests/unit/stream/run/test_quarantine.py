@@ -154,7 +154,12 @@ def test_65_an_accepted_schema_version_is_a_barrier_that_batches_end_at(bench, r
     if way == "option":
         options = {"accepted_schema_version": 2}
     else:
-        assert fds(bench, "accept", "orders", "--version", "2") == 0
+        # it asks, and there is nobody to ask
+        assert fds(bench, "accept", "orders", "--version", "2") == 2
+        assert fds(bench, "accept", "orders", "--version", "2", "--dry-run") == 0
+        with pytest.raises(SchemaChangedError):
+            run(bench, sink, "run-2")
+        assert fds(bench, "accept", "orders", "--version", "2", "--yes") == 0
     work = run(bench, sink, "run-3", **options)
 
     assert [(batch.first_version, batch.last_version) for batch in work.batches] == [(2, 3)]
@@ -173,7 +178,7 @@ def test_a_schema_can_be_put_in_quarantine_and_accepted(bench, renamed, sink):
     options = {"on_violation": "quarantine"}
     run(bench, sink, "run-1", **options)
     assert run(bench, sink, "run-2", **options).status == "paused"
-    assert fds(bench, "accept", "orders", "--version", "2") == 0
+    assert fds(bench, "accept", "orders", "--version", "2", "--yes") == 0
     assert run(bench, sink, "run-3", **options).status == "work"
 
 

@@ -35,7 +35,7 @@ def test_a_new_epoch_plans_nothing_so_that_the_stream_can_be_retired(
     with pytest.raises(SinkError, match="rows are there twice") as told:
         session.begin(sink)
     kept, retired = ("one", "two") if starts[0] == 0 else ("two", "one")
-    for part in (f"Retire stream '{retired}'", f"`fds rewind {kept} --to-version 1 --sink-rows delete --force-sink"):
+    for part in (f"Retire stream '{retired}'", f"`fds rewind {kept} --to 1 --sink-rows delete --force-sink"):
         assert part in str(told.value)
     assert session.connected.load().planned == ()
     perform(ledger, ActionBuilder(ledger, "the other one goes on").retire(), actor)
