@@ -607,7 +607,7 @@ def test_a_table_that_is_removed_between_a_replan_and_its_run_keeps_the_epoch_fr
     stream.perform(builder, builder.replan())
     shutil.rmtree(stream.folder / "gone")
     with pytest.raises(
-        LedgerError, match=r"write 'gone' was removed.*`fds rewind orders --to start --replace .*--why …`"
+        LedgerError, match=r"write 'gone' was removed.*`fds rewind orders --replace --to start .*--why …`"
     ):
         stream.run()
 
