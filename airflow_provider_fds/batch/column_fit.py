@@ -202,8 +202,9 @@ def describe_misfit(batch: Dict[str, Any], sink: Dict[str, Any], misfits: List[M
         )
     else:
         advice = (
-            f"Add them (ALTER TABLE … ADD COLUMNS), or allow additive changes: {kind}(…, merge_schema=True). If this "
-            "is not the table that you mean, use another sink and run `fds replan STREAM --new-sink --why …`"
+            f"Add them (ALTER TABLE … ADD COLUMNS, or {kind}(…, merge_schema=True)), or leave them out (columns=[…] of "
+            "the sink). If this is not the table that you mean, use another sink and run `fds replan STREAM --new-sink "
+            "--why …`"
         )
     return f"{found}:\n{_table(shown)}\n{advice}"
 

@@ -60,8 +60,8 @@ from airflow_provider_fds import (
 )
 
 orders = DeltaStream(
-    "orders", table="s3://lake/orders", starting_timestamp="2026-01-01", where="price > 1", columns=["id", "price"],
-    where="day > '2026-01-01'", max_bytes_per_batch="1g", on_schema_change={"drop": "ask"},
+    "orders", table="s3://lake/orders", starting_timestamp="2026-01-01", columns=["id", "price"],
+    where="price > 1 AND day > '2026-01-01'", max_bytes_per_batch="1g", on_schema_change={"drop": "ask"},
 )
 days = DeltaStream("days", table="s3://lake/orders", read="data_interval")
 orders.backfill(start="2026-01-01")

@@ -66,16 +66,22 @@ class SinkColumns:
         self._since = state.sink_version if state.columns_since is None else state.columns_since
         self._before: Metadata | None = None
         self._is_first = self._is_first_recorded = state.next_batch_id == 0
+        # since the last batch, the position may have passed a change of the schema without data
+        self._is_moved = state.position != state.last_txn_end
         self._is_one_write = is_one_write
         self._together: dict[str, str] = {}
         self._found: _SinkState | None = None
         self._is_read = False
+        self._has_no_columns = False
+        #: The columns with which the first batch creates the sink.
+        self._created: dict[str, Any] | None = None
 
     def check(self, batch: SourceBatch) -> None:
         """Refuse a batch that does not fit, if this worker can read the sink.
 
         Most batches are like the one before them, and cost nothing: the sink is read for the first one of an epoch, for
-        one with another schema, and for one whose columns may be others than the sink's.
+        one with another schema, for the first one after commits without data, and for one whose columns may be others
+        than the sink's. A sink that the plan creates has the columns of the first batch.
 
         Raises:
             SchemaMismatchError: The sink lacks columns, cannot hold all values of a column, or has another column under
@@ -93,9 +99,9 @@ class SinkColumns:
         # an epoch may read again from before a move that the sink has made, too
         if self._is_first or may_be_moved(self._fed, columns, by_key=sink.needs_keys):
             self._check_meaning(batch, sink, columns)
-        if self._is_first or batch.schema_changes:
+        if self._is_first or self._is_moved or batch.schema_changes:
             self._check_types(batch, sink)
-        self._is_first = False
+        self._is_first = self._is_moved = False
 
     def recorded(self, batch: SourceBatch) -> dict[str, str] | msgspec.UnsetType:
         """Return what the ledger must record of a planned batch that was checked."""
@@ -148,9 +154,7 @@ class SinkColumns:
 
     def _check_types(self, batch: SourceBatch, sink: DeltaSink) -> None:
         found = self._sink_state(sink)
-        if found is None:
-            return
-        theirs = _schema(found.metadata)
+        theirs = self._created if found is None else _schema(found.metadata)
         ours = self._source_schema(batch.state.metadata, sink)
         added = {name: _constant_type(value) for name, value in sink.constant_columns.items()}
         if batch.feed is not None and not sink.needs_keys and not sink.columns:
@@ -158,10 +162,14 @@ class SinkColumns:
         if sink.provenance:
             added |= {name: _PROVENANCE_TYPES[name] for name in PROVENANCE.values()}
         if sink.keeps_history:
-            there = column_types(theirs)
+            there = column_types(theirs or ours)
             added |= {name: kind for name, kind in VALIDITY.items() if name in there}
         ours["fields"] += [_field(name, kind) for name, kind in added.items()]
-        widening = widening_of(found.metadata.configuration or {}, merge_schema=sink.merge_schema)
+        if theirs is None:
+            self._created = ours if self._has_no_columns and not self._is_one_write else None
+            return
+        properties = sink.properties if found is None else found.metadata.configuration or {}
+        widening = widening_of(properties, merge_schema=sink.merge_schema)
         if problems := column_fit(ours, theirs, widening).problems(adds=sink.merge_schema):
             text = describe_misfit(ours, theirs, problems, sink.uri, type(sink).__name__)
             raise self._refused(batch, sink, text)
@@ -221,17 +229,20 @@ class SinkColumns:
 
     def _sink_state(self, sink: DeltaSink) -> _SinkState | None:
         """Return the sink as it is now, or ``None`` if it does not exist or cannot be read from here."""
-        is_new = self._state.sink_table_id is None and sink.uri in self._connected.missing
-        if not self._is_read and not is_new:
+        if not self._is_read:
             self._is_read = True
+            if self._state.sink_table_id is None and sink.uri in self._connected.missing:
+                self._has_no_columns = True
+                return None
             try:
                 log = DeltaLog(self._connected.open_sink(sink.uri))
                 version = log.latest()
                 metadata = log.state_at(version).metadata
             except FdsError:
                 return None
-            if _schema(metadata)["fields"]:
-                # a table without columns takes those of the first write
+            # a table without columns takes those of the first write
+            self._has_no_columns = not _schema(metadata)["fields"]
+            if not self._has_no_columns:
                 self._found = _SinkState(log, version, metadata)
         return self._found
 

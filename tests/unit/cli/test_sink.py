@@ -6,7 +6,7 @@ import pytest
 
 from airflow_provider_fds.cli.main import main, parser
 from airflow_provider_fds.cli.sink import sink_of
-from airflow_provider_fds.errors import EXIT_CONFIGURATION
+from airflow_provider_fds.errors import EXIT_CONFIGURATION, ConfigurationError
 from airflow_provider_fds.sinks import DeltaAppendSink, DeltaMergeSink, ForeachBatchSink
 
 UUID = "0f7b6f5e-0000-4000-8000-000000000000"
@@ -72,6 +72,35 @@ def test_a_function_needs_no_sink():
 def test_what_is_no_sink_of_the_command_line_is_refused(capsys, options, sink, says):
     assert main(words(*options, sink=sink)) == EXIT_CONFIGURATION
     assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("known", "options", "expected"),
+    [
+        ("delta_append", ("provenance=yes",), DeltaAppendSink("/live", provenance=True)),
+        ("delta_merge", ("keys=id",), DeltaMergeSink("/live", keys=("id",))),
+        ("foreach_batch", ("writes=one",), ForeachBatchSink("jobs:load", writes=("one",))),
+        ("delta_append", ("kind=delta_merge", "keys=id"), DeltaMergeSink("/live", keys=("id",))),
+    ],
+)
+def test_what_the_ledger_knows_of_a_sink_is_completed_by_options(known, options, expected):
+    target = "jobs:load" if known == "foreach_batch" else "/live"
+    given = parser().parse_args(words(*options, sink=None))
+    assert sink_of(given, {"kind": known, "uri": target, "function": target}) == expected
+
+
+@pytest.mark.parametrize(
+    ("known", "says"),
+    [
+        ("delta_replace", "It replaces data intervals"),
+        ("delta_merge", "keys is required"),
+        ("user_job", "got 'user_job'"),
+    ],
+)
+def test_a_known_sink_that_is_not_enough_is_refused(known, says):
+    with pytest.raises(ConfigurationError) as caught:
+        sink_of(parser().parse_args(words(sink=None)), {"kind": known, "uri": "/live", "function": "/live"})
+    assert says in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -170,7 +171,8 @@ def test_65_an_accepted_schema_version_is_a_barrier_that_batches_end_at(bench, r
 
 
 def test_a_range_that_is_planned_over_an_acknowledged_barrier_is_cut_at_it(bench, renamed, sink):
-    work = run(bench, sink, "run-1", accepted_schema_version=2)
+    # the sink that the first batch creates lacks the new name
+    work = run(bench, replace(sink, merge_schema=True), "run-1", accepted_schema_version=2)
     assert [(batch.first_version, batch.last_version) for batch in work.batches] == [(0, 1), (2, 3)]
 
 
