@@ -9,9 +9,17 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from airflow_provider_fds.source.filters.filter_column import COMPARISONS, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airflow_provider_fds.source.filters.filter_column import AskedFilter, FilterColumn
+
+#: Digits of a number that Spark can parse, and that its decimals can have.
+MAX_DIGITS: Final = 38
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,10 +257,41 @@ def _tokens(text: str) -> list[tuple[str, str, int]]:
     return [*found, ("end", "", len(text))]
 
 
+@dataclass(frozen=True)
+class FilterColumns:
+    """The columns of a table, for one predicate."""
+
+    known: Mapping[str, FilterColumn]
+    asked: AskedFilter
+
+    def find(self, name: str) -> FilterColumn:
+        """Return the column of a name in any case. Raises ``ConfigurationError`` if there is none."""
+        found = self.known.get(name.lower())
+        if found is None:
+            columns = ", ".join(column.name for column in self.known.values()) or "none"
+            raise self.asked.refusal(
+                f"names {name!r}, which is not a column of the table. Its columns are: {columns}. The where of a sink "
+                "can use any expression, and also the columns that a batch adds."
+            )
+        return found
+
+    def constant(self, predicate: Comparison) -> Any:
+        """Return the literal of a comparison in its column's type. Raises ``ConfigurationError`` if it has none."""
+        column = self.find(predicate.column)
+        value = predicate.literal.value
+        if isinstance(value, Decimal) and len(f"{abs(value):f}".replace(".", "")) > MAX_DIGITS:
+            raise self.asked.refusal(
+                f"compares {column.name!r} with {value}: a number can have at most {MAX_DIGITS} digits."
+            )
+        return column.constant(predicate.literal, self.asked)
+
+
 __all__ = [
+    "MAX_DIGITS",
     "AllOf",
     "AnyOf",
     "Comparison",
+    "FilterColumns",
     "IsNull",
     "Not",
     "Predicate",

@@ -24,8 +24,10 @@ from airflow_provider_fds.source.filters.filter_column import (
     table_columns,
 )
 from airflow_provider_fds.source.filters.predicate import (
+    MAX_DIGITS,
     AnyOf,
     Comparison,
+    FilterColumns,
     IsNull,
     Not,
     columns_of,
@@ -51,8 +53,6 @@ _TRUE, _FALSE, _UNKNOWN = 1, 2, 4
 _ANY: Final = _TRUE | _FALSE | _UNKNOWN
 _OF_TRUTH: Final = {True: _TRUE, False: _FALSE, None: _UNKNOWN}
 
-#: Digits of a number that Spark can parse, and that its decimals can have.
-_MAX_DIGITS: Final = 38
 #: Digits before the point of the largest integer type as a decimal.
 _INTEGER_DIGITS: Final = 20
 
@@ -181,35 +181,6 @@ class _File:
         return self._statistics
 
 
-@dataclass(frozen=True)
-class FilterColumns:
-    """The columns of a table, for one predicate."""
-
-    known: Mapping[str, FilterColumn]
-    asked: AskedFilter
-
-    def find(self, name: str) -> FilterColumn:
-        """Return the column of a name in any case. Raises ``ConfigurationError`` if there is none."""
-        found = self.known.get(name.lower())
-        if found is None:
-            columns = ", ".join(column.name for column in self.known.values()) or "none"
-            raise self.asked.refusal(
-                f"names {name!r}, which is not a column of the table. Its columns are: {columns}. The where of a sink "
-                "can use any expression, and also the columns that a batch adds."
-            )
-        return found
-
-    def constant(self, predicate: Comparison) -> Any:
-        """Return the literal of a comparison in its column's type. Raises ``ConfigurationError`` if it has none."""
-        column = self.find(predicate.column)
-        value = predicate.literal.value
-        if isinstance(value, Decimal) and len(f"{abs(value):f}".replace(".", "")) > _MAX_DIGITS:
-            raise self.asked.refusal(
-                f"compares {column.name!r} with {value}: a number can have at most {_MAX_DIGITS} digits."
-            )
-        return column.constant(predicate.literal, self.asked)
-
-
 def _possible(predicate: Predicate, columns: FilterColumns) -> Possible:
     if isinstance(predicate, Comparison):
         return _comparison(predicate, columns)
@@ -270,7 +241,7 @@ def _is_exact(column: FilterColumn, value: object) -> bool:
         own_whole = precision - own_scale
     else:
         own_whole, own_scale = _INTEGER_DIGITS, 0
-    return max(whole, own_whole) + max(scale, own_scale) <= _MAX_DIGITS
+    return max(whole, own_whole) + max(scale, own_scale) <= MAX_DIGITS
 
 
 def _outcomes(may_be_true: bool, may_be_false: bool) -> int:
@@ -355,4 +326,4 @@ def _joined(parts: list[Possible], *, decisive: int) -> Possible:
     return possible
 
 
-__all__ = ["BoundRowFilter", "FilterColumns", "RowFilter"]
+__all__ = ["BoundRowFilter", "RowFilter"]

@@ -10,8 +10,7 @@ from airflow_provider_fds.source.filters.predicate import AnyOf, Comparison, IsN
 
 if TYPE_CHECKING:
     from airflow_provider_fds.source.filters.filter_column import AskedFilter, FilterColumn, Literal
-    from airflow_provider_fds.source.filters.predicate import Predicate
-    from airflow_provider_fds.source.filters.row_filter import FilterColumns
+    from airflow_provider_fds.source.filters.predicate import FilterColumns, Predicate
 
 _PLAIN_TEXT: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 _-.:/@")
 

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from airflow_provider_fds.credentials import redacted
 from airflow_provider_fds.errors import FdsError, StreamBusyError
+from airflow_provider_fds.reasons import Reason
 
 if TYPE_CHECKING:
     from airflow_provider_fds.ledger.state import StreamState
@@ -118,15 +119,16 @@ def failures_after(
     if end.error is None:
         return others
     last = next((one for one in known if one.interval == end.interval), None)
-    error = end.error if isinstance(end.error, FdsError) else FdsError(f"{type(end.error).__name__}: {end.error}")
+    known_error = end.error if isinstance(end.error, FdsError) else None
+    why = str(end.error) if known_error is not None else f"{type(end.error).__name__}: {end.error}"
     failure = RunFailure(
-        reason_code=error.reason_code,
-        why=redacted(str(error))[:LONGEST],
+        reason_code=Reason.INTERNAL_ERROR.value if known_error is None else known_error.reason_code,
+        why=redacted(why)[:LONGEST],
         since=now,
         at=now,
         will_retry=end.will_retry,
-        version=error.version,
-        operation=error.operation,
+        version=None if known_error is None else known_error.version,
+        operation=None if known_error is None else known_error.operation,
         interval=end.interval,
         uuid=state.uuid,
         epoch=state.epoch,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_fds.batch.doubled_rows import describe_doubled
 from airflow_provider_fds.batch.version_ranges import describe_range
-from airflow_provider_fds.errors import ConfigurationError, SinkError
+from airflow_provider_fds.errors import BatchRejectedError, ConfigurationError
 from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.sinks import DeltaReplaceSink
@@ -106,7 +106,7 @@ def _refuse_doubled(connected: ConnectedStream, sink: Sink) -> None:
         found = connected.loaded_in[uri].overlap(connected.state.uuid, (), sink.others)
         if found is not None:
             mine, other, theirs = found
-            raise SinkError(describe_doubled(name, mine, other, theirs, uri), reason=Reason.SINK_HAS_ROWS)
+            raise BatchRejectedError(describe_doubled(name, mine, other, theirs, uri), reason=Reason.SINK_HAS_ROWS)
 
 
 def refuse_overlap_of_interval(
