@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from airflow_provider_fds.errors import ConfigurationError
-from airflow_provider_fds.stream.actions.rewind_target import parse_target
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -184,10 +183,17 @@ def landed_of(text: str) -> bool | dict[str, bool]:
     return answers
 
 
+def _target(_: Argument, value: object) -> int | str:
+    # a DAG file declares actions, and needs nothing of this
+    from airflow_provider_fds.stream.actions.rewind_target import parse_target
+
+    return parse_target(value)
+
+
 _PARSERS: Final[dict[str, Callable[[Argument, object], Any]]] = {
     "number": _number,
     "versions": _versions,
-    "target": lambda _, value: parse_target(value),
+    "target": _target,
     "text": lambda _, value: str(value),
     "choice": _choice,
     "flag": _flag,
