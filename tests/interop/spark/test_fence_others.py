@@ -105,7 +105,7 @@ def test_a_sink_that_forbids_it_keeps_its_epoch_until_the_rows_are_loaded_again(
     overwrite(desk)
     desk.move("replan")
     with pytest.raises(
-        BatchRejectedError, match=r"SINK_OVERWRITTEN: version 3 .*`fds rewind orders --replace --to-ver"
+        BatchRejectedError, match=r"SINK_OVERWRITTEN: version 3 .*`fds rewind orders --replace --to "
     ):
         desk.load()
     assert operations(desk)[4:] == []
