@@ -109,7 +109,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
         "example": "15",
         "default": "60",
     },
-    "retention": {
+    "manifest_retention_days": {
         "description": (
             "Days for which plans and manifests of committed batches are kept. The newest 100 batches and "
             "everything uncommitted are always kept."

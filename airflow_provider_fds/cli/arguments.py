@@ -138,7 +138,7 @@ def add_interval(parser: argparse.ArgumentParser, *, default: timedelta, example
         examples: Two durations for the help.
     """
     parser.add_argument(
-        "--interval",
+        "--poll-interval",
         metavar="DURATION",
         type=duration,
         default=default,
@@ -152,9 +152,9 @@ def interval_seconds(arguments: argparse.Namespace) -> float:
     Raises:
         ConfigurationError: It is shorter than a second, which would keep the store busy.
     """
-    interval: timedelta = arguments.interval
+    interval: timedelta = arguments.poll_interval
     if interval < _SHORTEST_INTERVAL:
-        raise ConfigurationError(f"--interval must be at least 1s, got {format_duration(interval)}")
+        raise ConfigurationError(f"--poll-interval must be at least 1s, got {format_duration(interval)}")
     return interval.total_seconds()
 
 

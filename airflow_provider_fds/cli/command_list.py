@@ -81,6 +81,7 @@ _OTHER_OPTIONS: Final = {
     "--partition-by": " It is now `--sink-option partition_by=COLUMN,COLUMN`",
     "--provenance": " It is now `--sink-option provenance=yes`",
     "--spark-remote": " It is now `--remote sc://HOST:PORT`",
+    "--interval": " It is now `--poll-interval`",
     "--all": " It is now `--file FILE`; `fds status` without a STREAM shows all",
     "--delete": " It is now `--sink-rows delete`",
     "--to-batch": " It is now `--to batch:N`",

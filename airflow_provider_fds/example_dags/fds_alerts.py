@@ -32,7 +32,7 @@ with DAG(
 ):
     DeltaStreamMonitorOperator(
         task_id="monitor",
-        interval=timedelta(minutes=1),
+        poll_interval=timedelta(minutes=1),
         alerts=StreamAlerts(lag=timedelta(hours=1), retention_left=timedelta(days=2), notifiers=[page]),
         retries=3,
     )

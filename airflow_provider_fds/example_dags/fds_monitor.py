@@ -19,4 +19,4 @@ with DAG(
     catchup=False,
     max_active_runs=1,
 ):
-    DeltaStreamMonitorOperator(task_id="monitor", interval=timedelta(minutes=1), retries=3)
+    DeltaStreamMonitorOperator(task_id="monitor", poll_interval=timedelta(minutes=1), retries=3)

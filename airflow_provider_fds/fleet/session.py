@@ -358,7 +358,7 @@ def _why_over(drain: Drain) -> tuple[FleetOutcome, str]:
     if idle.status == "up_to_date":
         return ("waiting" if idle.reason else "up_to_date"), idle.reason
     if idle.status == "waiting":
-        return "waiting", "The start of the stream is in the future."
+        return "waiting", idle.reason
     return ("finished" if idle.status == "finished" else "paused"), idle.reason
 
 

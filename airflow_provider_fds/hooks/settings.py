@@ -44,15 +44,27 @@ def poll_interval_seconds() -> float:
     return float(value)
 
 
+def refuse_former_settings() -> None:
+    """Refuse a setting of an older version that Airflow would ignore.
+
+    Raises:
+        ConfigurationError: Names the setting that replaces it.
+    """
+    from airflow.providers.common.compat.sdk import conf
+
+    if conf.get(_SECTION, "retention", fallback=""):
+        raise ConfigurationError("[fds] retention is manifest_retention_days now. Rename the setting.")
+
+
 def retention() -> Retention:
-    """Return ``[fds] retention``: how long to keep the plans and manifests of committed batches."""
+    """Return ``[fds] manifest_retention_days``: how long to keep the plans and manifests of committed batches."""
     from airflow.providers.common.compat.sdk import conf
 
     from airflow_provider_fds.ledger.housekeeping import Retention
 
-    days = conf.getint(_SECTION, "retention", fallback=14)
+    days = conf.getint(_SECTION, "manifest_retention_days", fallback=14)
     if days is None or days < 0:
-        raise ConfigurationError(f"[fds] retention is {days!r}; it must be a number of days, such as 14.")
+        raise ConfigurationError(f"[fds] manifest_retention_days is {days!r}; it must be a number of days, such as 14.")
     return Retention(age=timedelta(days=days))
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_fds.checkpoint.registry import checkpoint_store
 from airflow_provider_fds.hooks.settings import deployment as this_deployment
-from airflow_provider_fds.hooks.settings import schema_changes, staging_uri
+from airflow_provider_fds.hooks.settings import refuse_former_settings, schema_changes, staging_uri
 from airflow_provider_fds.hooks.storage import storage_options
 from airflow_provider_fds.ledger.owner import Actor, Owner
 from airflow_provider_fds.stream.connected_stream import StreamContext
@@ -34,6 +34,7 @@ def working_context(
         ConfigurationError: A connection is missing or of the wrong type, there is no staging folder, or a setting in
             ``[fds]`` is invalid.
     """
+    refuse_former_settings()
     staging = staging_uri(stream.staging, stream.name)
     sink_options = None
     if sink is not None and sink.table_uri is not None:

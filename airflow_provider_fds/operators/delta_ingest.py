@@ -123,8 +123,6 @@ class DeltaIngestOperator(ValueTemplates, ShowsLinks, EmitsLineage, SparkTask):
         wait: Whether to wait until there is something to do.
         poll_interval: With ``wait``: time between two polls; default ``[fds] poll_interval``.
         timeout: With ``wait``: maximum time that one attempt waits; default ``[sensors] default_timeout``, a week.
-        recheck_every: With ``wait``: see :class:`DeltaTableVersionTrigger`; default 20.
-        max_refusals: With ``wait``: see :class:`DeltaTableVersionTrigger`; default 10.
         grace: With ``wait`` and data intervals: how long after the end of the interval to wait for a commit that proves
             it complete. ``None``: until ``timeout``.
         alerts: Which notifiers to call, once per incident, when the stream needs attention or lags; see
@@ -156,13 +154,11 @@ class DeltaIngestOperator(ValueTemplates, ShowsLinks, EmitsLineage, SparkTask):
         wait: bool = False,
         poll_interval: timedelta | float | None = None,
         timeout: timedelta | float | None = None,
-        recheck_every: int | None = None,
-        max_refusals: int | None = None,
         grace: timedelta | float | None = None,
         alerts: StreamAlerts | None = None,
         **kwargs: Any,
     ) -> None:
-        values = (poll_interval, timeout, recheck_every, max_refusals, grace)
+        values = (poll_interval, timeout, grace)
         waiting = dict(zip(WAITING_ARGUMENTS, values, strict=True))
         check_arguments(kwargs, on_no_data, on_busy, batches_per_application, waiting_problems(waiting, wait=wait))
         check_conf_by_size(conf_by_size, kwargs)

@@ -12,6 +12,7 @@ from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.hooks.failures import task_failures
 from airflow_provider_fds.hooks.settings import poll_interval_seconds, staging_uri
 from airflow_provider_fds.operators.outlets import add_alert_outlet
+from airflow_provider_fds.triggers.poll_arguments import removed_problems
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -39,9 +40,8 @@ class DeltaStreamMonitorOperator(BaseOperator):
     Args:
         staging: Staging folder; ``None``: ``[fds] staging``.
         storage_conn_id: Airflow connection of staging and of all tables; ``None``: the environment's credentials.
-        interval: Time between two rounds; default ``[fds] poll_interval``.
+        poll_interval: Time between two rounds; default ``[fds] poll_interval``.
         duration: How long one run lasts.
-        recheck_every: Every Nth round reads all ledgers and logs, which finds tables that were deleted or replaced.
         alerts: Which notifiers to call, once per incident of a stream, and the thresholds; see :class:`StreamAlerts`.
             ``None``: no alerts.
 
@@ -59,27 +59,25 @@ class DeltaStreamMonitorOperator(BaseOperator):
         *,
         staging: str | None = None,
         storage_conn_id: str | None = None,
-        interval: timedelta | None = None,
+        poll_interval: timedelta | None = None,
         duration: timedelta = timedelta(days=1),
-        recheck_every: int = 20,
         alerts: StreamAlerts | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
-        problems = [
+        problems = removed_problems(kwargs)
+        problems += ["interval is poll_interval now."] if "interval" in kwargs else []
+        problems += [
             f"{name} must be a positive timedelta, got {value!r}."
-            for name, value in (("interval", interval), ("duration", duration))
+            for name, value in (("poll_interval", poll_interval), ("duration", duration))
             if value is not None and not (isinstance(value, timedelta) and value > timedelta())
         ]
-        if not isinstance(recheck_every, int) or isinstance(recheck_every, bool) or recheck_every < 1:
-            problems.append(f"recheck_every must be an integer of at least 1, got {recheck_every!r}.")
         if problems:
-            raise ConfigurationError(*problems, subject=f"task {self.task_id!r}")
+            raise ConfigurationError(*problems, subject=f"task {kwargs.get('task_id')!r}")
+        super().__init__(**kwargs)
         self.staging = staging
         self.storage_conn_id = storage_conn_id
-        self.interval = interval
+        self.poll_interval = poll_interval
         self.duration = duration
-        self.recheck_every = recheck_every
         self.alerts = alerts
         add_alert_outlet(self, alerts)
 
@@ -90,7 +88,7 @@ class DeltaStreamMonitorOperator(BaseOperator):
         from airflow_provider_fds.triggers.delta_stream_monitor import DeltaStreamMonitorTrigger
 
         with task_failures(context):
-            seconds = poll_interval_seconds() if self.interval is None else self.interval.total_seconds()
+            seconds = poll_interval_seconds() if self.poll_interval is None else self.poll_interval.total_seconds()
             staging = staging_uri(self.staging, "fds_monitor")
             storage_options(self.storage_conn_id, staging)
         if self.alerts is None and not are_on():
@@ -100,7 +98,6 @@ class DeltaStreamMonitorOperator(BaseOperator):
             interval=seconds,
             until=time.time() + self.duration.total_seconds(),
             storage_conn_id=self.storage_conn_id,
-            recheck_every=self.recheck_every,
             alerts=None if self.alerts is None else self.alerts.thresholds(),
             has_notifiers=self.alerts is not None and bool(self.alerts.notifiers),
         )

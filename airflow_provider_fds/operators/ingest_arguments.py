@@ -11,6 +11,7 @@ from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.sinks import Sink
 from airflow_provider_fds.stream import DeltaStream
 from airflow_provider_fds.stream.declaration.sink_needs import missing_columns_problem, whole_commits_problem
+from airflow_provider_fds.triggers.poll_arguments import removed_problems
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -131,6 +132,7 @@ def argument_problems(
         if name in kwargs
     ]
     problems += [f"{name} is {now} now." for name, now in _FORMER_NAMES.items() if name in kwargs]
+    problems += removed_problems(kwargs)
     if kwargs.get("durable"):
         problems.append(
             "durable=True is not available: a retry checks the ledger and the sink instead of rejoining a job. Omit it."

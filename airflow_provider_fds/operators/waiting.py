@@ -11,7 +11,7 @@ from airflow.providers.common.compat.sdk import AirflowSensorTimeout, conf
 
 from airflow_provider_fds.durations import format_duration, parse_duration
 from airflow_provider_fds.hooks.settings import poll_interval_seconds
-from airflow_provider_fds.triggers.poll_arguments import grace_problems, poll_option_problems
+from airflow_provider_fds.triggers.poll_arguments import grace_problems
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,9 +20,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.stream.run.session import StreamSession
 
 #: Arguments of DeltaTableVersionSensor that set how long and how often to poll; ``None``: not given.
-ARGUMENTS: Final = ("poll_interval", "timeout", "recheck_every", "max_refusals", "grace")
-#: Their defaults.
-_POLL_OPTIONS: Final = {"recheck_every": 20, "max_refusals": 10}
+ARGUMENTS: Final = ("poll_interval", "timeout", "grace")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,15 +30,11 @@ class Waiting:
     Attributes:
         poll_interval: Seconds between two polls.
         timeout: Maximum seconds that one attempt waits, over all its deferrals.
-        recheck_every: See :class:`DeltaTableVersionTrigger`.
-        max_refusals: See :class:`DeltaTableVersionTrigger`.
         grace: See :class:`DeltaIntervalTrigger`.
     """
 
     poll_interval: float
     timeout: float
-    recheck_every: int
-    max_refusals: int
     grace: timedelta | None
 
     @classmethod
@@ -50,7 +44,6 @@ class Waiting:
         return cls(
             poll_interval=poll_interval_seconds() if interval is None else _seconds(interval),
             timeout=conf.getfloat("sensors", "default_timeout") if timeout is None else _seconds(timeout),
-            **{name: default if given[name] is None else given[name] for name, default in _POLL_OPTIONS.items()},
             grace=parse_duration(given["grace"]),
         )
 
@@ -82,8 +75,6 @@ class Waiting:
                 stream,
                 grace=self.grace,
                 poll_interval=self.poll_interval,
-                recheck_every=self.recheck_every,
-                max_refusals=self.max_refusals,
                 pauses_first=was_in_vain,
             ),
             method_name="execute_complete",
@@ -122,9 +113,6 @@ def waiting_problems(given: Mapping[str, Any], *, wait: object) -> list[str]:
         idle = [name for name in ARGUMENTS if given[name] is not None]
         return [f"{', '.join(idle)} has no effect without wait=True. Omit it, or set wait=True."] if idle else []
     problems = grace_problems(given["grace"])
-    problems += poll_option_problems(
-        *(default if given[name] is None else given[name] for name, default in _POLL_OPTIONS.items())
-    )
     for name, least in (("poll_interval", "above 0"), ("timeout", "of at least 0")):
         value = given[name]
         is_time = isinstance(value, (int, float, timedelta)) and not isinstance(value, bool)

@@ -23,7 +23,7 @@ from airflow_provider_fds.hooks.rendering import ValueTemplates
 from airflow_provider_fds.hooks.settings import poll_interval_seconds
 from airflow_provider_fds.sensors.table_condition import SEEN_KEY, TableArguments, seen_by
 from airflow_provider_fds.stream import DeltaStream
-from airflow_provider_fds.triggers.poll_arguments import grace_problems, poll_option_problems
+from airflow_provider_fds.triggers.poll_arguments import grace_problems, removed_problems
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -105,8 +105,6 @@ class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
             ``"{{ data_interval_end }}"``.
         deferrable: Whether to wait in the triggerer; default ``[operators] default_deferrable``.
         poll_interval: Time between two polls, for all three ways; default ``[fds] poll_interval``.
-        recheck_every: See :class:`DeltaTableVersionTrigger`.
-        max_refusals: See :class:`DeltaTableVersionTrigger`.
 
     Examples:
         >>> from airflow_provider_fds import DeltaStream, DeltaTableVersionSensor
@@ -141,8 +139,6 @@ class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
         committed_after: datetime | str | None = None,
         deferrable: bool | None = None,
         poll_interval: timedelta | float | None = None,
-        recheck_every: int = 20,
-        max_refusals: int = 10,
         **kwargs: Any,
     ) -> None:
         if poll_interval is not None:
@@ -151,9 +147,9 @@ class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
             kwargs.setdefault("poke_interval", poll_interval_seconds())
         without = TableArguments(table, storage_conn_id, version, changed_since, committed_after)
         _check_arguments(stream, wait_for, grace, at, without)
+        if problems := removed_problems(kwargs):
+            raise ConfigurationError(*problems, subject=f"sensor {kwargs.get('task_id')!r}")
         super().__init__(**kwargs)
-        if problems := poll_option_problems(recheck_every, max_refusals):
-            raise ConfigurationError(*problems, subject=f"sensor {self.task_id!r}")
         self.stream = stream
         self.wait_for = wait_for
         self.at = at
@@ -166,8 +162,6 @@ class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
         if deferrable is None:
             deferrable = conf.getboolean("operators", "default_deferrable", fallback=False)
         self.deferrable = deferrable
-        self.recheck_every = recheck_every
-        self.max_refusals = max_refusals
 
     def poke(self, context: Any) -> PokeReturnValue:
         """Poll once, on the worker."""
@@ -234,17 +228,15 @@ class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
         from airflow_provider_fds.triggers.deferral import waiting_trigger
         from airflow_provider_fds.triggers.delta_table_condition import DeltaTableConditionTrigger
 
-        polls = {
-            "poll_interval": self.poke_interval,
-            "recheck_every": self.recheck_every,
-            "max_refusals": self.max_refusals,
-        }
         if self.table is not None and self._condition is not None:
             return DeltaTableConditionTrigger(
-                table=self.table, storage_conn_id=self.storage_conn_id, condition=self._condition.to_dict(), **polls
+                table=self.table,
+                storage_conn_id=self.storage_conn_id,
+                condition=self._condition.to_dict(),
+                poll_interval=self.poke_interval,
             )
         at = None if self.at is None else moment_text(self.at)
-        return waiting_trigger(context, self._stream, grace=self.grace, at=at, **polls)
+        return waiting_trigger(context, self._stream, grace=self.grace, at=at, poll_interval=self.poke_interval)
 
     @property
     def _stream(self) -> DeltaStream:

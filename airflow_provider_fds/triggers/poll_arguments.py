@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import TYPE_CHECKING, Final
 
 from airflow_provider_fds.durations import parse_duration
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
-def poll_option_problems(recheck_every: object, max_refusals: object) -> list[str]:
-    """Return what is wrong with the poll counts given to a trigger, one sentence each."""
-    given = (
-        ("recheck_every", recheck_every, ""),
-        ("max_refusals", max_refusals, "; to wait through any outage, use a large number"),
-    )
-    return [
-        f"{name} must be an integer of at least 1, got {value!r}{hint}"
-        for name, value, hint in given
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1
-    ]
+
+#: Former arguments of tasks that wait or watch -> what happens now.
+_REMOVED: Final = {
+    "recheck_every": "every 20th poll lists the log and reads the position again",
+    "max_refusals": "a waiting task gives up after 10 polls in a row that storage or Airflow refused; give it retries",
+}
+
+
+def removed_problems(given: Mapping[str, object]) -> list[str]:
+    """Return what happens instead of each former argument that is given, one sentence each."""
+    return [f"{name} is not an argument any more: {now}. Omit it." for name, now in _REMOVED.items() if name in given]
 
 
 def grace_problems(grace: object) -> list[str]:
@@ -28,4 +31,4 @@ def grace_problems(grace: object) -> list[str]:
     return [f"grace must be None, a timedelta or seconds, and not negative, got {grace!r}."]
 
 
-__all__ = ["grace_problems", "poll_option_problems"]
+__all__ = ["grace_problems", "removed_problems"]

@@ -44,4 +44,6 @@ with DAG("flights_to_bronze", schedule="@continuous", start_date=start, max_acti
 
 with DAG("fds_monitor", schedule="@continuous", start_date=start, max_active_runs=1, default_args=defaults):
     # each stream's status, also while its DAG is paused, and the asset events of its alerts
-    DeltaStreamMonitorOperator(task_id="monitor", interval=timedelta(seconds=1), alerts=StreamAlerts(notifiers=[tell]))
+    DeltaStreamMonitorOperator(
+        task_id="monitor", poll_interval=timedelta(seconds=1), alerts=StreamAlerts(notifiers=[tell])
+    )

@@ -260,7 +260,8 @@ def hostile_filters(scene: Scene) -> None:
         scene.note("a checkpoint")
     for number in range(rng.randint(3, 4)):
         asked, there = table.filter(rng.choice((("p",), ("p", "p", "c"), ("p", "p", "c"))))
-        more = (rng.choice(("", "starting_version=0")), rng.choice(("", "", "stats=false")), rng.choice(LIMITS))
+        statistics = rng.choice(("", "", "stage_statistics=false"))
+        more = (rng.choice(("", "starting_version=0")), statistics, rng.choice(LIMITS))
         stream = Stream(
             scene,
             table.path,

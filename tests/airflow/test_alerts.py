@@ -61,7 +61,7 @@ INGEST = """DeltaIngestOperator(
 
 MONITOR = """DeltaStreamMonitorOperator(
         task_id="monitor",
-        interval=timedelta(seconds=0.2),
+        poll_interval=timedelta(seconds=0.2),
         duration=timedelta(seconds=1),
         alerts=StreamAlerts({alerts}),
     )"""

@@ -14,6 +14,7 @@ import jsonschema
 import pytest
 
 import airflow_provider_fds
+from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.get_provider_info import get_provider_info
 
 
@@ -96,7 +97,7 @@ def test_options_have_text_defaults_as_airflow_needs_them():
     assert set(options) == {
         "staging",
         "poll_interval",
-        "retention",
+        "manifest_retention_days",
         "deployment",
         "cache_dir",
         "on_schema_change",
@@ -128,6 +129,7 @@ def test_settings_are_read_from_airflows_configuration(airflow_home, monkeypatch
         cache_dir,
         deployment,
         poll_interval_seconds,
+        refuse_former_settings,
         retention,
         schema_changes,
     )
@@ -138,8 +140,11 @@ def test_settings_are_read_from_airflows_configuration(airflow_home, monkeypatch
     assert cache_dir() is None
     assert schema_changes() == ()
     monkeypatch.setenv("AIRFLOW__FDS__POLL_INTERVAL", "2.5")
-    monkeypatch.setenv("AIRFLOW__FDS__RETENTION", "30")
+    monkeypatch.setenv("AIRFLOW__FDS__MANIFEST_RETENTION_DAYS", "30")
     assert retention().age.days == 30
+    monkeypatch.setenv("AIRFLOW__FDS__RETENTION", "30")
+    with pytest.raises(ConfigurationError, match="retention is manifest_retention_days now"):
+        refuse_former_settings()
     monkeypatch.setenv("AIRFLOW__FDS__DEPLOYMENT", "production")
     monkeypatch.setenv("AIRFLOW__FDS__CACHE_DIR", "/var/cache/fds")
     assert poll_interval_seconds() == 2.5

@@ -319,7 +319,7 @@ def test_the_monitor_sends_the_lag_of_a_stream_whose_dag_does_not_run(
     log_builder.append(2)
     text = (ROOT / "airflow_provider_fds" / "example_dags" / "fds_monitor.py").read_text()
     short = text.replace(
-        "interval=timedelta(minutes=1)", "interval=timedelta(seconds=1), duration=timedelta(seconds=2)"
+        "poll_interval=timedelta(minutes=1)", "poll_interval=timedelta(seconds=1), duration=timedelta(seconds=2)"
     )
     assert short != text
     run = installation.run(installation.add(short))
@@ -385,9 +385,10 @@ async def test_the_monitor_goes_on_after_a_round_that_fails_and_sends_what_is_ne
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"interval": 60}, "interval must be a positive timedelta, got 60"),
+        ({"poll_interval": 60}, "poll_interval must be a positive timedelta, got 60"),
         ({"duration": timedelta()}, "duration must be a positive timedelta"),
-        ({"recheck_every": 0}, "recheck_every must be an integer of at least 1, got 0"),
+        ({"recheck_every": 5}, "recheck_every is not an argument any more: every 20th poll"),
+        ({"interval": timedelta(minutes=1)}, "interval is poll_interval now"),
     ],
 )
 def test_a_monitor_with_arguments_that_do_not_fit_is_refused(arguments, said):

@@ -101,7 +101,7 @@ def deferred(call):
 
 def test_it_defers_with_the_sensors_trigger_if_there_is_nothing_new(ingest, stream, consumed):
     consumed(1)
-    load = ingest(timeout=3600, poll_interval=timedelta(seconds=2), recheck_every=5, max_refusals=3)
+    load = ingest(timeout=3600, poll_interval=timedelta(seconds=2))
     found = deferred(lambda: load.execute(context_of()))
     assert found.method_name == "execute_complete"
     assert 3590 < found.timeout.total_seconds() <= 3600
@@ -112,8 +112,8 @@ def test_it_defers_with_the_sensors_trigger_if_there_is_nothing_new(ingest, stre
         "staging": Path(stream.staging).as_uri(),
         "deployment": "http://fds.test",
         "poll_interval": 2,
-        "recheck_every": 5,
-        "max_refusals": 3,
+        "recheck_every": 20,
+        "max_refusals": 10,
         "pauses_first": False,
     }
 
@@ -292,7 +292,7 @@ def test_a_waiting_run_of_a_backfill_is_refused_at_once(ingest):
         ({"poll_interval": 0}, "poll_interval must be a timedelta or a number of seconds above 0"),
         ({"timeout": -1}, "timeout must be a timedelta or a number of seconds of at least 0"),
         ({"timeout": True}, "timeout must be"),
-        ({"max_refusals": 0}, "max_refusals must be an integer of at least 1"),
+        ({"max_refusals": 3}, "max_refusals is not an argument any more: a waiting task gives up after 10 polls"),
         ({"grace": timedelta(hours=1)}, "grace requires read='data_interval'"),
         ({"grace": -3}, "grace must be None, a timedelta or seconds, and not negative"),
         ({"run_time_limit": "600"}, "run_time_limit must be a timedelta or seconds"),

@@ -163,7 +163,7 @@ def _load_all(
         if work.status != "work":
             is_more = False
             error = work.warning if work.status in ("paused", "done") else None
-            waiting = work.reason if work.status in ("up_to_date", "done") else ""
+            waiting = work.reason if work.status in ("up_to_date", "waiting", "done") else ""
             break
         collected = _load(session, work, sink, backend, phases, loading, arguments.output)
         left -= len(collected.committed)

@@ -62,7 +62,6 @@ _BY_NAME: Final[dict[str, dict[str, Any]]] = {
     "max_bytes_per_batch": SIZE,
     "min_batch_bytes": SIZE,
     "target_file_size": SIZE,
-    "on_future_start": one_of("wait", "fail"),
     "on_changed_start": one_of("warn", "fail"),
     "on_violation": one_of("fail", "quarantine"),
     "on_lost_position": one_of("fail", "earliest"),

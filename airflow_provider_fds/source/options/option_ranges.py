@@ -15,7 +15,7 @@ _RANGE: Final = ("starting_version", "starting_timestamp", "ending_version", "en
 _MINIMUM: Final = ("min_batch_bytes", "max_batch_wait")
 
 #: Options of how far a stream may read ahead of others.
-_ALIGNMENT: Final = ("align_with", "max_drift", "idle_after")
+_ALIGNMENT: Final = ("align_with", "max_drift")
 
 #: Options about commits; they have no effect on a snapshot.
 _ABOUT_COMMITS: Final = (
@@ -33,7 +33,7 @@ _ABOUT_COMMITS: Final = (
 
 
 #: Options that set where a stream starts and ends; with data intervals, each run's interval sets this instead.
-_PLACES: Final = (*_RANGE, "on_future_start", "on_changed_start", "version_as_of", "timestamp_as_of")
+_PLACES: Final = (*_RANGE, "on_changed_start", "version_as_of", "timestamp_as_of")
 
 
 def interval_problems(found: Mapping[str, tuple[str, Any]]) -> list[str]:
@@ -79,7 +79,7 @@ def range_problems(found: Mapping[str, tuple[str, Any]]) -> list[str]:
     Args:
         found: Name of the option -> its spelling and its parsed value.
     """
-    return _bounded(found) + _two_ends(found) + _end_before_start(found) + _future_start(found)
+    return _bounded(found) + _two_ends(found) + _end_before_start(found)
 
 
 def minimum_problems(found: Mapping[str, tuple[str, Any]]) -> list[str]:
@@ -113,11 +113,9 @@ def alignment_problems(found: Mapping[str, tuple[str, Any]]) -> list[str]:
         found: Name of the option -> its spelling and its parsed value.
     """
     if not found.get("align_with", ("", ()))[1]:
-        return [
-            f"option {found[name][0]!r} has no effect without align_with. Omit it."
-            for name in ("max_drift", "idle_after")
-            if name in found
-        ]
+        if "max_drift" not in found:
+            return []
+        return [f"option {found['max_drift'][0]!r} has no effect without align_with. Omit it."]
     spelling = found["align_with"][0]
     missing = [name for name in ("event_time_column", "max_drift") if name not in found]
     return [f"option {spelling!r} needs {' and '.join(missing)} too. Set it."] if missing else []
@@ -159,12 +157,6 @@ def _end_before_start(found: Mapping[str, tuple[str, Any]]) -> list[str]:
                 "before it starts. Both are inclusive."
             )
     return problems
-
-
-def _future_start(found: Mapping[str, tuple[str, Any]]) -> list[str]:
-    if "on_future_start" not in found or "starting_timestamp" in found:
-        return []
-    return [f"option {found['on_future_start'][0]!r} has no effect without starting_timestamp. Omit it."]
 
 
 def _version(value: int | str) -> int | None:

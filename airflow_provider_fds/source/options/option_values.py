@@ -16,7 +16,7 @@ from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.source.options.exclusion import compile_exclusion
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 #: Inclusive ranges of versions, ascending, without overlap.
 VersionRanges = tuple[tuple[int, int], ...]
@@ -143,32 +143,15 @@ def timestamp(value: object) -> str:
     return text.strip()
 
 
-def future_start(value: object) -> str:
-    """Parse ``wait`` or ``fail``."""
-    if isinstance(value, str) and value.strip().lower() in ("wait", "fail"):
-        return value.strip().lower()
-    raise ValueError(f"must be 'wait' or 'fail', got {value!r}")
+def one_of(*words: str) -> Callable[[object], str]:
+    """Return the parser of a choice between words."""
 
+    def parse(value: object) -> str:
+        if value in words:
+            return str(value)
+        raise ValueError(f"must be {' or '.join(map(repr, words))}, got {value!r}")
 
-def changed_start(value: object) -> str:
-    """Parse ``"warn"`` or ``"fail"``."""
-    if value in ("warn", "fail"):
-        return str(value)
-    raise ValueError(f"must be 'warn' or 'fail', got {value!r}")
-
-
-def violation(value: object) -> str:
-    """Parse ``"fail"`` or ``"quarantine"``."""
-    if value in ("fail", "quarantine"):
-        return str(value)
-    raise ValueError(f"must be 'fail' or 'quarantine', got {value!r}")
-
-
-def lost_position(value: object) -> str:
-    """Parse ``"fail"`` or ``"earliest"``."""
-    if value in ("fail", "earliest"):
-        return str(value)
-    raise ValueError(f"must be 'fail' or 'earliest', got {value!r}")
+    return parse
 
 
 def regex(value: object) -> str:

@@ -49,8 +49,8 @@ class SourceOptions:
     Args:
         starting_version: First version to read (inclusive), ``"earliest"`` (the oldest commit in the log) or
             ``"latest"`` (only versions after the newest). Without a start the stream begins with a snapshot.
-        starting_timestamp: Read from the first commit at or after this time; not together with ``starting_version``.
-        on_future_start: What a run does while no commit has reached ``starting_timestamp``: ``"wait"`` or ``"fail"``.
+        starting_timestamp: Read from the first commit at or after this time, and wait until there is one; not together
+            with ``starting_version``.
         on_changed_start: What a run does if the stream began with another start, so that the option has no effect:
             ``"warn"`` or ``"fail"``.
         max_files_per_batch: Maximum number of files in a batch; default 1000, or no limit if ``max_bytes_per_batch`` or
@@ -96,8 +96,6 @@ class SourceOptions:
         align_with: Other streams with the same staging folder, or their names. A plan ends before a version whose event
             times are more than ``max_drift`` after the watermark of the slowest of them.
         max_drift: See ``align_with``.
-        idle_after: How long another stream may commit nothing before this one no longer waits for it, if its table has
-            nothing new for it.
         accepted_schema_version: Newest version whose schema change the stream may pass even though it is not purely
             additive (a column renamed, dropped or of another type, other partition columns). Rows before it are read
             with the old schema, rows from it on with the new one.
@@ -112,8 +110,9 @@ class SourceOptions:
             system. Spark uses its own permissions to read the files that the log names.
         columns: Top-level columns to read; default: all. Other columns are not in a batch, but a change to them still
             counts as a change of the schema.
-        stats: ``False``: do not copy the minima, maxima and null counts of each file's columns from the log to staging.
-            Spark then cannot use them to skip files. Row counts are still copied. Always so with ``columns``.
+        stage_statistics: ``False``: do not copy the minima, maxima and null counts of each file's columns from the log
+            to staging. Spark then cannot use them to skip files. Row counts are still copied. Always so with
+            ``columns``.
 
     Examples:
         >>> SourceOptions.parse({"maxFilesPerTrigger": "50", "starting_version": 3}).max_files_per_batch
@@ -122,7 +121,6 @@ class SourceOptions:
 
     starting_version: int | str | None = None
     starting_timestamp: str | None = None
-    on_future_start: str = "wait"
     on_changed_start: str = "warn"
     max_files_per_batch: int | None = DEFAULT_MAX_FILES
     max_bytes_per_batch: int | None = DEFAULT_MAX_BYTES
@@ -145,7 +143,6 @@ class SourceOptions:
     event_time_column: str | None = None
     align_with: tuple[str, ...] = ()
     max_drift: timedelta | None = None
-    idle_after: timedelta = DEFAULT_MAX_WAIT
     where: str | None = None
     on_violation: str = "fail"
     on_lost_position: str = "fail"
@@ -153,7 +150,7 @@ class SourceOptions:
     on_schema_change: Rules = ()
     allowed_roots: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
-    stats: bool = True
+    stage_statistics: bool = True
 
     @classmethod
     def parse(cls, values: Mapping[str, Any], *, by_interval: bool = False) -> SourceOptions:
@@ -238,7 +235,7 @@ class SourceOptions:
     @property
     def keeps_statistics(self) -> bool:
         """Whether the minima and maxima of columns get into staging, which lets Spark skip files."""
-        return self.stats and not self.columns
+        return self.stage_statistics and not self.columns
 
     def skips_version(self, version: int) -> bool:
         """Whether ``skip_versions`` lists ``version``."""
@@ -255,7 +252,6 @@ _SHOWN: Final[dict[str, Callable[[Any], Any]]] = {
     "on_schema_change": shown_rules,
     "max_batch_wait": values_of.shown_wait,
     "max_drift": values_of.shown_wait,
-    "idle_after": values_of.shown_wait,
 }
 
 
@@ -269,8 +265,7 @@ class _Option(NamedTuple):
 _OPTIONS: Final[dict[str, _Option]] = {
     "starting_version": _Option(values_of.starting_version),
     "starting_timestamp": _Option(values_of.timestamp),
-    "on_future_start": _Option(values_of.future_start),
-    "on_changed_start": _Option(values_of.changed_start),
+    "on_changed_start": _Option(values_of.one_of("warn", "fail")),
     "max_files_per_batch": _Option(values_of.count, ("max_files_per_trigger",)),
     "max_bytes_per_batch": _Option(values_of.size, ("max_bytes_per_trigger",)),
     "max_rows_per_batch": _Option(values_of.count),
@@ -292,15 +287,14 @@ _OPTIONS: Final[dict[str, _Option]] = {
     "event_time_column": _Option(values_of.column),
     "align_with": _Option(values_of.streams),
     "max_drift": _Option(values_of.drift),
-    "idle_after": _Option(values_of.wait),
     "where": _Option(values_of.predicate),
-    "on_violation": _Option(values_of.violation),
-    "on_lost_position": _Option(values_of.lost_position),
+    "on_violation": _Option(values_of.one_of("fail", "quarantine")),
+    "on_lost_position": _Option(values_of.one_of("fail", "earliest")),
     "accepted_schema_version": _Option(values_of.version),
     "on_schema_change": _Option(schema_rules),
     "allowed_roots": _Option(values_of.roots),
     "columns": _Option(values_of.columns),
-    "stats": _Option(values_of.boolean),
+    "stage_statistics": _Option(values_of.boolean),
 }
 
 

@@ -46,8 +46,8 @@ def resolve_start(log: DeltaLog, options: SourceOptions) -> Offset | SnapshotSta
 
     Raises:
         ConfigurationError: The start version is newer than the newest or older than the oldest commit in the log, or is
-            after the end of the stream; ``version_as_of`` or ``timestamp_as_of`` is later than the table's newest
-            commit; or ``starting_timestamp`` is, with ``on_future_start="fail"``.
+            after the end of the stream; or ``version_as_of`` or ``timestamp_as_of`` is later than the table's newest
+            commit.
         TableNotFoundError: There is no table.
         UnsupportedFeatureError: The current table needs a reader feature that FDS does not support.
     """
@@ -55,8 +55,6 @@ def resolve_start(log: DeltaLog, options: SourceOptions) -> Offset | SnapshotSta
     if options.is_bounded:
         return _snapshot_as_of(log, options, newest)
     start = _start(log, options, newest)
-    if start is None and options.on_future_start == "fail":
-        raise _too_late(log, "starting_timestamp", options.starting_timestamp, newest)
     _ensure_not_after_end(log, options, start, newest)
     return start
 
@@ -100,7 +98,13 @@ def _snapshot_as_of(log: DeltaLog, options: SourceOptions, newest: int) -> Snaps
                 reason=Reason.START_NOT_AVAILABLE,
             )
         if times.at_or_after(timestamp_ms) is None:
-            raise _too_late(log, "timestamp_as_of", options.timestamp_as_of, newest)
+            raise ConfigurationError(
+                f"{log.table_uri}: {given}, which is later than the table's newest commit, version {newest}. Use an "
+                "earlier time.",
+                table=log.table_uri,
+                version=newest,
+                reason=Reason.START_NOT_AVAILABLE,
+            )
     if version is None or version > newest:
         raise ConfigurationError(
             f"{log.table_uri}: {given}, but the newest version of the table is {newest}. Use {newest} or an older "
@@ -119,16 +123,6 @@ def _snapshot_as_of(log: DeltaLog, options: SourceOptions, newest: int) -> Snaps
             reason=Reason.START_NOT_AVAILABLE,
         ) from error
     return SnapshotStart(version, table_id)
-
-
-def _too_late(log: DeltaLog, option: str, text: str | None, newest: int) -> ConfigurationError:
-    return ConfigurationError(
-        f"{log.table_uri}: {option} is {text!r}, which is later than the table's newest commit, version {newest}. "
-        "Use an " + ("earlier time." if option == "timestamp_as_of" else "earlier time, or on_future_start='wait'."),
-        table=log.table_uri,
-        version=newest,
-        reason=Reason.START_NOT_AVAILABLE,
-    )
 
 
 def _ensure_not_after_end(

@@ -26,7 +26,6 @@ PLACES: Final = (
     "ending_timestamp",
     "version_as_of",
     "timestamp_as_of",
-    "on_future_start",
     "on_changed_start",
 )
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 #: Options of a start, and of a read that has its own: a fork begins at another stream's position instead.
-_STARTS: Final = ("starting_version", "starting_timestamp", "on_future_start", "on_changed_start")
+_STARTS: Final = ("starting_version", "starting_timestamp", "on_changed_start")
 _BOUNDED: Final = ("version_as_of", "timestamp_as_of")
 
 #: Arguments of a stream that a fork may have otherwise, besides its options.

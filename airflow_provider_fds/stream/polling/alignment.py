@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from airflow_provider_fds.delta.moments import microseconds_of
@@ -27,6 +27,8 @@ logger = logging.getLogger(__name__)
 
 #: Newest entries of a ledger in which its last commit is looked for.
 _ENTRIES: Final = 20
+#: A stream that has committed nothing for this long holds nobody back, unless its table has something for it.
+_IDLE_AFTER: Final = timedelta(minutes=15)
 _ENDS: Final = ("ending_version", "ending_timestamp", "version_as_of", "timestamp_as_of")
 
 
@@ -89,14 +91,14 @@ class Alignment:
         return OtherStream(name, NO_WATERMARK, lambda: self._is_idle(ledger), "has no watermark yet")
 
     def _is_idle(self, ledger: Ledger) -> bool:
-        """Whether a stream has committed nothing for ``idle_after``, and its table has nothing new for it."""
+        """Whether a stream has committed nothing for :data:`_IDLE_AFTER`, and its table has nothing new for it."""
         state = ledger.state
         position = None if state.position is None else Offset.from_json(state.position)
         if position is None or position.is_initial_snapshot or state.planned:
             return False
         newest = list(ledger.entries(max(0, ledger.n + 1 - _ENTRIES)))
         last = next((one for one in reversed(newest) if one.action.kind == "committed"), newest[0])
-        if datetime.now(UTC) - datetime.fromisoformat(last.time) < self._stream.options.idle_after:
+        if datetime.now(UTC) - datetime.fromisoformat(last.time) < _IDLE_AFTER:
             return False
         if state.ended is not None and position.version > state.ended.version:
             return True

@@ -222,7 +222,6 @@ class TablePoller:
         if (
             self._position is None
             and start is not None
-            and self._options.on_future_start == "wait"
             and CommitTimestamps(self._log).at_or_after(parse_timestamp(start)) is None
         ):
             self._next = newest + 1

@@ -105,7 +105,13 @@ class OffsetScope(Scope):
             # a person who requested the epoch and holds the stream may be working on the sink
             held = None if state.held is None else paused_work(state)
             return held or fence_work(state, sink)
-        return RunWork("waiting", state.epoch) if state.position is None else None
+        if state.position is not None:
+            return None
+        self.waits_for = (
+            f"Stream {state.name!r} is waiting for start {self.stream.options.starting_timestamp}: no commit of the "
+            "table is from then or later."
+        )
+        return RunWork("waiting", state.epoch, reason=self.waits_for)
 
     def sink_has_older_epochs(self, *, was: SinkBinding | None) -> bool:
         """Request the next epoch if the sink that was just bound has transactions of an earlier one.

@@ -75,7 +75,7 @@ def check(spark, stream, path, predicates, *, reads_all=False):
         for predicate, in_spark in predicates:
             expected = sorted(row.id for row in whole.where(in_spark or predicate).select("id").collect())
             for stats in (True, False):
-                stream.options = {"where": predicate, "stats": stats}
+                stream.options = {"where": predicate, "stage_statistics": stats}
                 frames = [batch_rows(spark, batch) for batch in stream.plan()]
                 found = sorted(row.id for frame in frames for row in frame.select("id").collect())
                 assert found == expected, (predicate, stats)

@@ -142,7 +142,7 @@ def running(*arguments):
 
 
 def test_lines_tell_what_changed(staging, log_builder):
-    with running("--staging", staging, "--interval", "1s", "--output", "json") as process:
+    with running("--staging", staging, "--poll-interval", "1s", "--output", "json") as process:
         first = [json.loads(process.stdout.readline()) for _ in range(2)]
         assert [(one["name"], one["lag_versions"]) for one in first] == [("newest", 0), ("planned", 2)]
         log_builder.append(1)
@@ -209,8 +209,8 @@ def test_a_round_that_fails_serves_no_old_values_and_the_next_one_follows(stagin
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--interval", "soon"), "expected a duration such as 90s"),
-        (("--interval", "0s"), "--interval must be at least 1s"),
+        (("--poll-interval", "soon"), "expected a duration such as 90s"),
+        (("--poll-interval", "0s"), "--poll-interval must be at least 1s"),
         (("--listen", "127.0.0.1:1"), "--listen needs --output prometheus"),
         (("--output", "prometheus", "--listen", "9184"), "--listen must be HOST:PORT, such as 127.0.0.1:9184"),
         (("--output", "prometheus", "--listen", "127.0.0.1:99999"), "cannot listen on 127.0.0.1:99999"),

@@ -114,8 +114,8 @@ def test_a_round_that_fails_for_a_moment_is_shown_and_another_error_ends_it() ->
 
 
 def test_a_short_interval_and_a_staging_that_does_not_exist_are_refused(tmp_path: Any, capsys: Any) -> None:
-    assert main(["status", "--watch", "--staging", str(tmp_path), "--interval", "0.1s"]) == 2
-    assert "--interval must be at least 1s" in capsys.readouterr().err
+    assert main(["status", "--watch", "--staging", str(tmp_path), "--poll-interval", "0.1s"]) == 2
+    assert "--poll-interval must be at least 1s" in capsys.readouterr().err
 
 
 def command(staging: Any) -> list[str]:
@@ -127,7 +127,7 @@ def command(staging: Any) -> list[str]:
         "--watch",
         "--staging",
         str(staging),
-        "--interval",
+        "--poll-interval",
         "1s",
     ]
 

@@ -35,7 +35,6 @@ WORKING: dict[str, tuple[Any, Any]] = {
     "read_change_feed": ("true", True),
     "version_as_of": ("3", 3),
     "timestamp_as_of": ("2026-01-31", "2026-01-31"),
-    "on_future_start": ("FAIL", "fail"),
     "on_changed_start": ("fail", "fail"),
     "where": (" amount > 1.5 AND name IS NOT NULL ", "amount > 1.5 AND name IS NOT NULL"),
     "ending_version": ("9", 9),
@@ -44,19 +43,16 @@ WORKING: dict[str, tuple[Any, Any]] = {
     "event_time_column": (" event.at ", "event.at"),
     "align_with": ("payments, refunds", ("payments", "refunds")),
     "max_drift": ("90m", timedelta(minutes=90)),
-    "idle_after": (600, timedelta(minutes=10)),
     "columns": ("id, Name,ID", ("id", "Name")),
-    "stats": ("false", False),
+    "stage_statistics": ("false", False),
     "allowed_roots": ("s3://origin/, gs://b", ("gs://b", "s3://origin")),
 }
 
 #: What an option has no effect without.
 BESIDE: dict[str, dict[str, Any]] = {
-    "on_future_start": {"starting_timestamp": "2026-01-31"},
     "max_batch_wait": {"min_batch_bytes": 1},
     "align_with": {"event_time_column": "ts", "max_drift": 60},
     "max_drift": {"event_time_column": "ts", "align_with": "payments"},
-    "idle_after": {"event_time_column": "ts", "align_with": "payments", "max_drift": 60},
 }
 
 DELTAS_OWN = {"max_files_per_batch": "maxFilesPerTrigger", "max_bytes_per_batch": "maxBytesPerTrigger"}
@@ -268,11 +264,21 @@ def test_all_options_that_conflict_with_a_bounded_read_are_reported_together() -
     assert all(any(repr(name) in problem for problem in found) for name in given)
 
 
-def test_on_future_start_needs_a_starting_timestamp() -> None:
-    (problem,) = problems({"onFutureStart": "fail", "starting_version": 1})
-    assert "'onFutureStart' has no effect without starting_timestamp" in problem
-    (problem,) = problems({"onFutureStart": "skip", "starting_timestamp": "2026-01-31"})
-    assert "'wait' or 'fail'" in problem
+@pytest.mark.parametrize(
+    ("given", "now"),
+    [
+        ({"partition_filter": "p = 1"}, "it is where"),
+        (
+            {"onFutureStart": "fail", "starting_timestamp": "2026-01-31"},
+            "waits until a commit reaches its start",
+        ),
+        ({"idle_after": "1h"}, "nothing for 15 minutes"),
+        ({"stats": False}, "it is stage_statistics"),
+    ],
+)
+def test_an_option_of_an_older_version_is_refused_with_what_happens_now(given: dict[str, Any], now: str) -> None:
+    (problem,) = problems(given)
+    assert now in problem
 
 
 @pytest.mark.parametrize("value", ["latest", -1, "x", True, 1.5])

@@ -109,9 +109,7 @@ def test_a_stream_has_the_rows_of_the_first_commit_at_or_after_its_starting_time
 
 
 # D4
-def test_a_starting_timestamp_after_the_newest_commit_is_an_error_on_request(plan: Any, table: Any) -> None:
-    with pytest.raises(ConfigurationError, match="later than the table's newest commit"):
-        keys(plan, starting_timestamp=at(3, 1), on_future_start="fail")
+def test_a_starting_timestamp_after_the_newest_commit_is_waited_for(plan: Any, table: Any) -> None:
     assert resolve_start(plan.log, SourceOptions.parse({"starting_timestamp": at(3, 1)})) is None
 
 

@@ -141,16 +141,6 @@ def test_27_a_start_right_after_the_newest_version_is_empty_and_reads_what_comes
     assert len(plan(resolved).paths) == 3
 
 
-@pytest.mark.parametrize("timestamp", ["2020-07-15 00:10:01", "2020-07-16"])
-def test_22_a_starting_timestamp_after_the_newest_commit_can_be_made_an_error(
-    plan: Any, two_commits: Any, timestamp: str
-) -> None:
-    message = refusal(plan, startingTimestamp=timestamp, on_future_start="fail")
-    assert "later than the table's newest commit" in message
-    assert "on_future_start='wait'" in message
-    assert start(plan, startingTimestamp="2020-07-15 00:10:00", on_future_start="fail") == base(plan, 1)
-
-
 @pytest.mark.parametrize(
     ("options", "version"),
     [

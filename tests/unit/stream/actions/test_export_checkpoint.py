@@ -195,7 +195,6 @@ _WITHOUT_MEANING_FOR_A_QUERY = {
     *({limit.option for limit in LIMITS} - set(_OF_DELTA)),
     "starting_version",
     "starting_timestamp",
-    "on_future_start",
     "on_changed_start",
     "whole_commits",
     "min_batch_bytes",
@@ -203,13 +202,12 @@ _WITHOUT_MEANING_FOR_A_QUERY = {
     "event_time_column",
     "align_with",
     "max_drift",
-    "idle_after",
     "on_violation",
     "on_lost_position",
     "accepted_schema_version",
     "on_schema_change",
     "allowed_roots",
-    "stats",
+    "stage_statistics",
 }
 
 

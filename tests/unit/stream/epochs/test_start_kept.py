@@ -9,6 +9,8 @@ import pytest
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.ledger.request_entries import Requested
 from airflow_provider_fds.source.offset import Offset
+from airflow_provider_fds.stream.monitoring.status import status_of
+from airflow_provider_fds.stream.run.reporting import write_end
 
 if TYPE_CHECKING:
     from airflow_provider_fds.sinks import DeltaAppendSink
@@ -39,13 +41,18 @@ def test_20_a_start_plays_no_part_once_the_stream_has_a_position(bench, table, s
 
 def test_20_a_start_in_time_plays_no_part_once_the_stream_has_a_position(bench, table, sink):
     bench.load_once(sink, "run-1", bench.stream(starting_version=1, ending_version=2))
-    other = bench.stream(starting_version=None, starting_timestamp="2030-01-01", on_future_start="fail")
+    other = bench.stream(starting_version=None, starting_timestamp="2030-01-01")
     assert versions(bench.load_once(sink, "run-2", other)) == [(3, 4)]
 
 
 def test_27_a_start_later_than_the_newest_commit_waits_and_then_reads_what_comes(bench, table, sink):
     stream = bench.stream(starting_version=None, starting_timestamp="2024-01-01T00:04:00.001")
-    assert bench.load_once(sink, "run-1", stream).status == "waiting"
+    session, work = bench.run_once(sink, "run-1", stream)
+    assert (work.status, work.reason) == ("waiting", session.scope.waits_for)
+    write_end(session, None)
+    status = status_of(session.connected)
+    assert status.condition == "waiting"
+    assert "is waiting for start 2024-01-01T00:04:00.001: no commit" in str(status.waits_for)
     table.append()
     assert versions(bench.load_once(sink, "run-2", stream)) == [(5, 5)]
 

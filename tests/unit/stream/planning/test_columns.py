@@ -92,7 +92,7 @@ def test_staging_has_no_statistics_of_columns_either_from_commits_or_from_the_in
     for name, options, is_there in (
         ("all", {}, True),
         ("some", {"columns": "id"}, False),
-        ("none", {"stats": False}, False),
+        ("none", {"stage_statistics": False}, False),
     ):
         stream = bench.stream(name, **options, starting_version=None)
         session = bench.session(stream=stream)

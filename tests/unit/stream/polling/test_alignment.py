@@ -1,4 +1,4 @@
-"""Streams that are aligned in event time: ``align_with``, ``max_drift``, ``idle_after``."""
+"""Streams that are aligned in event time: ``align_with`` and ``max_drift``."""
 
 from __future__ import annotations
 
@@ -297,7 +297,6 @@ async def test_a_stream_that_waits_for_more_and_for_another_is_loaded_when_the_f
         ({"align_with": "b", "max_drift": "1h"}, "needs event_time_column too"),
         ({"align_with": "b", "event_time_column": "ts"}, "needs max_drift too"),
         ({"max_drift": "1h"}, "no effect without align_with"),
-        ({"idle_after": "1h"}, "no effect without align_with"),
         ({"align_with": ["a"], "max_drift": "1h", "event_time_column": "ts"}, "the stream 'a' itself"),
         ({"align_with": [3], "max_drift": "1h", "event_time_column": "ts"}, "streams or their names"),
         ({"align_with": "b", "max_drift": 0, "event_time_column": "ts"}, "above 0"),

@@ -208,13 +208,6 @@ async def test_a_start_in_the_future_waits_for_the_commit_that_reaches_it(log_bu
     assert (await looking.poll()).newest_version == 3
 
 
-def test_a_start_in_the_future_that_is_an_error_wakes_the_run_that_reports_it(log_builder):
-    log_builder.create()
-    stream = DeltaStream("s", str(log_builder.root), starting_timestamp="2030-01-01", on_future_start="fail")
-
-    assert TablePoller(stream, LocalStorage(str(log_builder.root)), None).check() is not None
-
-
 async def test_a_stream_that_was_never_opened_is_woken_at_once_by_what_its_start_covers(log_builder):
     log_builder.create()
     for options in ({}, {"starting_version": "latest"}, {"starting_timestamp": "2024-01-01"}):
