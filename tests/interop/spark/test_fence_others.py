@@ -104,9 +104,7 @@ def test_a_sink_that_forbids_it_keeps_its_epoch_until_the_rows_are_loaded_again(
     desk.sink = DeltaAppendSink(desk.path, provenance=True, on_sink_overwritten="fail")
     overwrite(desk)
     desk.move("replan")
-    with pytest.raises(
-        BatchRejectedError, match=r"SINK_OVERWRITTEN: version 3 .*`fds rewind orders --replace --to "
-    ):
+    with pytest.raises(BatchRejectedError, match=r"SINK_OVERWRITTEN: version 3 .*`fds rewind orders --replace --to "):
         desk.load()
     assert operations(desk)[4:] == []
 
