@@ -56,7 +56,14 @@ def follow(desk: Desk, message: str, number: int | None = None, which: int = 0) 
     """Type a command of a message, with a version or batch where it leaves one open."""
     command = COMMAND.findall(message)[which]
     # what is read again is not in the sink any more
-    values = {"…": "a test", "N": str(number), "URI": "", "keep|delete|empty": "keep", "keep|empty": "keep"}
+    values = {
+        "…": "a test",
+        "N": str(number),
+        "batch:N": f"batch:{number}",
+        "URI": "",
+        "keep|delete|empty": "keep",
+        "keep|empty": "keep",
+    }
     words = [values.get(word, word) for word in shlex.split(command)[1:]]
     for option, value in (("--sink", desk.path), ("--table", desk.source)):
         if "URI" in command:
