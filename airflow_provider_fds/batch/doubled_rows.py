@@ -47,7 +47,8 @@ def remove_and_load(stream: str, version: int | None) -> str:
 
     Args:
         stream: The stream that loads them.
-        version: From this version on; ``None``: by version they cannot be told apart, as those of a snapshot.
+        version: The first version to load again; ``None``: some of the rows came with a snapshot, so their versions are
+            not known.
     """
     everything = f"running `fds rewind {stream} --to start --sink-rows empty --force-sink --why …`"
     if version is None:
