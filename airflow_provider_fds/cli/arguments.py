@@ -198,7 +198,7 @@ def context_of(arguments: argparse.Namespace, *, owner: Owner) -> StreamContext:
         table_options=options,
         staging_options=options,
         checkpoints=FileCheckpointStore(Path(checkpoint)) if checkpoint else None,
-        owner_is_running=_takes_over if getattr(arguments, "take_over", False) else owner_is_running,
+        owner_is_running=_is_of_airflow if getattr(arguments, "unlock", False) else owner_is_running,
     )
 
 
@@ -211,8 +211,8 @@ def owner_runs(arguments: argparse.Namespace, owner: Owner) -> bool | None:
     return owner_is_running(owner) if is_here or owner.only_plans else None
 
 
-def _takes_over(owner: Owner) -> bool:
-    """Treat every owner of the command line as ended; an Airflow task still counts as running."""
+def _is_of_airflow(owner: Owner) -> bool:
+    """Every owner of the command line counts as ended; an Airflow task still counts as running."""
     return owner.kind != "cli"
 
 

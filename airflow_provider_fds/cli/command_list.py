@@ -84,6 +84,7 @@ _OTHER_OPTIONS: Final = {
     "--interval": " It is now `--poll-interval`",
     "--all": " It is now `--file FILE`; `fds status` without a STREAM shows all",
     "--delete": " It is now `--sink-rows delete`",
+    "--take-over": " It is now `--unlock`",
     "--to-batch": " It is now `--to batch:N`",
     "--to-timestamp": " It is now `--to TIME`",
     "--to-version": " It is now `--to N`",

@@ -155,11 +155,11 @@ def _ended(scene: Scene, outcome: Outcome) -> Outcome:
 def judge_mounted(scene: Scene, source: Source, stream: Stream, mount: Mount) -> None:
     """Run until the stream is up to date; files that a message misses are moved to where they belong."""
     try:
-        settle(stream, allowed=("take-over",))
+        settle(stream, allowed=("unlock",))
     except VerdictError as stuck:
         if "data files are not there" not in str(stuck) or not mount.move_files():
             raise
-        settle(stream, allowed=("take-over",))
+        settle(stream, allowed=("unlock",))
     verdict(scene, source, stream)
 
 

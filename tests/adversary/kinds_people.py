@@ -131,7 +131,7 @@ def rewind_that_deletes_by_itself(scene: Scene) -> None:
     for _ in range(2):
         source.append()
         is_stalled = scene.rng.random() < 0.6
-        zombie = stall_a_run(scene, stream, "--take-over", which=ANY) if is_stalled else None
+        zombie = stall_a_run(scene, stream, "--unlock", which=ANY) if is_stalled else None
         to = str(scene.rng.randint(0, source.version))
         words = scene.rng.choice(
             (["rewind", "--to", to, "--sink-rows", "delete"], ["rewind", "--to", "start", "--sink-rows", "empty"])
@@ -140,15 +140,15 @@ def rewind_that_deletes_by_itself(scene: Scene) -> None:
         if "unrecognized arguments" in asked.err:
             raise NotRunError("this version has no --sink-rows delete")
         if scene.rng.random() < 0.5:
-            kill_a_run(scene, stream, "--take-over")
+            kill_a_run(scene, stream, "--unlock")
         if zombie is not None and scene.rng.random() < 0.5:
             zombie.signal(signal.SIGCONT)
-        settle(stream, allowed=(*EPOCHS, "take-over"))
+        settle(stream, allowed=EPOCHS)
         if zombie is not None:
             zombie.signal(signal.SIGCONT)
             zombie.wait()
     source.append()
-    settle(stream, allowed=(*EPOCHS, "take-over"))
+    settle(stream, allowed=EPOCHS)
     verdict(scene, source, stream)
 
 
@@ -205,7 +205,7 @@ def replan_with_a_zombie(scene: Scene) -> None:
     if scene.rng.random() < 0.4:
         zombie.signal(signal.SIGCONT)
     # if the run has not created the stream yet, the replan is refused and the run continues normally
-    settle(stream, allowed=(*EPOCHS, "take-over"))
+    settle(stream, allowed=EPOCHS)
     zombie.signal(signal.SIGCONT)
     zombie.wait()
     source.append()
@@ -223,11 +223,11 @@ def rebind_with_a_zombie(scene: Scene) -> None:
     stream.move("replan", "--new-sink")
     old = stream.sink
     stream.sink = scene.root / "silver"
-    settle(stream, allowed=("unlock", "take-over", "resume"))
+    settle(stream, allowed=("unlock", "resume"))
     zombie.signal(signal.SIGCONT)
     zombie.wait()
     source.append()
-    settle(stream, allowed=("unlock", "take-over", "resume"))
+    settle(stream, allowed=("unlock", "resume"))
     judge_keys(scene, Bounds(source.emitted()), old, stream.sink)
 
 
@@ -317,12 +317,12 @@ def adopted_by_force_beside_its_owner(scene: Scene) -> None:
     if scene.rng.random() < 0.7:
         zombie.signal(signal.SIGSTOP, scene.rng.choice(("group", "python")))
     stream.move("unlock", "--force")
-    second = stream.start("--take-over")
+    second = stream.start("--unlock")
     zombie.signal(signal.SIGCONT)
     second.wait()
     zombie.wait()
     source.append()
-    settle(stream, allowed=("take-over",))
+    settle(stream, allowed=("unlock",))
     verdict(scene, source, stream)
 
 
@@ -345,7 +345,7 @@ def recover_beside_everything(scene: Scene) -> None:
     stream.move("recover", "--sink", str(stream.sink), "--checkpoint", str(stream.checkpoint))
     running.wait()
     source.append()
-    settle(stream, allowed=("recover", "take-over"))
+    settle(stream, allowed=("recover", "unlock"))
     verdict(scene, source, stream)
 
 
@@ -383,15 +383,15 @@ def any_moves_in_any_order(scene: Scene) -> None:  # noqa: PLR0912 - one branch 
         )  # fmt: skip
         scene.note(f"-- {step}")
         if step == "run":
-            stream.run(*scene.rng.choice(((), ("--take-over",), ("--max-batches", "1"))))
+            stream.run(*scene.rng.choice(((), ("--unlock",), ("--max-batches", "1"))))
         elif step == "write":
             source.random_commit(changes=True)
         elif step in ("zombie", "kill"):
             source.append()
             if step == "kill":
-                kill_a_run(scene, stream, "--take-over")
+                kill_a_run(scene, stream, "--unlock")
             else:
-                zombies.append(stall_a_run(scene, stream, "--take-over", which=ANY))
+                zombies.append(stall_a_run(scene, stream, "--unlock", which=ANY))
         elif step == "go on" and zombies:
             zombies.pop().signal(signal.SIGCONT)
         elif step in ("rewind", "rewind in time", "reset"):
@@ -419,7 +419,7 @@ def any_moves_in_any_order(scene: Scene) -> None:  # noqa: PLR0912 - one branch 
             running.wait()
     stream.move("resume")
     source.append()
-    settle(stream, allowed=(*EPOCHS, "take-over", "skip"))
+    settle(stream, allowed=(*EPOCHS, "unlock", "skip"))
     bounds.once(source.emitted())
     for row, times in reread.items():
         bounds.upper[row] += times

@@ -103,7 +103,7 @@ def staging_put_back_from_a_copy(scene: Scene) -> None:
         running.wait()
     if scene.rng.random() < 0.5:
         source.append()
-    settle(stream, allowed=("recover", "take-over", "unlock"))
+    settle(stream, allowed=("recover", "unlock"))
     verdict(scene, source, stream)
 
 
@@ -390,7 +390,7 @@ def table_recreated_under_a_planned_batch(scene: Scene) -> None:
     source.recreate(scene.rng.randint(2, 6))
     for _ in range(scene.rng.randint(0, 6)):
         source.append()
-    said = stream.run("--take-over")
+    said = stream.run("--unlock")
     if not said.is_refused:
         found = count(scene, stream.sink)
         raise VerdictError(
@@ -531,23 +531,23 @@ def zombie_of_25_hours_and_a_sink_that_forgets_in_a_day(scene: Scene) -> None:
     # at some point between its check of the sink and its commit
     time.sleep(scene.rng.uniform(0, 2.5))
     zombie.signal(signal.SIGSTOP)
-    overtaking = stream.run("--take-over")
+    overtaking = stream.run("--unlock")
     if scene.rng.random() < 0.5:
         deltalake.DeltaTable(stream.sink).create_checkpoint()
     source.append()
     if scene.rng.random() < 0.5:
-        stream.run("--take-over", shift=LATER)
+        stream.run("--unlock", shift=LATER)
     file.write_text(LATER)
     scene.note("25 hours pass")
     zombie.signal(signal.SIGCONT)
     time.sleep(1)
     zombie.wait()
-    for said in (overtaking, stream.run("--take-over", shift=LATER)):
+    for said in (overtaking, stream.run("--unlock", shift=LATER)):
         way = re.search(r"ALTER TABLE \S+ UNSET TBLPROPERTIES \('[^']+'\)", said.said)
         if said.is_refused and way:
             # refused for its short retention: the named statement lets it continue
             sql(scene, way[0])
-    settle(stream, allowed=("take-over",), shift=LATER)
+    settle(stream, allowed=("unlock",), shift=LATER)
     verdict(scene, source, stream)
 
 
@@ -560,7 +560,7 @@ def a_day_passes_between_runs(scene: Scene) -> None:
     stream.run("--max-batches", "1")
     kill_a_run(scene, stream)
     source.append()
-    settle(stream, allowed=("take-over",), shift=LATER)
+    settle(stream, allowed=("unlock",), shift=LATER)
     source.append()
     if scene.rng.random() < 0.4:
         # the clock of one machine is correct again

@@ -41,7 +41,7 @@ def end_of(stream: Stream) -> Outcome:
     done: list[str] = []
     outcome = stream.run()
     for _ in range(4):
-        if not outcome.is_refused or not follow(stream, outcome, ("take-over", "unlock", "replan"), done):
+        if not outcome.is_refused or not follow(stream, outcome, ("unlock", "replan"), done):
             break
         outcome = stream.run()
     return outcome
@@ -191,7 +191,7 @@ def retired_in_flight(scene: Scene) -> None:
     if asked.is_refused and scene.rng.random() < 0.7:
         # what the refusal names: a run closes the epoch in the sink
         stream.move("replan")
-        stream.run("--take-over")
+        stream.run("--unlock")
         asked = stream.move("retire")
     found = count(scene, stream.sink)
     first = next((version for version, one in source.emissions.items() if one.ids - found), source.version + 1)

@@ -116,31 +116,31 @@ def zombie_overtaken_on_a_server(scene: Scene) -> None:
         source.append()
     zombies = []
     for _ in range(scene.rng.randint(1, 2)):
-        zombie = stall_a_run(scene, stream, "--take-over")
+        zombie = stall_a_run(scene, stream, "--unlock")
         zombies.append(zombie)
         source.append()
-    stream.run("--take-over")
+    stream.run("--unlock")
     for zombie in zombies:
         zombie.signal(signal.SIGCONT)
     source.append()
     if scene.rng.random() < 0.5:
-        stream.run("--take-over")
+        stream.run("--unlock")
     for zombie in zombies:
         zombie.wait()
-    settle(stream, allowed=("take-over",))
+    settle(stream, allowed=("unlock",))
     verdict(scene, source, stream)
 
 
 @kind
 def two_runs_at_once(scene: Scene) -> None:
-    """Two or three runs start at the same moment, some with `--take-over`."""
+    """Two or three runs start at the same moment, some with `--unlock`."""
     source, stream = begin(scene)
     for _ in range(2):
-        runs = [stream.start(*scene.rng.choice((("--take-over",), ()))) for _ in range(scene.rng.randint(2, 3))]
+        runs = [stream.start(*scene.rng.choice((("--unlock",), ()))) for _ in range(scene.rng.randint(2, 3))]
         for run in runs:
             run.wait()
         source.append()
-    settle(stream, allowed=("take-over",))
+    settle(stream, allowed=("unlock",))
     verdict(scene, source, stream)
 
 
@@ -173,10 +173,10 @@ def zombie_of_spark_submit(scene: Scene) -> None:
     source.append()
     if scene.rng.random() < 0.5:
         zombie.signal(signal.SIGKILL, "python")
-    stream.run("--take-over")
+    stream.run("--unlock")
     zombie.signal(signal.SIGCONT)
     zombie.wait()
-    settle(stream, allowed=("take-over",))
+    settle(stream, allowed=("unlock",))
     verdict(scene, source, stream)
 
 

@@ -308,7 +308,7 @@ def staging_copied_and_both_used(scene: Scene) -> None:
         second.run()
         source.append()
     for stream in (one, two):
-        settle(stream, allowed=("recover", "take-over", "unlock"))
+        settle(stream, allowed=("recover", "unlock"))
     verdict(scene, source, one)
 
 

@@ -58,10 +58,6 @@ def settle(
 
 def follow(stream: Stream, outcome: Outcome, allowed: tuple[str, ...], done: list[str]) -> str | None:
     """Run the first allowed command that a message names; ``None`` if it names none of them."""
-    if "--take-over" in outcome.said and "take-over" in allowed:
-        done.append("run --take-over")
-        stream.run("--take-over")
-        return done[-1]
     offered = {name: " ".join(rest) for name, *rest in reversed(named(outcome))}
     for name in allowed:
         if name not in offered:

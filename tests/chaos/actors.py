@@ -134,7 +134,7 @@ class Stage:
         has_own_spark = fault is not None and fault.point.startswith(("driver.", "fence."))
         arguments = self.lake.arguments()
         if take_over:
-            arguments.append("--take-over")
+            arguments.append("--unlock")
         if has_own_spark:
             # one Spark application is enough for one fault
             return self.launch(["airflow_provider_fds.cli.main", *arguments, "--max-batches", "1"], fault)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 from airflow_provider_fds.cli import arguments as common
-from airflow_provider_fds.errors import EXIT_OK
+from airflow_provider_fds.cli.confirmation import add_confirmation, confirmed
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterator
 
     from airflow_provider_fds.cli.command_list import CommandParsers
 
@@ -24,6 +24,7 @@ def add_commands(commands: CommandParsers) -> None:
     parser.add_argument("checkpoint_folder", metavar="CHECKPOINT", help="checkpointLocation of the query, URI or path")
     common.add_stream(parser)
     common.add_storage(parser, staging_required=True)
+    add_confirmation(parser)
     parser.set_defaults(command=import_checkpoint)
 
 
@@ -32,7 +33,9 @@ def import_checkpoint(arguments: argparse.Namespace) -> int:
     from airflow_provider_fds.delta.reader.log import DeltaLog
     from airflow_provider_fds.delta.storage.open import open_storage
     from airflow_provider_fds.ledger.owner import Owner
+    from airflow_provider_fds.source.offset import describe_position
     from airflow_provider_fds.source.streaming_checkpoint import read_streaming_checkpoint
+    from airflow_provider_fds.stream.actions.prepared_action import PreparedAction
     from airflow_provider_fds.stream.run.session import StreamSession
 
     options = common.pairs(arguments.storage_option, "--storage-option")
@@ -40,15 +43,26 @@ def import_checkpoint(arguments: argparse.Namespace) -> int:
     log = DeltaLog(open_storage(stream.table, options))
     table_id = log.state_at(log.latest()).metadata.id
     found = read_streaming_checkpoint(open_storage(arguments.checkpoint_folder, options), table_id)
-    context = common.context_of(arguments, owner=Owner.of_plan(arguments.deployment))
-    session = StreamSession(stream, context)
-    session.ensure_open(start=found.offset)
-    print(f"stream {stream.name!r} starts at {found.offset.to_json()}, the end of batch {found.batch_id} of the query")
+    notes = ["No row is loaded or removed by this command, and the checkpoint is only read."]
     if found.unfinished_batch_id is not None:
-        print(
-            f"WARNING batch {found.unfinished_batch_id} of the query was started but not finished. The stream "
-            "reads its rows: if the query's sink already has them and the stream writes to the same sink, remove "
-            "them there",
-            file=sys.stderr,
+        notes.append(
+            f"WARNING batch {found.unfinished_batch_id} of the query was started but not finished. The stream reads "
+            "its rows: if the query's sink already has them and the stream writes to the same sink, remove them there"
         )
-    return EXIT_OK
+    session = StreamSession(stream, common.context_of(arguments, owner=Owner.of_plan(arguments.deployment)))
+    preview = PreparedAction(
+        stream.name,
+        (),
+        f"the query has finished its batch {found.batch_id}",
+        f"a new stream of {stream.table} at {describe_position(found.offset.to_json())}",
+        tuple(notes),
+    )
+
+    def act() -> Iterator[str]:
+        session.ensure_open(start=found.offset)
+        yield f"stream {stream.name!r} starts at {found.offset.to_json()}, the end of batch {found.batch_id} of the query"
+
+    return confirmed(arguments, preview.describe(), act)
+
+
+__all__ = ["add_commands", "import_checkpoint"]

@@ -89,9 +89,10 @@ def add_loading(parser: argparse.ArgumentParser, *, sink: str) -> None:
         "--conf", metavar="KEY=VALUE", action="append", default=[], help="a Spark setting; may be repeated"
     )
     parser.add_argument(
-        "--take-over",
+        "--unlock",
         action="store_true",
-        help="take over batches of an `fds run` on another machine; use only if that run is gone",
+        help="take over batches of an `fds run` on another machine, as after `fds unlock`; use only if that run is "
+        "gone",
     )
     parser.add_argument(
         "--allow-overlap",

@@ -38,7 +38,7 @@ from airflow_provider_fds.stream.actions.rewind_target import (
     parse_target,
 )
 from airflow_provider_fds.stream.actions.sink_removal import SinkRows, removal_of
-from airflow_provider_fds.stream.actions.stopping_version import check_accepted, check_skipped
+from airflow_provider_fds.stream.actions.stopping_version import check_accepted, check_skipped, describe_rows
 from airflow_provider_fds.stream.epochs.rows_read_again import repeated_notes
 from airflow_provider_fds.stream.epochs.sink_before import describe_seen
 from airflow_provider_fds.stream.epochs.skipped_versions import refuse_skipped
@@ -181,7 +181,8 @@ class ActionBuilder:
         after, note = describe_skip(self._state, first, last)
         until = UNSET if first == last else last
         command = Acknowledged(version=first, last=until, why=self.why, skip=True, of="rows")
-        return PreparedAction(self._name, (command,), describe_standing(self._state), after, (note,))
+        notes = tuple(filter(None, (describe_rows(self.log, first, last), note)))
+        return PreparedAction(self._name, (command,), describe_standing(self._state), after, notes)
 
     def accept(
         self, version: int | None = None, batch: int | None = None, interval: str | None = None
@@ -199,7 +200,8 @@ class ActionBuilder:
         if version is not None:
             check_accepted(self._state, self.log, version)
             command: BaseAction = Acknowledged(version=version, why=self.why, of="schema")
-            return self._word(command, f"goes on with the schema of version {version}, and loads its rows")
+            after = f"goes on with the schema of version {version}, and loads its rows"
+            return self._word(command, after, notes=tuple(filter(None, (describe_rows(self.log, version, version),))))
         if interval is not None:
             interval = interval_asked(interval)
             try:

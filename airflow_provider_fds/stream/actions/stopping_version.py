@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_fds.batch.version_ranges import describe_range
 from airflow_provider_fds.delta.schema import schema_change
+from airflow_provider_fds.delta.statistics import num_rows_of
 from airflow_provider_fds.errors import ConfigurationError, LostPositionError
 from airflow_provider_fds.reasons import Reason
+from airflow_provider_fds.sizes import format_count
 from airflow_provider_fds.source.changes.classify import CommitContent
 from airflow_provider_fds.source.offset import Offset, describe_position
 
@@ -67,6 +69,36 @@ def check_skipped(state: StreamState, log: DeltaLog | None, first: int, last: in
             f"version {first} changes only the schema and has no rows to skip. To go on with the new schema: "
             f"`fds accept {state.name} --version {first} --why …`",
         )
+
+
+def describe_rows(log: DeltaLog | None, first: int, last: int) -> str:
+    """Return in words which rows versions ``first`` to ``last`` (inclusive) add, and which files they remove.
+
+    The rows are counted by the statistics of the files, without deleted ones. Empty if the log cannot be read from
+    here, or log cleanup has removed one of the versions.
+    """
+    if log is None:
+        return ""
+    rows: int | None = 0
+    added = removed = changed = 0
+    try:
+        for version in range(first, last + 1):
+            for action in log.commit(version).actions:
+                if action.add is not None and action.add.dataChange is not False:
+                    added += 1
+                    found = num_rows_of(action.add)
+                    rows = None if rows is None or found is None else rows + found
+                removed += action.remove is not None and action.remove.dataChange is not False
+                changed += action.cdc is not None
+    except LostPositionError:
+        return ""
+    in_rows = "an unknown number of rows" if rows is None else format_count(rows, "row")
+    verb = "adds" if first == last else "add"
+    which = describe_range(first, last)
+    words = f"{which[0].upper()}{which[1:]} {verb} {in_rows} in {format_count(added, 'file')}"
+    if removed:
+        words += f", and remove{'s' * (first == last)} {format_count(removed, 'file')}"
+    return words + (f"; the change feed has {format_count(changed, 'file')}." if changed else ".")
 
 
 def _check_next(state: StreamState, version: int) -> None:
@@ -132,4 +164,4 @@ def _refusal(state: StreamState, problem: str) -> ConfigurationError:
     )
 
 
-__all__ = ["check_accepted", "check_skipped"]
+__all__ = ["check_accepted", "check_skipped", "describe_rows"]

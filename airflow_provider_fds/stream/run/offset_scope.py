@@ -296,7 +296,7 @@ class OffsetScope(Scope):
         return (
             f"stream {self.stream.name!r}: its next batches belong to {owner.describe()}, which appears to be running "
             f"({format_batches(len(self.planned))}). Only one run at a time may load them. If it has stopped, "
-            + ("call `fds run` with --take-over" if owner.kind == "cli" else "mark it failed in Airflow")
+            + (f"`fds unlock {self.stream.name} --why …`" if owner.kind == "cli" else "mark it failed in Airflow")
         )
 
     def blocked_error(self, blocked: BlockedFacts) -> VerificationError:

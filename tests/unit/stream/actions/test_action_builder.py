@@ -230,6 +230,20 @@ def test_a_version_that_changes_rows_is_not_accepted(loaded, log_builder, sink):
         builder(loaded).accept(4)
 
 
+def test_a_decision_on_a_version_shows_first_which_rows_it_is_about(loaded, log_builder):
+    log_builder.append(2)
+    log_builder.commit(
+        log_builder.metadata([log_builder.field("other")]),
+        log_builder.add("x"),
+        log_builder.add("y", stats=None),
+        log_builder.remove("z"),
+    )
+    asked = builder(loaded)
+    assert "Version 4 adds 20 rows in 2 files." in asked.skip((4, 4)).describe()
+    assert "Version 5 adds an unknown number of rows in 2 files, and removes 1 file." in asked.skip((5, 5)).describe()
+    assert "Versions 4 to 5 add an unknown number" in asked.skip((4, 5)).describe()
+
+
 def test_a_skipped_version_is_recorded_with_who_and_why(loaded, log_builder, sink):
     log_builder.append(1)
     log_builder.append(1)

@@ -89,7 +89,11 @@ def test_import_of_the_exported_checkpoint_gives_the_same_position(held, tmp_pat
     connected = held.hold(held.begin(max_files_per_batch=2))
     assert held.export()[0] == 0
     again = ("--staging", str(tmp_path / "other"), "--stream", "again")
-    assert main(["admin", "import-checkpoint", str(held.checkpoint), str(held.bench.table), *again]) == 0
+    imports = ["admin", "import-checkpoint", str(held.checkpoint), str(held.bench.table)]
+    assert main([*imports, *again, "--dry-run"]) == 0
+    assert "the query has finished its batch 1" in held.capsys.readouterr().out
+    assert not (tmp_path / "other").exists()
+    assert main([*imports, *again, "--yes"]) == 0
     assert connected.load().position in held.capsys.readouterr().out
 
 

@@ -230,7 +230,7 @@ def in_a_snapshot(place: Place) -> None:
 
 OPERATIONS: Final = {
     "import-checkpoint": Operation(
-        "admin", "import-checkpoint", "{tmp}/query", "{table}", "--stream", "orders", why=False, before=a_query
+        "admin", "import-checkpoint", "{tmp}/query", "{table}", "--stream", "orders", "--yes", why=False, before=a_query
     ),
     "import": Imported(
         "admin", "import", "{tmp}/orders.fds", "--deployment", "new", "--yes", why=False, before=exported
