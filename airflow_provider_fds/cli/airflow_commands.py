@@ -45,7 +45,7 @@ def run_fds(given: argparse.Namespace) -> None:
     for name, value in _settings().items():
         os.environ.setdefault(name, value)
     arguments = ["--help"] if given.arguments in ([], ["help"]) else given.arguments
-    sys.exit(main(arguments, program="airflow fds", airflow_owner_is_running=_is_running))
+    sys.exit(main(arguments, program="airflow fds", airflow_owner_is_running=_is_running, airflow_has_dag=_has_dag))
 
 
 def _is_running(owner: Owner) -> bool:
@@ -53,6 +53,12 @@ def _is_running(owner: Owner) -> bool:
     from airflow_provider_fds.ui.owners import owner_runs
 
     return bool(owner_runs(deployment())(owner))
+
+
+def _has_dag(dag_id: str) -> bool:
+    from airflow_provider_fds.ui.dags import KnownDags
+
+    return KnownDags().has(dag_id)
 
 
 def _settings() -> dict[str, str]:

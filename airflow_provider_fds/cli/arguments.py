@@ -211,6 +211,12 @@ def owner_runs(arguments: argparse.Namespace, owner: Owner) -> bool | None:
     return owner_is_running(owner) if is_here or owner.only_plans else None
 
 
+def has_dag(arguments: argparse.Namespace, task: Actor) -> bool | None:
+    """Return whether Airflow still has the DAG of a task, ``None`` if it cannot be looked up from here."""
+    ask = getattr(arguments, "airflow_has_dag", None)
+    return None if ask is None or task.deployment != arguments.deployment else bool(ask(task.dag_id))
+
+
 def _is_of_airflow(owner: Owner) -> bool:
     """Every owner of the command line counts as ended; an Airflow task still counts as running."""
     return owner.kind != "cli"

@@ -104,6 +104,7 @@ def main(
     argv: Sequence[str] | None = None,
     program: str = _PROGRAM,
     airflow_owner_is_running: Callable[[Owner], bool] | None = None,
+    airflow_has_dag: Callable[[str], bool] | None = None,
 ) -> int:
     """Run ``fds`` and return its exit code.
 
@@ -113,6 +114,7 @@ def main(
         argv: The arguments; ``None``: those of this process.
         program: What a person has typed before them.
         airflow_owner_is_running: Asks Airflow whether a task of this installation is running; ``None`` without Airflow.
+        airflow_has_dag: Asks Airflow whether it has a DAG; ``None`` without Airflow.
     """
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s", stream=sys.stderr)
     _tolerate_characters()
@@ -122,6 +124,7 @@ def main(
     if isinstance(arguments, int):
         return arguments
     arguments.airflow_owner_is_running = airflow_owner_is_running
+    arguments.airflow_has_dag = airflow_has_dag
     try:
         _check_uris(arguments)
         return int(arguments.command(arguments))

@@ -42,6 +42,10 @@ class KnownDags:
             for dag_id in dags
         ]
 
+    def has(self, dag_id: str) -> bool:
+        """Return whether Airflow has a DAG now."""
+        return dag_id in self._read({dag_id})
+
     def _read(self, wanted: set[str]) -> dict[str, list[str]]:
         with self._lock:
             is_fresh = monotonic() - self._read_at <= _FRESH_SECONDS

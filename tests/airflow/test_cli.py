@@ -9,6 +9,11 @@ import sys
 import pytest
 from airflow.providers_manager import ProvidersManager
 
+from airflow_provider_fds.delta.storage.open import open_storage
+from airflow_provider_fds.ledger.log import Ledger
+from airflow_provider_fds.ledger.owner import Actor, Owner
+from airflow_provider_fds.ledger.plan_entries import Claimed
+
 pytestmark = pytest.mark.skipif(
     not hasattr(ProvidersManager, "cli_command_functions"), reason="Airflow before 3.2 takes no commands of providers"
 )
@@ -50,6 +55,18 @@ def test_a_command_has_the_staging_and_the_deployment_of_the_installation(airflo
     ran = airflow("fds", "explain", "nosuch")
     assert ran.returncode == 2
     assert "[STREAM_NOT_FOUND]" in ran.stderr
+
+
+def test_explain_has_the_word_of_airflow_on_the_owner_and_on_the_dag(airflow, airflow_database, tmp_path):
+    ledger = Ledger(open_storage(str(tmp_path / "staging")), "orders")
+    state = ledger.find()
+    task = {"deployment": "prod", "dag_id": "removed", "run_id": "r", "task_id": "t"}
+    owner = Owner(kind="airflow", **task)
+    ledger.execute(Claimed(epoch=state.epoch, owner=owner, previous=state.owner, why="a test"), Actor(**task))
+    ran = airflow("fds", "explain", "orders")
+    assert ran.returncode == 0, ran.stderr
+    assert "is no longer running" in ran.stdout
+    assert "Airflow no longer has the DAG 'removed'" in ran.stdout
 
 
 def test_help_is_that_of_fds(airflow):

@@ -96,7 +96,9 @@ def explain(arguments: argparse.Namespace) -> int:
     """Perform ``fds explain``."""
     from airflow_provider_fds.stream.monitoring import explanation
 
-    found = explanation.explain(_connected(arguments), partial(common.owner_runs, arguments))
+    found = explanation.explain(
+        _connected(arguments), partial(common.owner_runs, arguments), partial(common.has_dag, arguments)
+    )
     if arguments.output == "json":
         print(json.dumps(found.to_dict()))
         return found.exit_code

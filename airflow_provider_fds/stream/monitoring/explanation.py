@@ -15,7 +15,7 @@ from airflow_provider_fds.stream.monitoring.status import status_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from airflow_provider_fds.ledger.owner import Owner
+    from airflow_provider_fds.ledger.owner import Actor, Owner
     from airflow_provider_fds.stream.connected_stream import ConnectedStream
     from airflow_provider_fds.stream.monitoring.condition import Condition
     from airflow_provider_fds.stream.monitoring.status import StreamStatus
@@ -54,13 +54,16 @@ class Explanation:
 
 
 def explain(
-    connected: ConnectedStream, owner_runs: Callable[[Owner], bool | None] = lambda _owner: None
+    connected: ConnectedStream,
+    owner_runs: Callable[[Owner], bool | None] = lambda _owner: None,
+    has_dag: Callable[[Actor], bool | None] = lambda _task: None,
 ) -> Explanation:
     """Explain why a stream does not move, or that it does. Writes nothing.
 
     Args:
         connected: The stream.
         owner_runs: Returns whether the owner of planned batches is running, ``None`` if it cannot know.
+        has_dag: Returns whether Airflow still has the DAG of a task, ``None`` if it cannot know.
 
     Raises:
         LedgerError: The ledger cannot be read.
@@ -70,13 +73,15 @@ def explain(
         name=status.name,
         condition=status.condition,
         cause=status.cause,
-        evidence=tuple(_evidence(connected, status)),
+        evidence=tuple(_evidence(connected, status, has_dag)),
         commands=status.commands,
         exit_code=status.exit_code,
     )
 
 
-def _evidence(connected: ConnectedStream, status: StreamStatus) -> list[str]:
+def _evidence(
+    connected: ConnectedStream, status: StreamStatus, has_dag: Callable[[Actor], bool | None]
+) -> list[str]:
     found = [f"table {status.table}"]
     if status.newest_version is not None:
         found[0] += f", newest version {status.newest_version}"
@@ -93,6 +98,12 @@ def _evidence(connected: ConnectedStream, status: StreamStatus) -> list[str]:
         found.append(f"last batch committed {committed.describe_writing()}")
     if newest and newest[-1] is not committed:
         found.append(f"last entry of the ledger: {newest[-1].action.kind} {newest[-1].describe_writing()}")
+    task = next((one.actor for one in reversed(newest) if one.actor.dag_id is not None), None)
+    if task is not None and has_dag(task) is False:
+        found.append(
+            f"Airflow no longer has the DAG {task.dag_id!r}, which worked on the stream last. If it was renamed, `fds fork "
+            f"{status.name} NEW_NAME` continues the stream; if it has ended, `fds retire {status.name} --why …`"
+        )
     return found
 
 

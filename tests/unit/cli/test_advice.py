@@ -118,6 +118,7 @@ def test_a_command_that_is_only_named_is_one_that_there_is():
     modules = (ROOT / "airflow_provider_fds").rglob("*.py")
     texts = [(page, page.read_text(encoding="utf-8")) for page in pages]
     texts += [(module, "\n".join(texts_of(module))) for module in modules]
+    texts += [(page, page.read_text(encoding="utf-8")) for page in (ROOT / "airflow_provider_fds").rglob("*.js")]
     former = {"upgrading.md", "2026-11-27-one-set-of-verbs.md"}
     unknown = {
         (path.name, verb)

@@ -58,5 +58,5 @@ export function conditionBadge({ condition, will_retry: isRetried, noDag }) {
 export function noDagWords({ dag_is_gone: isGone, dag_id: dagId, last_run_at: run, last_batch: batch }) {
   if (!isGone) return null;
   const since = run ? ` No run since ${formatTime(run)}.` : batch?.committed_at ? ` No batch since ${formatTime(batch.committed_at)}.` : "";
-  return `Airflow no longer has the DAG ${dagId}.${since} Was it renamed? Continue under the new name with \`fds clone\`. Has it ended? Use \`fds retire\`.`;
+  return `Airflow no longer has the DAG ${dagId}.${since} Was it renamed? Continue under the new name with \`fds fork\`. Has it ended? Use \`fds retire\`.`;
 }

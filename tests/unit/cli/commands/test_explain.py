@@ -14,6 +14,7 @@ from airflow_provider_fds.cli.main import main
 from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.ledger.commit_entries import Blocked
 from airflow_provider_fds.ledger.log import Ledger
+from airflow_provider_fds.ledger.operator_entries import Held
 from airflow_provider_fds.ledger.owner import Actor, Owner
 from airflow_provider_fds.ledger.plan_entries import Claimed
 from airflow_provider_fds.stream.monitoring.condition import _RULES, Condition
@@ -130,6 +131,20 @@ def test_with_airflow_it_has_the_word_of_airflow_on_the_owner(plan, staging, cap
     words = ["explain", "orders", "--staging", str(staging), "--deployment", "here"]
     assert main(words, airflow_owner_is_running=lambda asked: runs if asked == owner else None) == 0
     assert says in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("deployment", "is_there"), [("cli", False), ("cli", True), ("elsewhere", False)])
+def test_a_dag_that_airflow_no_longer_has_is_evidence_with_the_ways_on(plan, staging, capsys, deployment, is_there):
+    plan("starting_version=0")
+    ledger = Ledger(open_storage(str(staging)), "orders")
+    ledger.find()
+    task = Actor(deployment="cli", dag_id="old_name", run_id="r", task_id="t", try_number=1)
+    ledger.execute(Held(why="a test"), task)
+    words = ["explain", "orders", "--staging", str(staging), "--deployment", deployment]
+    main(words, airflow_has_dag=lambda dag_id: is_there or dag_id != "old_name")
+    said = capsys.readouterr().out
+    assert ("Airflow no longer has the DAG 'old_name'" in said) == (deployment == "cli" and not is_there)
+    assert ("`fds fork orders NEW_NAME`" in said) == (deployment == "cli" and not is_there)
 
 
 def test_the_failure_of_the_last_attempt_is_evidence(plan, explain, staging):
