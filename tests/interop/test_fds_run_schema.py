@@ -15,10 +15,10 @@ RENAMED_AT = 3
 
 
 @pytest.fixture
-def orders(lab) -> str:
+def orders(lab, request) -> str:
     """A table with column mapping: two appends, a rename, two more appends."""
     path = lab.create(
-        "renamed orders",
+        f"renamed orders of {request.node.name[:20]}",
         "(id LONG, name STRING, p INT) USING delta PARTITIONED BY (p) "
         "TBLPROPERTIES ('delta.columnMapping.mode' = 'name')",
     )

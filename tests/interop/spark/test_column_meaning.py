@@ -41,10 +41,10 @@ CHANGES = {
 }
 
 
-@pytest.fixture
-def source(spark, tmp_path):
+@pytest.fixture(scope="module")
+def template(spark, tmp_path_factory):
     """Three rows, each column with other values."""
-    path = str(tmp_path / "source")
+    path = tmp_path_factory.mktemp("meaning") / "source"
     columns = "id LONG, n LONG, q LONG, x STRING, y STRING, s STRUCT<x: STRING, y: STRING>, p STRING"
     spark.sql(f"CREATE TABLE delta.`{path}` ({columns}) USING delta PARTITIONED BY (p) TBLPROPERTIES ({PROPERTIES})")
     values = ", ".join(
@@ -52,6 +52,12 @@ def source(spark, tmp_path):
     )
     spark.sql(f"INSERT INTO delta.`{path}` VALUES {values}")
     return path
+
+
+@pytest.fixture
+def source(template, tmp_path):
+    """A copy of the template."""
+    return str(shutil.copytree(template, tmp_path / "source"))
 
 
 def change(spark, source, kind):
