@@ -100,7 +100,8 @@ def _evidence(connected: ConnectedStream, status: StreamStatus, has_dag: Callabl
     if task is not None and has_dag(task) is False:
         found.append(
             f"Airflow no longer has the DAG {task.dag_id!r}, which worked on the stream last. If it was renamed, "
-            f"`fds fork {status.name} NEW_NAME` continues the stream; if it has ended, `fds retire {status.name} --why …`"
+            f"`fds fork {status.name} NEW_NAME` continues the stream. If it has ended: `fds retire {status.name} "
+            "--why …`"
         )
     return found
 
