@@ -2,7 +2,7 @@
 
 Uses Java's application class-data sharing (JEP 310, 350). ``fds admin prepare`` makes the archive, by a small job of
 FDS's own, and it holds no user classes. It belongs to one JVM, one Spark and one class path; all three are part of its
-name. ``docs/decisions/2026-11-21-class-archive.md`` has what it saves. Standard library only.
+name. ``docs/decisions/2026-11-22-spark-sessions.md`` has what it saves. Standard library only.
 """
 
 from __future__ import annotations
