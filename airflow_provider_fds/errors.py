@@ -27,6 +27,11 @@ EXIT_BATCH_FAILED: Final = 6
 _COMMAND: Final = re.compile(r"`fds (?:admin [a-z-]+|(?!admin\b)[a-z-]+) [^`]+`")
 
 
+def with_stream(message: str, stream: str) -> str:
+    """Put the name of the stream into the commands of ``fds`` in a message that say ``STREAM``."""
+    return _COMMAND.sub(lambda command: re.sub(r"\bSTREAM\b", lambda _: stream, command[0]), message)
+
+
 def with_staging(message: str, staging: str) -> str:
     """Add the staging folder to a message that names commands of ``fds``.
 

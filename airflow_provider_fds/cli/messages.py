@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from airflow_provider_fds.credentials import redacted
-from airflow_provider_fds.errors import with_staging
+from airflow_provider_fds.errors import with_staging, with_stream
 
 if TYPE_CHECKING:
     import argparse
@@ -15,8 +15,11 @@ if TYPE_CHECKING:
 
 def shown(error: FdsError, arguments: argparse.Namespace) -> str:
     """Return reason code and message of an error, with the staging folder added to the commands in the message."""
-    staging = getattr(arguments, "staging", None)
-    message = with_staging(str(error), staging) if staging else str(error)
+    message = str(error)
+    if stream := getattr(arguments, "stream", None):
+        message = with_stream(message, stream)
+    if staging := getattr(arguments, "staging", None):
+        message = with_staging(message, staging)
     return f"[{error.reason_code}] {redacted(message)}"
 
 

@@ -6,7 +6,7 @@ import logging
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from airflow_provider_fds.errors import FdsError, with_staging
+from airflow_provider_fds.errors import FdsError, with_staging, with_stream
 from airflow_provider_fds.hooks.settings import staging_uri
 from airflow_provider_fds.stream.declaration.delta_stream import DeltaStream
 
@@ -69,6 +69,7 @@ def _with_staging(message: str, stream: DeltaStream | str | Mapping[str, Any] | 
     with suppress(FdsError):
         if not isinstance(stream, str):
             stream = DeltaStream.coerce(stream)
-        uri = staging_uri(None, stream) if isinstance(stream, str) else staging_uri(stream.staging, stream.name)
-        return with_staging(message, uri)
+        name, own = (stream, None) if isinstance(stream, str) else (stream.name, stream.staging)
+        message = with_stream(message, name)
+        return with_staging(message, staging_uri(own, name))
     return message

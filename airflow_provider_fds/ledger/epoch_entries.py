@@ -249,6 +249,7 @@ class Opened(BaseAction, frozen=True, kw_only=True, tag="opened"):
             position=self.start,
             last_txn_end=self.start,
             table_id=self.table_id,
+            acknowledged=state.decisions_on(self.table_id),
             snapshot=self.snapshot,
             last_commit_sha256=self.last_commit_sha256,
             next_batch_id=0,

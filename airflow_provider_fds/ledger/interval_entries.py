@@ -48,8 +48,8 @@ class Boundary(BaseAction, frozen=True, kw_only=True, tag="boundary"):
             raise refusals.refusal(
                 state,
                 f"the table has id {self.table_id}, but earlier intervals were read from {state.table_id}: "
-                "another table is at the URI. Restore the old table, or use a stream with another name for the "
-                "new one",
+                "another table is at the URI. Restore the old table, or use a stream with another name and another "
+                "sink for the new one",
             )
         return replace(self, version=clamped(state.boundaries, self.instant, self.version))
 

@@ -93,6 +93,7 @@ class Acknowledged(BaseAction, frozen=True, kw_only=True, tag="acknowledged"):
         skip: Whether the rows are omitted even if the stream may read them.
         of: As for :class:`~.values.Acknowledgement`.
         last: The last version (inclusive), if it is not ``version``.
+        table_id: ``metaData.id`` of the source table that the person saw, if it is not that of the stream's epoch.
     """
 
     subject: ClassVar[str] = "acknowledge version {0.version}"
@@ -102,6 +103,7 @@ class Acknowledged(BaseAction, frozen=True, kw_only=True, tag="acknowledged"):
     skip: bool = False
     of: Literal["schema", "rows"] | UnsetType = UNSET
     last: int | UnsetType = UNSET
+    table_id: str | UnsetType = UNSET
 
     @property
     def needs_format(self) -> int:
@@ -174,7 +176,14 @@ class Acknowledged(BaseAction, frozen=True, kw_only=True, tag="acknowledged"):
         """Record it with the person's name; it ends a quarantine that waits for it."""
         quarantined = None if self._ends(state.quarantined) else state.quarantined
         words = (
-            Acknowledgement(version=version, who=actor.describe(), why=self.why, skip=self.skip, of=self.of)
+            Acknowledgement(
+                version=version,
+                who=actor.describe(),
+                why=self.why,
+                skip=self.skip,
+                of=self.of,
+                table_id=self.table_id,
+            )
             for version in self.versions
         )
         return replace(state.with_acknowledged(*words), quarantined=quarantined)

@@ -228,6 +228,14 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
         forgotten = {id(word) for word in [one for one in kept if not one.skip][: max(surplus, 0)]}
         return replace(self, acknowledged=tuple(word for word in kept if id(word) not in forgotten))
 
+    def decisions_on(self, table_id: str) -> tuple[Acknowledgement, ...]:
+        """Return the words on versions of a table: a table that is created again has other versions."""
+        return tuple(
+            word
+            for word in self.acknowledged
+            if (self.table_id if word.table_id is UNSET else word.table_id) in (None, table_id)
+        )
+
     def with_answered(self, request_id: str, n: int, kind: str) -> StreamState:
         """Return the state with one more request of a person, written as entry ``n``."""
         new = AnsweredRequest(request_id=request_id, n=n, kind=kind)

@@ -290,6 +290,7 @@ class Acknowledgement(msgspec.Struct, frozen=True, kw_only=True):
         skip: Whether its rows are omitted even if the stream may read them.
         of: What the person decided on: its ``schema`` or its ``rows``. Unset in older entries, which decide on both:
             the schema takes effect, and rows that the options refuse are omitted.
+        table_id: ``metaData.id`` of the source table that has the version; unset if it is that of the stream's epoch.
     """
 
     version: int
@@ -297,6 +298,7 @@ class Acknowledgement(msgspec.Struct, frozen=True, kw_only=True):
     why: str
     skip: bool = False
     of: Literal["schema", "rows"] | UnsetType = UNSET
+    table_id: str | UnsetType = UNSET
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):

@@ -26,6 +26,13 @@ METADATA_INDEXES: Final = frozenset({-20, -19})
 #: Delta's index after the last file of a version. It is never written.
 _END_INDEX: Final = 2**63 - 1 - 100
 
+#: What to do if another table is at the URI.
+LOAD_NEW_TABLE: Final = (
+    "Restore the old table; or load the new one with `fds rewind STREAM --to start --sink-rows keep|empty --why …`: "
+    "empty removes the rows of the old table from the sink first, with keep the sink has those of both. A new stream "
+    "for the new table needs another sink"
+)
+
 _KEYS: Final = ("reservoirId", "reservoirVersion", "index", "isStartingVersion")
 
 
@@ -142,7 +149,7 @@ class Offset:
         return TableReplacedError(
             f"{table}: the position {self.to_json()} belongs to the table with id {self.table_id}, but the "
             f"table there now has id {table_id}: it was deleted and created again, or the URI points "
-            "elsewhere. Restore the old table, or start a new stream for the new one.",
+            f"elsewhere. {LOAD_NEW_TABLE}",
             table=table,
             version=self.version,
         )

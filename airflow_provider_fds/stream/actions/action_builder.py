@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.ledger.commit_entries import Accepted
@@ -122,7 +122,7 @@ class ActionBuilder:
         if load_skipped and target != START:
             raise ConfigurationError(f"stream {self._name!r}: --load-skipped is for --to start, not for --to {target}")
         if target == START and not load_skipped and known_start_options(self._state) == {}:
-            refuse_skipped(self._state, None)
+            refuse_skipped(self._state, None, self._table_id())
         self._handed_out.check(landed, needs_word=False)
         found = destination_of(target, self.ledger, self.log)
         removal = removal_of(self.ledger, self.sink_log, found, sink_rows, is_forced=force_sink)
@@ -134,6 +134,8 @@ class ActionBuilder:
             notes = repeated_notes(self.ledger, found.start, to_start=is_start, removal=removal)
         if batch_of(target) is not None:
             notes += self._inside_notes(found.start)
+        if gone := self._decisions_that_end():
+            notes += (f"The table was created again, so decisions on versions of the former one end: {gone}.",)
         request_to = found.to
         if removal is not None and is_time(target) and found.start is not None:
             request_to = {"starting_version": found.start.version}
@@ -180,7 +182,9 @@ class ActionBuilder:
         check_skipped(self._state, self.log, first, last)
         after, note = describe_skip(self._state, first, last)
         until = UNSET if first == last else last
-        command = Acknowledged(version=first, last=until, why=self.why, skip=True, of="rows")
+        command = Acknowledged(
+            version=first, last=until, why=self.why, skip=True, of="rows", table_id=self._other_table()
+        )
         notes = tuple(filter(None, (describe_rows(self.log, first, last), note)))
         return PreparedAction(self._name, (command,), describe_standing(self._state), after, notes)
 
@@ -199,7 +203,7 @@ class ActionBuilder:
             )
         if version is not None:
             check_accepted(self._state, self.log, version)
-            command: BaseAction = Acknowledged(version=version, why=self.why, of="schema")
+            command: BaseAction = Acknowledged(version=version, why=self.why, of="schema", table_id=self._other_table())
             after = f"goes on with the schema of version {version}, and loads its rows"
             return self._word(command, after, notes=tuple(filter(None, (describe_rows(self.log, version, version),))))
         if interval is not None:
@@ -283,6 +287,22 @@ class ActionBuilder:
         unchanged: str = "is unchanged; there is nothing to do",
     ) -> PreparedAction:
         return PreparedAction(self._name, (command,), describe_standing(self._state), after, notes, unchanged)
+
+    def _table_id(self) -> str | None:
+        """Return the id of the source table now, ``None`` if its log cannot be read from here."""
+        return None if self.log is None else self.log.state_at(self.log.latest()).metadata.id
+
+    def _decisions_that_end(self) -> str:
+        """Return the decided versions of a former table at this place, in words."""
+        found = self._table_id()
+        words = () if found is None else self._state.acknowledged
+        kept = () if found is None else self._state.decisions_on(found)
+        return ", ".join(f"version {word.version} ({word.why})" for word in words if word not in kept)
+
+    def _other_table(self) -> str | UnsetType:
+        """Return the id of the source table if it is another one than that of the stream's epoch."""
+        found = self._table_id()
+        return UNSET if found in (None, self._state.table_id) else str(found)
 
     @property
     def _state(self) -> StreamState:

@@ -225,7 +225,7 @@ def open_epoch(
         check_start(log, offset)
     snapshot = asked.snapshot
     if offset.is_initial_snapshot and snapshot is None:
-        refuse_skipped(state, offset.version)
+        refuse_skipped(state, offset.version, offset.table_id)
         snapshot = _freeze(connected, offset.version)
     return connected.execute(
         Opened(

@@ -14,17 +14,19 @@ if TYPE_CHECKING:
 _SHOWN: Final = 5
 
 
-def refuse_skipped(state: StreamState, version: int | None) -> None:
+def refuse_skipped(state: StreamState, version: int | None, table_id: str | None) -> None:
     """Refuse to begin with a snapshot that has rows of versions which a person skipped, unless a person said so.
 
     Args:
         state: State of the stream.
         version: The version of the snapshot, ``None`` if it is not known yet.
+        table_id: ``metaData.id`` of the table, ``None`` if its log cannot be read from here.
 
     Raises:
         LedgerError: Names the skipped versions, and how to load the table with or without their rows.
     """
-    of_people = {one.version for one in state.acknowledged if one.skip}
+    words = state.acknowledged if table_id is None else state.decisions_on(table_id)
+    of_people = {one.version for one in words if one.skip}
     skipped = sorted(one for one in of_people if version is None or one <= version)
     if not skipped or (state.request is not None and state.request.loads_skipped is True):
         return

@@ -32,6 +32,7 @@ from airflow_provider_fds.sinks import DeltaSink
 from airflow_provider_fds.sinks.constants import PROVENANCE
 from airflow_provider_fds.sinks.merge import VALIDITY
 from airflow_provider_fds.source.offset import Offset
+from airflow_provider_fds.stream.position.changed_start import range_options, start_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -103,6 +104,25 @@ class SinkColumns:
             self._check_types(batch, sink)
         self._is_first = self._is_moved = False
 
+    def check_before_removal(self) -> None:
+        """Refuse to empty the sink for a new snapshot of a table whose rows it cannot take.
+
+        Raises:
+            SchemaMismatchError: The sink lacks columns, or cannot hold all values of a column.
+        """
+        request, options = self._state.request, self._connected.stream.options
+        if self._sink is None or request is None or request.removal is None:
+            return
+        if request.reason != "reset" or start_options(range_options(options)) or self._sink_state(self._sink) is None:
+            return
+        log = self._connected.log
+        metadata = log.state_at(log.latest()).metadata
+        if text := self._misfit(metadata, self._sink, is_feed=options.read_change_feed):
+            raise SchemaMismatchError(
+                f"stream {self._state.name!r} is not loaded anew, and no row of the sink was removed: {text}",
+                table=self._sink.uri,
+            )
+
     def recorded(self, batch: SourceBatch) -> dict[str, str] | msgspec.UnsetType:
         """Return what the ledger must record of a planned batch that was checked."""
         if self._sink is None:
@@ -153,11 +173,16 @@ class SinkColumns:
         return schema
 
     def _check_types(self, batch: SourceBatch, sink: DeltaSink) -> None:
+        if text := self._misfit(batch.state.metadata, sink, is_feed=batch.feed is not None):
+            raise self._refused(batch, sink, text)
+
+    def _misfit(self, metadata: Metadata, sink: DeltaSink, *, is_feed: bool) -> str | None:
+        """Return in words why the sink cannot take rows of a source, ``None`` if it can."""
         found = self._sink_state(sink)
         theirs = self._created if found is None else _schema(found.metadata)
-        ours = self._source_schema(batch.state.metadata, sink)
+        ours = self._source_schema(metadata, sink)
         added = {name: _constant_type(value) for name, value in sink.constant_columns.items()}
-        if batch.feed is not None and not sink.needs_keys and not sink.columns:
+        if is_feed and not sink.needs_keys and not sink.columns:
             added[CHANGE_TYPE] = "string"
         if sink.provenance:
             added |= {name: _PROVENANCE_TYPES[name] for name in PROVENANCE.values()}
@@ -167,12 +192,11 @@ class SinkColumns:
         ours["fields"] += [_field(name, kind) for name, kind in added.items()]
         if theirs is None:
             self._created = ours if self._has_no_columns and not self._is_one_write else None
-            return
+            return None
         properties = sink.properties if found is None else found.metadata.configuration or {}
         widening = widening_of(properties, merge_schema=sink.merge_schema)
-        if problems := column_fit(ours, theirs, widening).problems(adds=sink.merge_schema):
-            text = describe_misfit(ours, theirs, problems, sink.uri, type(sink).__name__)
-            raise self._refused(batch, sink, text)
+        problems = column_fit(ours, theirs, widening).problems(adds=sink.merge_schema)
+        return describe_misfit(ours, theirs, problems, sink.uri, type(sink).__name__) if problems else None
 
     def _check_together(self, batch: SourceBatch, sink: DeltaSink, columns: dict[str, str]) -> None:
         if moved := moved_columns(self._together, columns, self._together, by_key=False):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from airflow_provider_fds.errors import LogRewoundError, LogTruncatedError, LostPositionError, TableReplacedError
-from airflow_provider_fds.source.offset import Offset
+from airflow_provider_fds.source.offset import LOAD_NEW_TABLE, Offset
 from airflow_provider_fds.source.planned import RangeChecksums, range_digest
 
 if TYPE_CHECKING:
@@ -40,8 +40,8 @@ def check_position(log: DeltaLog, state: StreamState) -> int:
             raise TableReplacedError(
                 f"{log.table_uri}: version {last} is not the commit that this stream has read: its content has "
                 f"SHA-256 {found}, but the ledger has {state.last_commit_sha256}. The table was replaced by a "
-                "copy, or its history was rewritten, so it is unknown what else changed. Restore the table, or "
-                "start a new stream for the new one",
+                "copy, or its history was rewritten, so it is unknown what else changed. "
+                f"{LOAD_NEW_TABLE}",
                 table=log.table_uri,
                 version=last,
             )
@@ -83,8 +83,7 @@ def check_planned(log: DeltaLog, batches: Sequence[PlannedBatch]) -> None:
         raise TableReplacedError(
             f"{log.table_uri}: version {last.last_version} is not the commit that batch {last.batch_id} was "
             f"planned from: its content has SHA-256 {found}, but the plan has {last.last_commit_sha256}. The "
-            "history of the table was rewritten. Restore the table, or start a stream with another name for the "
-            "new one",
+            f"history of the table was rewritten. {LOAD_NEW_TABLE}",
             table=log.table_uri,
             version=last.last_version,
         )
@@ -98,8 +97,7 @@ def _check_table_of(log: DeltaLog, batches: Sequence[PlannedBatch]) -> None:
     if found != planned_from:
         raise TableReplacedError(
             f"{log.table_uri}: {which} planned from the table with id {planned_from}, but the table there now has "
-            f"id {found}: it was deleted and created again. Nothing more is loaded. Restore the old table, or "
-            "start a stream with another name for the new one",
+            f"id {found}: it was deleted and created again. Nothing more is loaded. {LOAD_NEW_TABLE}",
             table=log.table_uri,
             version=batches[-1].last_version,
         )

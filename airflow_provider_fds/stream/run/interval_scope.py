@@ -120,7 +120,7 @@ class IntervalScope(Scope):
             raise TableReplacedError(
                 f"{log.table_uri}: another table is now at this URI: its id is {found}, but the intervals of "
                 f"stream {self.stream.name!r} were read from {state.table_id}. Restore the old table, or use a stream "
-                "with another name for the new one",
+                "with another name and another sink for the new one",
                 table=log.table_uri,
             )
         return found

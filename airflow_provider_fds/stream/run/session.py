@@ -18,6 +18,7 @@ from airflow_provider_fds.stream.connected_stream import ConnectedStream
 from airflow_provider_fds.stream.epochs import opening
 from airflow_provider_fds.stream.epochs.fencing import collect_fence, put_fence_job
 from airflow_provider_fds.stream.monitoring.status import StreamStatus, status_of
+from airflow_provider_fds.stream.planning.sink_columns import SinkColumns
 from airflow_provider_fds.stream.position.changed_start import start_note
 from airflow_provider_fds.stream.position.source_unchanged import check_planned, check_range_unchanged
 from airflow_provider_fds.stream.position.stream_end import finished_reason
@@ -193,6 +194,7 @@ class StreamSession:
             stop_after_ms: No batch is started after this time (milliseconds since the epoch).
         """
         if work.status == "fence":
+            SinkColumns(self.connected, self.connected.state, sink).check_before_removal()
             return put_fence_job(self.connected, work, sink)
         state = self.connected.state
         sink, batches = self.scope.for_job(sink, self.batch_specs(work))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from airflow_provider_fds.cli.main import main
-from airflow_provider_fds.errors import LedgerError
+from airflow_provider_fds.errors import LedgerError, TableReplacedError
 
 if TYPE_CHECKING:
     from airflow_provider_fds.stream import DeltaStream
@@ -100,3 +101,34 @@ def test_a_backfill_leaves_out_what_was_skipped_on_its_stream(skipping, tmp_path
     stream = skipping.begin(starting_version=2)
     backfill = stream.backfill(start=1, end=4)
     assert skipping.versions(backfill, DeltaAppendSink(str(tmp_path / "another sink"))) == {1, 2, 4}
+
+
+@pytest.mark.parametrize("move", [("rewind", "--to", "start"), ("rewind", "--to", "0")], ids=" ".join)
+def test_a_skip_ends_with_the_table_that_had_the_version(skipping, move):
+    """Versions of a table that is created again are others."""
+    unfenced(skipping)
+    log_builder = skipping.log_builder
+    log_builder.with_appends(2)
+    stream = skipping.bench.stream()
+    skipping.bench.session("run-1", stream=stream).begin(None)
+    log_builder.append()
+    assert skipping.fds("skip", "--version", "3", "--yes")[0] == 0
+    recreated(log_builder)
+    log_builder.with_appends(4)
+    with pytest.raises(
+        TableReplacedError, match=r"`fds rewind STREAM --to start .*needs another sink"
+    ):
+        skipping.bench.session("run-2", stream=stream).begin(None)
+    code, text = skipping.fds(*move, "--yes")
+    assert code == 0, text
+    assert "decisions on versions of the former one end: version 3 (a bad load)" in text
+    # a decision on the new table holds
+    assert skipping.fds("skip", "--version", "2", "--yes")[0] == 0
+    assert skipping.versions(stream) == {0, 1, 3, 4} if "0" in move else {1, 3, 4}
+
+
+def recreated(log_builder: Any) -> None:
+    """Put another table in the place of the table."""
+    shutil.rmtree(log_builder.root)
+    log_builder.version = -1
+    log_builder.table_id = "99999999-2222-3333-4444-555555555555"

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_fds.cli.main import main
 from airflow_provider_fds.errors import SchemaMismatchError
 from airflow_provider_fds.sinks import DeltaAppendSink, DeltaMergeSink, DeltaReplaceSink
 from airflow_provider_fds.stream import DataInterval, DeltaStream, StreamSession
@@ -221,3 +222,25 @@ def test_without_column_mapping_nothing_is_recorded_before_a_column_is_dropped(b
     log_builder.append()
     bench.load_once(sink, run="run-2", stream=stream)
     assert bench.session("look", stream=stream).connected.load().columns == {}
+
+
+@pytest.mark.parametrize("kind", ["string", "integer"])
+def test_no_row_is_removed_for_a_snapshot_that_the_sink_cannot_take(bench, sink, sink_log, log_builder, kind):
+    log_builder.create(fields(log_builder, id="integer"))
+    log_builder.append()
+    sink_log.create(fields(sink_log, id="integer"))
+    stream = bench.stream(starting_version=None)
+    bench.run_once(sink, "run-1", stream)
+    log_builder.commit(
+        log_builder.metadata(fields(log_builder, id=kind)), log_builder.add("new"), log_builder.remove("old")
+    )
+    words = ("orders", "--to", "start", "--sink-rows", "empty", "--why", "a test", "--yes")
+    assert main(["rewind", *words, "--staging", str(bench.staging), "--deployment", "test"]) == 0
+    session = bench.session("run-2", stream=stream)
+    work = session.begin(sink)
+    assert work.status == "fence"
+    if kind == "integer":
+        session.job(work, sink)
+        return
+    with pytest.raises(SchemaMismatchError, match="no row of the sink was removed"):
+        session.job(work, sink)
