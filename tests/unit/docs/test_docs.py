@@ -91,14 +91,14 @@ def test_every_message_of_the_troubleshooting_page_is_one_of_ours():
     code = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "airflow_provider_fds").rglob("*.py"))
     joined = re.sub(r'"\s*\n\s*f?"', "", code)
     messages = re.findall(r"\*\*`([^`]+)`\*\*", TROUBLESHOOTING.read_text(encoding="utf-8"))
-    assert len(messages) > 80
+    assert len(messages) > 50
     for message in messages:
         assert message in joined, message
 
 
 def test_each_message_of_the_troubleshooting_page_has_a_cause_and_one_line_on_what_to_do():
     groups = TROUBLESHOOTING.read_text(encoding="utf-8").split("\n## ")
-    for group in groups[1:-2]:  # the last two sections are about events, not messages
+    for group in groups[1:]:
         title = group.splitlines()[0]
         assert f"[{title}](#{title.lower().replace(' ', '-')})" in groups[0], title
         entries = [line for line in group.splitlines() if line.startswith(("- ", "    "))]
