@@ -1,8 +1,8 @@
 """Put the pages of the docs site together in ``build/pages``, from which ``make docs`` builds the site.
 
 People also read the pages of ``docs/`` in a checkout, where links lead to files. Here such a link becomes a link to a
-page: of an example, or of a file beside ``docs/``. A link to a file that has no page is an error. The pages on settings
-and examples are made from the code, and the list of decisions from the pages.
+page: of an example, or of a file beside ``docs/``. A link to a file that has no page is an error. The pages on
+settings, messages and examples are made from the code, and the list of decisions from the pages.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ import sys
 from pathlib import Path, PurePosixPath
 from posixpath import normpath, relpath
 from typing import Final
+
+from message_index import read_messages, render
 
 from airflow_provider_fds.get_provider_info import get_provider_info
 
@@ -57,6 +59,7 @@ def pages() -> dict[str, bytes]:
     for source, name in BESIDE.items():
         found[name] = linked((ROOT / source).read_text(encoding="utf-8"), source).encode()
     found["examples.md"] = examples().encode()
+    found["messages.md"] = render(read_messages()).encode()
     found["reference/settings.md"] = settings().encode()
     found["decisions/index.md"] = decisions().encode()
     return found

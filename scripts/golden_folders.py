@@ -579,7 +579,6 @@ def main(name: str, *, replace: bool) -> None:
     from tests.interop.connect_server import running_server
 
     os.environ["AIRFLOW__FDS__STAGING"] = (PLACE / STAGING).as_uri()
-    os.environ["FDS_CLASS_ARCHIVE"] = "use"
     with tempfile.TemporaryDirectory() as server, golden.reserved() as place:
         from airflow.utils.db import initdb
 

@@ -16,6 +16,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = Path("docs/testing.md")
+#: What runs write: this table, and the tables of faults.
+WRITTEN = (str(PAGE), "docs/failures.md")
 BEGIN, END = "<!-- long runs: begin -->\n", "<!-- long runs: end -->\n"
 HEAD = "| run | last green | commit |\n|---|---|---|\n"
 NEVER = "never"
@@ -49,12 +51,12 @@ def write(root: Path, runs: dict[str, tuple[str, str]]) -> None:
 def record(root: Path, name: str) -> str:
     """Write down that a run has passed, and return what to print.
 
-    The commit is that of the files only if nothing but the page itself differs from it.
+    The commit is that of the files only if nothing differs from it but what runs write.
     """
     changed = _git(root, "status", "--porcelain", "--untracked-files=no")
     if changed is None:
         return f"make {name} is not recorded: this is no git repository"
-    if others := [line for line in changed.splitlines() if not line.endswith(str(PAGE))]:
+    if others := [line for line in changed.splitlines() if not line.endswith(WRITTEN)]:
         return f"make {name} is not recorded: {len(others)} files differ from the commit"
     runs = read(root)
     runs[name] = (datetime.now(UTC).date().isoformat(), _git(root, "rev-parse", "--short=12", "HEAD") or "")

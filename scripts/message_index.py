@@ -1,14 +1,12 @@
-"""Write ``docs/messages.md``: all error messages of FDS by reason code, generated from the code.
+"""Print the page ``messages.md`` of the docs site: all error messages of FDS by reason code, from the code.
 
-A value that is known only at run time is shown as ``…``. Without an argument the page is written; ``--check`` only
-compares it.
+A value that is known only at run time is shown as ``…``.
 """
 
 from __future__ import annotations
 
 import ast
 import re
-import sys
 from collections import defaultdict
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,7 +20,6 @@ if TYPE_CHECKING:
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 PACKAGE: Final = ROOT / "airflow_provider_fds"
-PAGE: Final = ROOT / "docs" / "messages.md"
 
 #: Root of the errors that people see, and the error of Spark's driver, which cannot import it.
 _ROOT_ERROR: Final = "FdsError"
@@ -33,8 +30,6 @@ _HEAD: Final = """# All messages
 
 All error messages of FDS, by [reason code](errors.md). `…` stands for a name, a number or a value. Search this page for
 a few words of your message. [Troubleshooting](troubleshooting.md) explains the messages that need more than one step.
-
-This page is generated from the code by `scripts/message_index.py`.
 """
 
 
@@ -176,14 +171,5 @@ def _sort_key(text: str) -> tuple[str, str]:
     return re.sub(r"^[^A-Za-z]+", "", text).lower(), text
 
 
-def main() -> int:
-    """Write or check the page. Returns the exit code."""
-    page = render(read_messages())
-    if "--check" in sys.argv[1:]:
-        return 0 if PAGE.read_text(encoding="utf-8") == page else 1
-    PAGE.write_text(page, encoding="utf-8")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    print(render(read_messages()), end="")

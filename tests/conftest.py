@@ -15,9 +15,6 @@ if TYPE_CHECKING:
 #: The first counts the faults of tests/chaos and tests/stack.
 pytest_plugins = ["tests.chaos.reporting", "tests.profiles"]
 
-# no process outlives a test; an existing archive is used
-os.environ.setdefault("FDS_CLASS_ARCHIVE", "use")
-
 #: Time of version 0 of a handmade log, 2024-01-01T00:00:00Z; each version is a minute later.
 FIRST_COMMIT_MS = 1_704_067_200_000
 MINUTE_MS = 60_000

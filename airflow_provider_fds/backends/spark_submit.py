@@ -105,8 +105,6 @@ class SubmitBackend(ConnectionBackend):
         try:
             with submitted(self.master, made, cache_dir()) as arguments, meanwhile:
                 self.task.submit(arguments, application.context)
-            if made.class_archive is not None:
-                made.class_archive.make_in_background()
         except AirflowException as failed:
             # the caller commits what it did before it failed
             error = failed

@@ -100,7 +100,7 @@ class Running:
             with self._out.open("wb") as out, self._err.open("wb") as err:
                 self.process = subprocess.Popen(
                     [*FDS, *words],
-                    env={**os.environ, "FDS_CLASS_ARCHIVE": "use", **env},
+                    env={**os.environ, **env},
                     stdout=out,
                     stderr=err,
                     cwd=scene.root,

@@ -78,7 +78,6 @@ def delta_jars() -> str:
         capture_output=True,
         text=True,
         check=True,
-        env={**os.environ, "FDS_CLASS_ARCHIVE": "use"},
     )
     return next(line for line in said.stdout.splitlines() if line.startswith("JARs: "))[6:].replace(":", ",")
 

@@ -11,9 +11,13 @@ JVM: Final = (
     "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC -Djdk.lang.Process.launchMechanism=VFORK"
 )
 
-#: Plans that run once take a fifth less CPU time if Spark interprets them instead of compiling them. Applications that
-#: a test submits compile theirs.
-INTERPRETED: Final = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+#: Plans that run once take a fifth less CPU time if Spark interprets them instead of compiling them, and a seventh less
+#: if it does not plan them again after each stage. Applications that a test submits do both.
+INTERPRETED: Final = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+}
 
 #: A log of a few commits needs one task, not 50.
 SMALL_LOGS: Final = {"spark.databricks.delta.snapshotPartitions": "1"}

@@ -62,6 +62,15 @@ def test_a_second_record_does_not_need_a_commit_of_the_first(repository):
     assert problem(repository, "compat") == problem(repository, "s3") == ""
 
 
+def test_a_table_that_the_run_itself_has_written_is_no_change(repository):
+    faults = repository / "docs" / "failures.md"
+    faults.write_text("none\n")
+    git(repository, "add", ".")
+    commit(repository)
+    faults.write_text("one\n")
+    assert "is recorded" in long_runs.record(repository, "adversary")
+
+
 def test_a_run_on_changed_files_is_not_recorded(repository):
     (repository / "code.py").write_text("x = 1\n")
     git(repository, "add", "code.py")

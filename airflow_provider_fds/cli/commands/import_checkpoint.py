@@ -60,7 +60,8 @@ def import_checkpoint(arguments: argparse.Namespace) -> int:
 
     def act() -> Iterator[str]:
         session.ensure_open(start=found.offset)
-        yield f"stream {stream.name!r} starts at {found.offset.to_json()}, the end of batch {found.batch_id} of the query"
+        position = found.offset.to_json()
+        yield f"stream {stream.name!r} starts at {position}, the end of batch {found.batch_id} of the query"
 
     return confirmed(arguments, preview.describe(), act)
 

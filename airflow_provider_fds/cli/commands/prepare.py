@@ -20,7 +20,7 @@ def add_commands(commands: CommandParsers) -> None:
         "prepare",
         description="Fetch Delta's JARs and build an archive of Spark's and Delta's classes, with which a local Spark "
         "starts faster. Takes a minute and 200 MB in FDS_CACHE_DIR. Without this command, the first run fetches the "
-        "JARs, and the archive is built after that run.",
+        "JARs, and Spark starts without an archive.",
     )
     parser.add_argument(
         "--spark-binary",
@@ -52,11 +52,10 @@ def prepare(given: argparse.Namespace) -> int:
     if archive is None:
         print("no class archive: it is switched off (FDS_CLASS_ARCHIVE), or Spark's settings are in a folder")
         return EXIT_OK
-    made = archive.make()
-    if made is None:
-        print(f"no class archive was built; files named *.failed in {archive.folder} say why", file=sys.stderr)
-        return EXIT_OK
-    print(f"class archive: {made}")
+    try:
+        print(f"class archive: {archive.make()}")
+    except SparkSetupError as error:
+        print(f"no class archive: {error}", file=sys.stderr)
     return EXIT_OK
 
 

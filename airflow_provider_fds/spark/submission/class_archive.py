@@ -1,27 +1,25 @@
 """An archive of Spark's and Delta's classes, which the JVM maps instead of loading and verifying them at every start.
 
-Uses Java's application class-data sharing (JEP 310, 350). The archive is made once per installation, in the background,
-by a small job of FDS's own, and holds no user classes. It belongs to one JVM, one Spark and one class path; all three
-are part of its name. ``docs/decisions/2026-11-21-class-archive.md`` has what it saves. Standard library only.
+Uses Java's application class-data sharing (JEP 310, 350). ``fds admin prepare`` makes the archive, by a small job of
+FDS's own, and it holds no user classes. It belongs to one JVM, one Spark and one class path; all three are part of its
+name. ``docs/decisions/2026-11-22-spark-sessions.md`` has what it saves. Standard library only.
 """
 
 from __future__ import annotations
 
 import fcntl
 import hashlib
-import logging
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from airflow_provider_fds.spark.installation.cache import check_folder, default_cache_dir
+from airflow_provider_fds.spark.installation.cache import SparkSetupError, check_folder, default_cache_dir
 from airflow_provider_fds.spark.installation.install import (
     bundled_spark_home,
     child_environment,
@@ -31,9 +29,7 @@ from airflow_provider_fds.spark.installation.install import (
 )
 from airflow_provider_fds.spark.runtime.settings import DEFAULT_JAVA_OPTIONS, lean_conf
 
-_LOG = logging.getLogger(__name__)
-
-#: ``off``: neither made nor used. ``use``: used if there is one. Otherwise: also made.
+#: ``off``: neither made nor used.
 SWITCH: Final = "FDS_CLASS_ARCHIVE"
 
 #: Part of the name of every archive; raise it when the options or the job that make the archive change.
@@ -44,11 +40,8 @@ _PACKAGE: Final = Path(__file__).resolve().parents[2]
 #: Each of these would add a folder with files to the class path, for which the JVM makes no archive.
 _MORE_CLASS_PATH: Final = ("SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_DIST_CLASSPATH")
 
-#: The archive has about 190 MB; this leaves space for it and for the file it is first written to.
-_FREE_BYTES: Final = 1 << 30
 _KEPT: Final = 3
 _SECONDS: Final = 900
-_TRY_AGAIN_SECONDS: Final = 24 * 3600
 
 
 @dataclass(frozen=True)
@@ -89,43 +82,15 @@ class ClassArchive:
             return []
         return [f"-XX:SharedArchiveFile={found}", "-Xshare:auto", "-XX:+VerifySharedSpaces", "-Xlog:cds*=off"]
 
-    def make_in_background(self) -> bool:
-        """Start a separate process that makes the archive and outlives this one, if it is time to; return whether.
+    def make(self) -> Path:
+        """Make and check the archive, and return it once it is complete. Waits for another process that is making it.
 
-        The process has the lowest priority, and ends at once if another one is already making the archive.
-        """
-        if (
-            os.environ.get(SWITCH, "on") != "on"
-            or self.path() is not None
-            or self._has_failed()
-            or not self._has_room()
-        ):
-            return False
-        command = [sys.executable, "-m", __name__, str(self.folder), self.key, self.class_path, self.java_options]
-        try:
-            subprocess.Popen(  # noqa: S603
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,
-            )
-        except OSError as error:
-            _LOG.debug("The class archive was not built: %s", error)
-            return False
-        return True
-
-    def make(self) -> Path | None:
-        """Make and check the archive and return it; ``None`` if another process is making it or making it failed.
-
-        It appears complete or not at all. An error is written to a file beside it, and prevents new attempts for a day.
+        Raises:
+            SparkSetupError: It cannot be made; the message has the end of what Spark printed.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         with (self.folder / "lock").open("a") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                return None
+            fcntl.flock(lock, fcntl.LOCK_EX)
             if (made := self.path()) is not None:
                 return made
             # left by a killed process; the lock shows that no other process is using it
@@ -133,27 +98,23 @@ class ClassArchive:
                 shutil.rmtree(left, ignore_errors=True)
             with tempfile.TemporaryDirectory(dir=self.folder, suffix=".tmp", ignore_cleanup_errors=True) as work:
                 try:
-                    made, problem = self._dump(Path(work))
+                    made = self._dump(Path(work))
                 except (OSError, subprocess.TimeoutExpired) as error:
-                    made, problem = None, str(error)
-            if problem is not None:
-                self._failure.write_text(problem)
+                    raise SparkSetupError(f"building the class archive failed: {error}") from error
             self._tidy()
             return made
 
-    def _dump(self, work: Path) -> tuple[Path | None, str | None]:
+    def _dump(self, work: Path) -> Path:
         dumped = work / "spark.jsa"
         job = str(Path(__file__).resolve())
         ran = self._submit(work, f"-XX:ArchiveClassesAtExit={dumped}", job, str(work / "tables"))
         if ran.returncode != 0 or not dumped.is_file():
-            return None, f"building the archive ended with {ran.returncode}:\n{ran.stdout[-4000:]}"
+            raise SparkSetupError(f"building the class archive ended with {ran.returncode}:\n{ran.stdout[-4000:]}")
         # with -Xshare:on, a JVM that cannot use the archive does not start
         checked = self._submit(work, f"-XX:SharedArchiveFile={dumped} -Xshare:on -XX:+VerifySharedSpaces", "--version")
         if checked.returncode != 0:
-            return None, f"a JVM cannot use the archive that it built:\n{checked.stdout[-4000:]}"
-        made = self.folder / f"{self.key}-{dumped.stat().st_size}.jsa"
-        dumped.replace(made)
-        return made, None
+            raise SparkSetupError(f"a JVM cannot use the class archive that it built:\n{checked.stdout[-4000:]}")
+        return dumped.replace(self.folder / f"{self.key}-{dumped.stat().st_size}.jsa")
 
     def _submit(self, work: Path, java_option: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         home = bundled_spark_home()
@@ -173,20 +134,6 @@ class ClassArchive:
         # this file is the job, and imports its package
         env["PYTHONPATH"] = os.pathsep.join([str(_PACKAGE.parent), *filter(None, [env.get("PYTHONPATH")])])
         return run_captured(command, env=env, cwd=work, seconds=_SECONDS)
-
-    @property
-    def _failure(self) -> Path:
-        return self.folder / f"{self.key}.failed"
-
-    def _has_failed(self) -> bool:
-        try:
-            return time.time() - self._failure.stat().st_mtime < _TRY_AGAIN_SECONDS
-        except OSError:
-            return False
-
-    def _has_room(self) -> bool:
-        folder = next((folder for folder in (self.folder, *self.folder.parents) if folder.is_dir()), None)
-        return folder is not None and os.access(folder, os.W_OK) and shutil.disk_usage(folder).free >= _FREE_BYTES
 
     def _tidy(self) -> None:
         """Remove archives of earlier installations; a JVM that uses one keeps it mapped."""
@@ -235,7 +182,7 @@ def _jvm() -> Path | None:
 
 
 def train(folder: str) -> None:
-    """Do a little of everything that a batch does, so that its classes are in the archive.
+    """Do a little of everything that a batch does, so that its classes are in the archive: the job that makes it.
 
     It must end normally, because the JVM writes the archive when it exits.
     """
@@ -261,15 +208,5 @@ def train(folder: str) -> None:
     spark.stop()
 
 
-def main(arguments: list[str]) -> None:
-    """Run as the job that the archive is made from (one argument), or as the process that makes it (four arguments)."""
-    if len(arguments) == 1:
-        train(arguments[0])
-        return
-    os.nice(19)
-    folder, key, class_path, java_options = arguments
-    ClassArchive(Path(folder), key, class_path, java_options).make()
-
-
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    train(sys.argv[1])

@@ -92,10 +92,7 @@ def run_locally(
         num_bytes=num_bytes,
     )
     with submission(arguments, cache_dir) as submitted:
-        code = _run(submitted, on_line, on_start)
-    if code == 0 and arguments.class_archive is not None:
-        arguments.class_archive.make_in_background()
-    return code
+        return _run(submitted, on_line, on_start)
 
 
 def _run(

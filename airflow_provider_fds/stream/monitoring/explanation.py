@@ -79,9 +79,7 @@ def explain(
     )
 
 
-def _evidence(
-    connected: ConnectedStream, status: StreamStatus, has_dag: Callable[[Actor], bool | None]
-) -> list[str]:
+def _evidence(connected: ConnectedStream, status: StreamStatus, has_dag: Callable[[Actor], bool | None]) -> list[str]:
     found = [f"table {status.table}"]
     if status.newest_version is not None:
         found[0] += f", newest version {status.newest_version}"
@@ -101,8 +99,9 @@ def _evidence(
     task = next((one.actor for one in reversed(newest) if one.actor.dag_id is not None), None)
     if task is not None and has_dag(task) is False:
         found.append(
-            f"Airflow no longer has the DAG {task.dag_id!r}, which worked on the stream last. If it was renamed, `fds fork "
-            f"{status.name} NEW_NAME` continues the stream; if it has ended, `fds retire {status.name} --why …`"
+            f"Airflow no longer has the DAG {task.dag_id!r}, which worked on the stream last. If it was renamed, "
+            f"`fds fork {status.name} NEW_NAME` continues the stream. If it has ended: `fds retire {status.name} "
+            "--why …`"
         )
     return found
 

@@ -57,12 +57,10 @@ MESSAGES = sorted(
         for command in commands(texts_of(path))
     }
 )
-#: The page of all messages is written from MESSAGES.
 PAGES = sorted(
     {
         (path.name, command)
         for path in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
-        if path.name != "messages.md"
         for command in commands([path.read_text(encoding="utf-8")])
     }
 )

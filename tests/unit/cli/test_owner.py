@@ -45,9 +45,7 @@ def test_batches_that_fds_plan_planned_belong_to_whoever_runs_them():
 
 
 def test_a_person_can_say_that_a_process_of_another_machine_is_gone(tmp_path):
-    given = argparse.Namespace(
-        staging=str(tmp_path), deployment="cli", storage_option=[], checkpoint=None, unlock=True
-    )
+    given = argparse.Namespace(staging=str(tmp_path), deployment="cli", storage_option=[], checkpoint=None, unlock=True)
     context = arguments.context_of(given, owner=arguments.process_owner("cli"))
 
     assert not context.owner_is_running(Owner(kind="cli", deployment="cli", run_id="elsewhere:1:1"))

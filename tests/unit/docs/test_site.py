@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import sys
 import tomllib
 from itertools import pairwise
 from pathlib import Path
@@ -25,6 +26,7 @@ NO_DEFAULT = "\N{EN DASH}"
 @pytest.fixture(scope="module")
 def site() -> ModuleType:
     """``scripts/docs_pages.py``."""
+    sys.path.insert(0, str(ROOT / "scripts"))
     spec = importlib.util.spec_from_file_location("docs_pages", ROOT / "scripts" / "docs_pages.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -41,7 +41,6 @@ def uses(tmp_path, monkeypatch):
         with private_file(tmp_path, {"a": "1"}, ""):
             pass
 
-    monkeypatch.setenv("FDS_CLASS_ARCHIVE", "use")
     java = tmp_path / "jdk" / "lib" / "server" / "libjvm.so"
     java.parent.mkdir(parents=True)
     java.touch()

@@ -1,12 +1,14 @@
-"""The archive of classes: when there is one, when it is used, when it is made."""
+"""The archive of classes: when there is one, when it is used, how it is made."""
 
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
 
+from airflow_provider_fds.spark.installation.cache import SparkSetupError
 from airflow_provider_fds.spark.submission import class_archive as module
 from airflow_provider_fds.spark.submission.class_archive import ClassArchive, class_archive
 
@@ -21,7 +23,6 @@ def installation(tmp_path, monkeypatch):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_bytes(b"bytes")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "jdk"))
-    monkeypatch.setenv("FDS_CLASS_ARCHIVE", "on")
     for name in ("SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_DIST_CLASSPATH"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(module, "bundled_spark_home", lambda: tmp_path / "spark")
@@ -89,65 +90,6 @@ def test_there_is_no_archive_for_a_spark_with_a_conf_folder(installation):
     assert class_archive(str(installation / "delta.jar"), "", installation) is None
 
 
-@pytest.fixture
-def started(monkeypatch):
-    """What would have been started."""
-    commands: list[list[str]] = []
-    monkeypatch.setattr(module.subprocess, "Popen", lambda command, **_: commands.append(command))
-    monkeypatch.setattr(module.shutil, "disk_usage", lambda _: _Room(1 << 40))
-    return commands
-
-
-class _Room:
-    def __init__(self, free: int) -> None:
-        self.free = free
-
-
-def test_an_archive_is_built_after_a_run_that_had_none(installation, started):
-    archive = archive_of(installation)
-    assert archive.make_in_background()
-    (command,) = started
-    assert command[1:] == [
-        "-m",
-        module.__name__,
-        str(archive.folder),
-        archive.key,
-        archive.class_path,
-        "-XX:+UseSerialGC",
-    ]
-
-
-def test_an_archive_is_built_once(installation, started):
-    archive = archive_of(installation)
-    put(archive)
-    assert not archive.make_in_background()
-    assert started == []
-
-
-def test_a_failed_build_is_not_repeated_for_a_day(installation, started):
-    archive = archive_of(installation)
-    archive.folder.mkdir(parents=True)
-    failed = archive.folder / f"{archive.key}.failed"
-    failed.write_text("why")
-    assert not archive.make_in_background()
-    yesterday = failed.stat().st_mtime - 25 * 3600
-    os.utime(failed, (yesterday, yesterday))
-    assert archive.make_in_background()
-    assert len(started) == 1
-
-
-def test_an_archive_is_not_built_if_it_may_only_be_used(installation, started, monkeypatch):
-    monkeypatch.setenv("FDS_CLASS_ARCHIVE", "use")
-    assert not archive_of(installation).make_in_background()
-    assert started == []
-
-
-def test_an_archive_is_not_built_on_a_disk_that_is_nearly_full(installation, started, monkeypatch):
-    monkeypatch.setattr(module.shutil, "disk_usage", lambda _: _Room(1 << 20))
-    assert not archive_of(installation).make_in_background()
-    assert started == []
-
-
 SUBMIT = """#!/bin/sh
 for word in "$@"; do case "$word" in *ArchiveClassesAtExit=*) printf archive > "${word##*=}";; esac; done
 case "$*" in *--version*) exit %d;; esac
@@ -179,15 +121,19 @@ def test_a_checked_archive_appears_under_its_size(installation):
 def test_an_unusable_archive_is_not_published(installation):
     put_submit(installation, 1)
     archive = archive_of(installation)
-    assert archive.make() is None
+    with pytest.raises(SparkSetupError, match="cannot use the class archive"):
+        archive.make()
     assert archive.path() is None
-    assert "cannot use the archive" in (archive.folder / f"{archive.key}.failed").read_text()
 
 
-def test_two_processes_do_not_make_it_at_once(installation):
+def test_a_process_waits_for_another_one_that_makes_it(installation):
     archive = archive_of(installation)
     archive.folder.mkdir(parents=True)
-    with (archive.folder / "lock").open("a") as lock:
+    with ThreadPoolExecutor() as pool, (archive.folder / "lock").open("a") as lock:
         module.fcntl.flock(lock, module.fcntl.LOCK_EX)
-        assert archive.make() is None
-    assert archive.path() is None
+        waiting = pool.submit(archive.make)
+        with pytest.raises(TimeoutError):
+            waiting.result(0.05)
+        made = put(archive)
+        module.fcntl.flock(lock, module.fcntl.LOCK_UN)
+        assert waiting.result() == made
