@@ -172,10 +172,16 @@ def _refuse_shared(connected: ConnectedStream, theirs: StreamState, target: str)
         )
     if theirs.retired is not None:
         return
-    of = theirs.name
+    of, origin = theirs.name, connected.state.origin
+    replaces = f"if the fork replaces {of!r}, run `fds retire {of} --why …`"
+    if origin is not None and (theirs.planned or theirs.position != origin.offset):
+        replaces = (
+            f"{of!r} has gone on since it was forked, so this fork cannot replace it: for that, run `fds retire {of} "
+            f"--why …`, then fork {of!r} once more"
+        )
     raise ConfigurationError(
         f"Stream {connected.stream.name!r} is a fork of stream {of!r}, which itself loads the same versions into the "
-        f"sink {target}. Use another sink; or, if the fork replaces {of!r}, run `fds retire {of} --why …`.",
+        f"sink {target}. Use another sink; or, {replaces}.",
         table=connected.table.uri,
         reason=Reason.RANGES_OVERLAP,
     )

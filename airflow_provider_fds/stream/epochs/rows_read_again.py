@@ -73,7 +73,7 @@ def removal_problem(ledger: Ledger, what: Literal["rows", "all"], start: Offset 
     """
     entries = tuple(ledger.entries())
     state = ledger.state
-    loads = _loads(entries, _sink_table_id(state))
+    loads = _loads(entries, state)
     if what == "all":
         is_whole = start is None or (
             _forgotten(entries, state) is None and all(load.is_wholly_after(start) for load in loads)
@@ -101,7 +101,7 @@ def reads_again(ledger: Ledger, start: Offset | None) -> bool:
     entries = tuple(ledger.entries())
     forgotten = _forgotten(entries, ledger.state)
     is_forgotten = forgotten is not None and (start is None or _place(forgotten) > _place(start))
-    return is_forgotten or any(load.reaches(start) for load in _loads(entries, _sink_table_id(ledger.state)))
+    return is_forgotten or any(load.reaches(start) for load in _loads(entries, ledger.state))
 
 
 def repeated_notes(
@@ -118,7 +118,7 @@ def repeated_notes(
     state = ledger.state
     # each entry costs a request, so they are read once
     entries = tuple(ledger.entries())
-    loads = _loads(entries, _sink_table_id(state))
+    loads = _loads(entries, state)
     again = [load for load in loads if load.reaches(start)]
     forgotten = _forgotten(entries, state)
     is_forgotten = forgotten is not None and (start is None or _place(forgotten) > _place(start))
@@ -222,8 +222,13 @@ def _lead(again: Sequence[Load], in_part: Sequence[Load]) -> str:
     return f"{described} (up to {counted}) {verb} read again, {part}"
 
 
-def _loads(entries: Sequence[Entry], sink_table_id: str | None) -> list[Load]:
-    """Return the batches that were committed to the current sink, or counted as loaded there, in order."""
+def _loads(entries: Sequence[Entry], state: StreamState) -> list[Load]:
+    """Return the batches that were committed to the current sink, or counted as loaded there, in order.
+
+    Without those whose rows a fence has removed since.
+    """
+    sink_table_id = _sink_table_id(state)
+    sink = state.sink or state.fence_sink
     planned: dict[tuple[int, int], PlannedBatch] = {}
     on_their_way: dict[tuple[int, int], PlannedBatch] = {}
     loads: list[Load] = []
@@ -254,7 +259,17 @@ def _loads(entries: Sequence[Entry], sink_table_id: str | None) -> list[Load]:
                 if _is_here(planned[key], fence.sink_table_id, sink_table_id)
             ]
             on_their_way.clear()
+            # emptying a sink that merges may keep the history of its rows
+            if fence.removal is not None and not (sink is not None and sink.merges):
+                loads = [load for load in loads if not _is_removed(load, fence.removal, start)]
     return loads
+
+
+def _is_removed(load: Load, removal: Removal, start: Offset) -> bool:
+    if removal.what == "all":
+        return True
+    first = Offset(start.table_id, removal.from_version or 0)
+    return load.end.table_id == start.table_id and load.is_wholly_after(first)
 
 
 def _load(

@@ -230,6 +230,15 @@ def test_a_version_that_changes_rows_is_not_accepted(loaded, log_builder, sink):
         builder(loaded).accept(4)
 
 
+def test_an_append_needs_no_word_and_is_not_offered_to_be_skipped(loaded, log_builder):
+    log_builder.append(1)
+    with pytest.raises(
+        ConfigurationError, match="version 4 only adds rows, which needs no word: run the stream"
+    ) as said:
+        builder(loaded).accept(4)
+    assert "skip" not in str(said.value)
+
+
 def test_a_decision_on_a_version_shows_first_which_rows_it_is_about(loaded, log_builder):
     log_builder.append(2)
     log_builder.commit(

@@ -335,3 +335,17 @@ def test_the_ledger_refuses_a_fork_of_another_stream_and_knows_its_own(bench, ta
     other = bench.session(stream=bench.stream("second"))
     with pytest.raises(LedgerError, match="is not a fork of stream 'orders'"):
         decided(other.ensure_open(), entry)
+
+
+def test_a_fork_of_a_stream_that_has_gone_on_is_not_told_to_retire_it_for_nothing(bench, table, tmp_path):
+    sink = DeltaAppendSink(str(tmp_path / "sink"))
+    live = bench.stream(max_versions_per_batch=2)
+    load_some(bench, sink, live, 1)
+    audit = live.fork("audit")
+    bench.session(stream=audit).ensure_open()
+    at_once = refusal(lambda: bench.session(stream=audit).begin(sink))
+    assert "if the fork replaces 'orders', run `fds retire orders --why …`." in at_once
+    load_some(bench, sink, live, 1)
+    later = refusal(lambda: bench.session("run-2", stream=audit).begin(sink))
+    assert "this fork cannot replace it" in later
+    assert "then fork 'orders' once more" in later

@@ -11,12 +11,12 @@ from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.ledger.request_entries import Requested
 from airflow_provider_fds.ledger.values import Fence
+from airflow_provider_fds.sinks import DeltaAppendSink
 from airflow_provider_fds.stream.actions.action_builder import ActionBuilder
 from tests.unit.ledger.conftest import Make
 from tests.unit.stream.epochs.test_epoch_start import load_all, move
 
 if TYPE_CHECKING:
-    from airflow_provider_fds.sinks import DeltaAppendSink
     from tests.unit.stream.conftest import Bench
 
 LAST = "The last version of the sink without them"
@@ -154,3 +154,26 @@ def test_the_last_version_is_without_a_batch_after_the_one_that_a_replan_counted
 
     assert "1 committed batch (20 rows) is read again" in said
     assert f"{LAST} is 2." in said
+
+
+@pytest.mark.parametrize(
+    ("first", "sink_rows", "to", "says"),
+    [
+        (1, "empty", 1, "2 committed batches (40 rows) are read again"),
+        (3, "delete", 1, "2 committed batches (40 rows) are read again"),
+        (3, "delete", 3, "1 committed batch (20 rows) is read again"),
+        (3, "keep", 3, "2 committed batches (40 rows) are read again"),
+    ],
+)
+def test_rows_that_an_earlier_rewind_removed_are_not_counted_again(
+    bench, log_builder, tmp_path, first, sink_rows, to, says
+):
+    sink = DeltaAppendSink(str(tmp_path / "sink"), provenance=True)
+    log_builder.create()
+    for _ in range(4):
+        log_builder.append(1)
+    load(bench, sink, "run-1", max_versions_per_batch=2, starting_version=1)
+    move(bench, "rewind", to=first, sink_rows=sink_rows)
+    load(bench, sink, "run-2", max_versions_per_batch=2, starting_version=1)
+
+    assert says in builder(bench).rewind(to=to, sink_rows="keep").describe()

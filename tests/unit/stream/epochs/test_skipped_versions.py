@@ -115,9 +115,7 @@ def test_a_skip_ends_with_the_table_that_had_the_version(skipping, move):
     assert skipping.fds("skip", "--version", "3", "--yes")[0] == 0
     recreated(log_builder)
     log_builder.with_appends(4)
-    with pytest.raises(
-        TableReplacedError, match=r"`fds rewind STREAM --to start .*needs another sink"
-    ):
+    with pytest.raises(TableReplacedError, match=r"`fds rewind STREAM --to start .*needs another sink"):
         skipping.bench.session("run-2", stream=stream).begin(None)
     code, text = skipping.fds(*move, "--yes")
     assert code == 0, text
