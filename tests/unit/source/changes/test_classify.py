@@ -125,7 +125,8 @@ def test_41_a_delete_stops_the_stream_and_the_error_says_what_would_let_it_pass(
         assert word in text
     hints = [line.split("=")[0].strip(" -") for line in text.splitlines()[1:]]
     command = "`fds skip STREAM --version 7 --why …` skips this commit only and records it"
-    assert hints == ["skip_change_commits", "ignore_deletes", "skip_versions", "skip_operations", command]
+    options = ["read_change_feed", "skip_change_commits", "ignore_deletes", "skip_versions", "skip_operations"]
+    assert hints == [*options, command]
     assert "skip_versions='7'" in text
     assert "skip_operations='DELETE'" in text
     assert redacted(text) == text, "the command line would show the list with a word hidden as a password"
@@ -138,7 +139,8 @@ def test_42_a_change_stops_the_stream_and_never_suggests_ignore_deletes(options:
     assert "WRITE (mode -> Overwrite, n -> 1)" in text
     assert "adds 1 data file and removes 2 data files" in text
     hints = [line.split("=")[0].strip(" -") for line in text.splitlines()[1:]]
-    assert hints[:4] == ["skip_change_commits", "ignore_changes", "skip_versions", "skip_operations"]
+    ways = ["read_change_feed", "skip_change_commits", "ignore_changes", "skip_versions", "skip_operations"]
+    assert hints[:5] == ways
     assert "ignore_deletes" not in text
     assert "arrive again" in text
 
@@ -176,9 +178,10 @@ def test_each_way_that_the_error_names_lets_the_commit_pass(actions: list[Action
     info = Action(commitInfo=CommitInfo(operation="STREAMING UPDATE"))
     text = message([*actions, info])
     ways = dict(
-        line.strip(" -").split(" skips")[0].split(" delivers")[0].split("=") for line in text.splitlines()[1:-1]
+        line.strip(" -").split(" reads")[0].split(" skips")[0].split(" delivers")[0].split("=")
+        for line in text.splitlines()[1:-1]
     )
-    assert len(ways) == 4
+    assert len(ways) == 5
     for name, value in ways.items():
         options = SourceOptions.parse({name: value.strip("'")})
         assert not isinstance(classify(content(*actions, info), options, table=TABLE), Stop)
