@@ -21,7 +21,7 @@ class CommandHost(ForkHost):
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        super().__init__("tests.adversary.command_host", folder / "commands.log")
+        super().__init__("tests.adversary.command_host", folder / "commands.log", {})
 
 
 def main() -> None:
