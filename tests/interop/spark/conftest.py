@@ -25,7 +25,7 @@ from airflow_provider_fds.source.planning.plan import BatchPlanner, SourceBatch
 from airflow_provider_fds.spark.application.job import run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -46,6 +46,16 @@ def source_template(spark: SparkSession, tmp_path_factory: pytest.TempPathFactor
         )
         frame.write.format("delta").mode("append").save(str(path))
     return path
+
+
+@pytest.fixture
+def adaptive(spark: SparkSession) -> Iterator[None]:
+    """Let Spark change its plans while it runs them, as it does for users."""
+    key = "spark.sql.adaptive.enabled"
+    before = spark.conf.get(key)
+    spark.conf.set(key, "true")
+    yield
+    spark.conf.set(key, before)
 
 
 class Prepared:

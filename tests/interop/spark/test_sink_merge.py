@@ -163,16 +163,6 @@ def joins_of_the_last_merge(spark):
     return {kind for kind in ("SortMergeJoin", "ShuffledHashJoin") if f"{kind} " in newest.partition("Initial Plan")[0]}
 
 
-@pytest.fixture
-def adaptive(spark):
-    """Let Spark change its plans while it runs them, as it does for users."""
-    key = "spark.sql.adaptive.enabled"
-    before = spark.conf.get(key)
-    spark.conf.set(key, "true")
-    yield
-    spark.conf.set(key, before)
-
-
 @pytest.mark.usefixtures("adaptive")
 def test_a_small_batch_is_merged_without_sorting_the_table(spark, stream):
     threshold = "spark.sql.adaptive.maxShuffledHashJoinLocalMapThreshold"

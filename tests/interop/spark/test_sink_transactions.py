@@ -68,6 +68,7 @@ def checksum(path):
     return max((path / "_delta_log").glob("*.crc"))
 
 
+@pytest.mark.usefixtures("adaptive")
 def test_a_batch_after_the_first_reconstructs_no_state_of_the_sink(spark, stream, monkeypatch):
     first, second, third = stream.plan()
     _, (report,) = stream.work(spark, stream.job(first))
