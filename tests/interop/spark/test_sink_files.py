@@ -95,6 +95,7 @@ def missing(desk: Desk) -> str:
     return str(error)
 
 
+@pytest.mark.usefixtures("adaptive")
 @pytest.mark.parametrize("kind", ["append", "merge"])
 def test_files_that_a_spark_worker_wrote_elsewhere_are_missed_and_moved_into_the_sink(desk, unmount):
     sink = unmount(desk.path)
