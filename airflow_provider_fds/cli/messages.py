@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def shown(error: FdsError, arguments: argparse.Namespace) -> str:
-    """Return reason code and message of an error, with the staging folder added to the commands in the message."""
+    """Return reason code and message of an error, its commands with the stream's name and the staging folder."""
     message = str(error)
     if stream := getattr(arguments, "stream", None):
         message = with_stream(message, stream)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from msgspec import UNSET, UnsetType
 
-from airflow_provider_fds.errors import ConfigurationError
+from airflow_provider_fds.errors import ConfigurationError, FdsError
 from airflow_provider_fds.ledger.commit_entries import Accepted
 from airflow_provider_fds.ledger.operator_entries import Acknowledged, Held, Resumed, Retired, Transferred
 from airflow_provider_fds.ledger.owner import Owner
@@ -122,7 +122,7 @@ class ActionBuilder:
         if load_skipped and target != START:
             raise ConfigurationError(f"stream {self._name!r}: --load-skipped is for --to start, not for --to {target}")
         if target == START and not load_skipped and known_start_options(self._state) == {}:
-            refuse_skipped(self._state, None, self._table_id())
+            refuse_skipped(self._state, None, self._table_id if self._state.acknowledged else None)
         self._handed_out.check(landed, needs_word=False)
         found = destination_of(target, self.ledger, self.log)
         removal = removal_of(self.ledger, self.sink_log, found, sink_rows, is_forced=force_sink)
@@ -288,21 +288,30 @@ class ActionBuilder:
     ) -> PreparedAction:
         return PreparedAction(self._name, (command,), describe_standing(self._state), after, notes, unchanged)
 
+    @cached_property
     def _table_id(self) -> str | None:
-        """Return the id of the source table now, ``None`` if its log cannot be read from here."""
-        return None if self.log is None else self.log.state_at(self.log.latest()).metadata.id
+        """Id of the source table now; ``None`` if its log cannot be read from here."""
+        if self.log is None:
+            return None
+        try:
+            return self.log.state_at(self.log.latest()).metadata.id
+        except FdsError:
+            # a move must also work for a table whose log is damaged
+            return None
 
     def _decisions_that_end(self) -> str:
         """Return the decided versions of a former table at this place, in words."""
-        found = self._table_id()
-        words = () if found is None else self._state.acknowledged
-        kept = () if found is None else self._state.decisions_on(found)
-        return ", ".join(f"version {word.version} ({word.why})" for word in words if word not in kept)
+        # most streams have no decision, and need no look at the log
+        if not self._state.acknowledged or self._table_id is None:
+            return ""
+        kept = self._state.decisions_on(self._table_id)
+        ending = (word for word in self._state.acknowledged if word not in kept)
+        return ", ".join(f"version {word.version} ({word.why})" for word in ending)
 
     def _other_table(self) -> str | UnsetType:
         """Return the id of the source table if it is another one than that of the stream's epoch."""
-        found = self._table_id()
-        return UNSET if found in (None, self._state.table_id) else str(found)
+        found = self._table_id
+        return UNSET if found is None or found == self._state.table_id else found
 
     @property
     def _state(self) -> StreamState:

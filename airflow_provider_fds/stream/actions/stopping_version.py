@@ -41,7 +41,7 @@ def check_accepted(state: StreamState, log: DeltaLog | None, version: int) -> No
     log = _known(state, log, version, version)
     content = _content(log, version)
     if content is not None and not _changes_schema(log, content):
-        if not content.removes:
+        if content.adds and not content.removes:
             raise _refusal(state, f"version {version} only adds rows, which needs no word: run the stream")
         raise _refusal(state, f"version {version} does not change the schema. {_skip(state, version)}")
 
