@@ -182,7 +182,7 @@ class Acknowledged(BaseAction, frozen=True, kw_only=True, tag="acknowledged"):
                 why=self.why,
                 skip=self.skip,
                 of=self.of,
-                table_id=self.table_id,
+                table_id=self.table_id or state.table_id or UNSET,
             )
             for version in self.versions
         )

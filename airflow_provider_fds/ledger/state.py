@@ -229,11 +229,11 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
         return replace(self, acknowledged=tuple(word for word in kept if id(word) not in forgotten))
 
     def decisions_on(self, table_id: str) -> tuple[Acknowledgement, ...]:
-        """Return the words on versions of a table: a table that is created again has other versions."""
+        """Return the words on versions of a table, with its id: a table that is created again has other versions."""
         return tuple(
-            word
+            replace(word, table_id=table_id)
             for word in self.acknowledged
-            if (self.table_id if word.table_id is UNSET else word.table_id) in (None, table_id)
+            if word.table_id in (UNSET, table_id)
         )
 
     def with_answered(self, request_id: str, n: int, kind: str) -> StreamState:

@@ -290,7 +290,7 @@ class Acknowledgement(msgspec.Struct, frozen=True, kw_only=True):
         skip: Whether its rows are omitted even if the stream may read them.
         of: What the person decided on: its ``schema`` or its ``rows``. Unset in older entries, which decide on both:
             the schema takes effect, and rows that the options refuse are omitted.
-        table_id: ``metaData.id`` of the source table that has the version; unset if it is that of the stream's epoch.
+        table_id: ``metaData.id`` of the source table that has the version; unset before the first epoch.
     """
 
     version: int

@@ -304,8 +304,8 @@ class ActionBuilder:
         # most streams have no decision, and need no look at the log
         if not self._state.acknowledged or self._table_id is None:
             return ""
-        kept = self._state.decisions_on(self._table_id)
-        ending = (word for word in self._state.acknowledged if word not in kept)
+        kept = {(word.version, word.of) for word in self._state.decisions_on(self._table_id)}
+        ending = (word for word in self._state.acknowledged if (word.version, word.of) not in kept)
         return ", ".join(f"version {word.version} ({word.why})" for word in ending)
 
     def _other_table(self) -> str | UnsetType:

@@ -357,6 +357,9 @@ def _acknowledged(damage: LedgerDamage) -> tuple[Acknowledgement, ...]:
             state = replace(state, acknowledged=entry.action.passes)
         elif isinstance(entry.action, Acknowledged):
             state = entry.action.apply_as(state, entry.actor)
+        elif isinstance(entry.action, Opened):
+            table_id = entry.action.table_id
+            state = replace(state, table_id=table_id, acknowledged=state.decisions_on(table_id))
     return state.acknowledged
 
 

@@ -383,7 +383,7 @@ def test_a_stream_within_its_snapshot_continues_there_if_the_frozen_list_is_left
     assert bench.session("run-2").begin(sink.value).status == "fence"
 
 
-def test_readable_decisions_of_people_are_kept(bench, loaded, capsys):
+def test_readable_decisions_of_people_are_kept(bench, loaded, capsys, log_builder):
     ledger = ledger_of(bench)
     for word in (
         operator_entries.Held(why="month's end"),
@@ -399,6 +399,7 @@ def test_readable_decisions_of_people_are_kept(bench, loaded, capsys):
     state = state_of(bench)
     assert state.held.why == "month's end"
     assert [(word.version, word.skip) for word in state.acknowledged] == [(7, True), (4, False), (0, False)]
+    assert {word.table_id for word in state.acknowledged} == {log_builder.table_id}, "another table has others"
 
 
 def test_a_stream_that_has_ended_is_not_begun_again(bench, loaded, capsys):

@@ -125,6 +125,17 @@ def test_a_skip_ends_with_the_table_that_had_the_version(skipping, move):
     assert skipping.versions(stream) == {0, 1, 3, 4} if "0" in move else {1, 3, 4}
 
 
+def test_a_skip_of_the_former_table_leaves_nothing_out_of_a_backfill_of_the_new_one(skipping, tmp_path):
+    """The live stream has not moved yet, so it is still the stream of the former table."""
+    from airflow_provider_fds.sinks import DeltaAppendSink
+
+    stream = skipping.begin()
+    recreated(skipping.log_builder)
+    skipping.log_builder.with_appends(4)
+    backfill = stream.backfill(start=0, end=4)
+    assert skipping.versions(backfill, DeltaAppendSink(str(tmp_path / "another sink"))) == {0, 1, 2, 3, 4}
+
+
 def recreated(log_builder: Any) -> None:
     """Put another table in the place of the table."""
     shutil.rmtree(log_builder.root)
