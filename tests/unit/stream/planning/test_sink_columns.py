@@ -244,3 +244,26 @@ def test_no_row_is_removed_for_a_snapshot_that_the_sink_cannot_take(bench, sink,
         return
     with pytest.raises(SchemaMismatchError, match="no row of the sink was removed"):
         session.job(work, sink)
+
+
+@pytest.mark.parametrize("kind", ["string", "integer"])
+def test_no_row_is_removed_for_a_version_that_the_sink_cannot_take(bench, sink, sink_log, log_builder, kind):
+    log_builder.create(fields(log_builder, id=kind))
+    log_builder.append()
+    log_builder.commit(
+        log_builder.metadata(fields(log_builder, id="integer")), log_builder.add("new"), log_builder.remove("old")
+    )
+    log_builder.append()
+    sink_log.create(fields(sink_log, id="integer"))
+    stream = bench.stream(starting_version=3)
+    bench.run_once(sink, "run-1", stream)
+    words = ("orders", "--to", "1", "--sink-rows", "empty", "--why", "a test", "--yes")
+    assert main(["rewind", *words, "--staging", str(bench.staging), "--deployment", "test"]) == 0
+    session = bench.session("run-2", stream=stream)
+    work = session.begin(sink)
+    assert work.status == "fence"
+    if kind == "integer":
+        session.job(work, sink)
+        return
+    with pytest.raises(SchemaMismatchError, match="no row of the sink was removed"):
+        session.job(work, sink)
