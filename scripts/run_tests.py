@@ -247,7 +247,10 @@ def run_parts(parts: list[Part], profile: str, jobs: int) -> int:
         except KeyboardInterrupt:
             runner.stop()
             return 130
-    print(*finished, f"{'in all':35} {time.monotonic() - began:5.0f} s", sep="\n")
+    in_all = f"{'in all':35} {time.monotonic() - began:5.0f} s"
+    print(*finished, in_all, sep="\n")
+    if profile:
+        (BUILD / f"last-{profile}.txt").write_text(f"{len(finished)} parts {in_all}\n", encoding="utf-8")
     failed = [done for done in finished if done.code]
     for done in failed:
         print(f"\nFAILED: {done.part.name}, {done.part.log.relative_to(ROOT)}", *done.failures(), sep="\n    ")
