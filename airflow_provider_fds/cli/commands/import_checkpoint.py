@@ -60,7 +60,7 @@ def import_checkpoint(arguments: argparse.Namespace) -> int:
 
     def act() -> Iterator[str]:
         session.ensure_open(start=found.offset)
-        position = found.offset.to_json()
+        position = found.offset.describe()
         yield f"stream {stream.name!r} starts at {position}, the end of batch {found.batch_id} of the query"
 
     return confirmed(arguments, preview.describe(), act)
