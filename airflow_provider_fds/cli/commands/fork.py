@@ -40,7 +40,6 @@ def add_commands(commands: CommandParsers) -> None:
 
 def fork(arguments: argparse.Namespace) -> int:
     """Perform ``fds fork``."""
-    from airflow_provider_fds.delta.storage.open import open_storage
     from airflow_provider_fds.ledger.log import Ledger
     from airflow_provider_fds.ledger.owner import Owner
     from airflow_provider_fds.sinks import DeltaAppendSink
@@ -51,8 +50,7 @@ def fork(arguments: argparse.Namespace) -> int:
     from airflow_provider_fds.stream.epochs.opening import ensure_bound
     from airflow_provider_fds.stream.run.session import StreamSession
 
-    options = common.pairs(arguments.storage_option, "--storage-option")
-    staging = open_storage(arguments.staging, options)
+    staging = common.open_folder(arguments, arguments.staging)
     source = common.ledger_of(arguments, arguments.source)[0].state
     arguments.deployment = arguments.deployment or source.deployment
     stream = DeltaStream(

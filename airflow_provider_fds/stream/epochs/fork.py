@@ -154,7 +154,7 @@ def refuse_sink_of_origin(connected: ConnectedStream, sink: Sink | None) -> None
     of = connected.stream.fork_of or (None if origin is None else origin.stream)
     if of is None or sink is None or sink.table_uri is None or connected.stream.allow_overlap:
         return
-    target = connected.open_sink(sink.table_uri).uri
+    target = connected.sink_target(sink.table_uri)
     seen = {connected.stream.name}
     while of is not None and of not in seen:
         seen.add(of)

@@ -342,7 +342,7 @@ def _digest_before(log: DeltaLog, start: Offset) -> str | None:
 
 def _refuse_own_folders(connected: ConnectedStream, uri: str) -> str:
     """Return the URI of the sink. Raises ``SinkError`` if it overlaps with the source table or staging."""
-    target = connected.open_sink(uri).uri
+    target = connected.sink_target(uri)
     for what, own in (("the source table", connected.table.uri), ("the staging folder", connected.staging.uri)):
         if lie_inside_each_other(target, own):
             raise SinkError(
