@@ -45,7 +45,6 @@ class FunctionWrites:
         self._open = open_table
         self._state = state
         self._name = state.name
-        self._uuid = state.uuid
         self._sink = _function_of(state)
         self._epoch = state.epoch if state.closed is None else state.closed.epoch
         self._planned = state.planned if state.closed is None else state.closed.planned
