@@ -98,12 +98,13 @@ def refuse_lost(
                 table=state.table,
                 reason=Reason.SINK_ROWS_UNDECIDED,
             )
+    new_sink = " with --new-sink" if request.reason == "rebind" else ""
     for write, batch, what in _lost_since(state, found, start):
         raise LedgerError(
             f"stream {name!r}: the request for epoch {state.epoch} counts batch {batch.batch_id} as loaded, but the "
             f"table {uris[write]} of write {write!r} {what}, so it may lack rows. Repeat the request, which "
-            f"asks what the tables have: `fds replan {name} --replace{_target(request.reason)} --why …`. Or remove the "
-            f"rows of the batch from all tables and load it again: `fds rewind {name} --replace --to "
+            f"asks what the tables have: `fds replan {name} --replace --why …`{new_sink}. Or remove the rows of the "
+            f"batch from all tables and load it again: `fds rewind {name} --replace --to "
             f"{Offset.from_json(batch.start).version} --sink-rows keep --why …`",
             table=state.table,
             reason=Reason.SINK_ROWS_UNDECIDED,
@@ -186,7 +187,8 @@ def _late_error(state: StreamState, sink: SinkBinding, late: Sequence[tuple[str,
     last = f"; the last version without them is {known}" if known else ""
     reason = "rewind" if state.request is None else state.request.reason
     command = "rewind" if reason in ("rewind", "reset") else "replan"
-    target = _target(reason)
+    targets = {"rewind": " --to N --sink-rows keep", "reset": " --to start --sink-rows keep", "rebind": " --new-sink"}
+    target = targets.get(reason, "")
     answer = "" if command == "rewind" else ", with --landed according to your tables"
     keep = f"; to keep a batch that is in all its tables, use `fds replan {state.name} --replace --why …`"
     return LedgerError(
@@ -196,12 +198,6 @@ def _late_error(state: StreamState, sink: SinkBinding, late: Sequence[tuple[str,
         table=state.table,
         reason=Reason.SINK_ROWS_UNDECIDED,
     )
-
-
-def _target(reason: str) -> str:
-    """Return the option of a command that repeats a request, with a space before it."""
-    targets = {"rewind": " --to N --sink-rows keep", "reset": " --to start --sink-rows keep", "rebind": " --new-sink"}
-    return targets.get(reason, "")
 
 
 def as_seen(name: str, write: TableWrite, epoch: int, planned: Sequence[PlannedBatch]) -> SeenBatch:
