@@ -9,6 +9,9 @@ from typing import ClassVar, Dict, Optional, Tuple, Type, TypeVar
 
 from airflow_provider_fds.batch.checked_json import Rules, from_json, to_json
 
+# the types of a report's fields are read when it is decoded
+from airflow_provider_fds.batch.table_writes import TableWrites  # noqa: TC001
+
 #: Reports of an attempt: what the driver found out about one batch.
 #:   written  - this attempt committed the batch to the sink, and the row count agrees with the plan
 #:   verified - an earlier attempt had committed it; looked up in the sink's history, and the count agrees
@@ -111,15 +114,6 @@ class LandedBatch:
 
 
 @dataclass(frozen=True)
-class LandedWrite:
-    """A write of a function, of an uncommitted batch, in version ``table_version`` of its table."""
-
-    write: str
-    transaction: int
-    table_version: int
-
-
-@dataclass(frozen=True)
 class RemovedRows:
     """The removal of rows by a fence, whose epoch may never have begun.
 
@@ -175,8 +169,7 @@ class FenceReport:
         retryable: Whether another attempt may succeed.
         writes: For a function: names of the writes whose tables contain the fence; the tables of the others are
             missing.
-        landed_writes: For a function: its writes of older epochs in the tables since its last commit, in order,
-            without those that a RESTORE removed.
+        tables: For a function: what each of these tables has of its write, by the write's name.
         has_removed: Whether the fence removed what it had to remove; true if that was nothing.
         removed_rows: Rows that it removed or closed, or ``None`` if the commit does not record them.
         evidence: What the sink's log records from before the fence; ``None`` for the tables of a function.
@@ -198,7 +191,7 @@ class FenceReport:
     error_message: Optional[str] = None
     retryable: bool = True
     writes: Tuple[str, ...] = ()
-    landed_writes: Tuple[LandedWrite, ...] = ()
+    tables: Dict[str, TableWrites] = field(default_factory=dict)
     has_removed: bool = True
     removed_rows: Optional[int] = None
     evidence: Optional[FenceEvidence] = None
@@ -207,7 +200,7 @@ class FenceReport:
 
     def to_json(self) -> bytes:
         """Return the report as JSON."""
-        optional = ("warnings", "reason", "landed_writes")
+        optional = ("warnings", "reason", "tables")
         return to_json(self, leave_out=tuple(name for name in optional if not getattr(self, name)))
 
 
@@ -263,7 +256,6 @@ __all__ = [
     "FenceEvidence",
     "FenceReport",
     "LandedBatch",
-    "LandedWrite",
     "RemovedRows",
     "decode",
     "fence_report_name",

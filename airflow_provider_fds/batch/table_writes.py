@@ -1,6 +1,7 @@
 """What a table's own log says of one write of a user's function: one account, for the driver and for Airflow.
 
-Standard library only, Python 3.9 syntax.
+Both read it from the last committed batch on, and the report of a fence has the driver's. Standard library only, Python
+3.9 syntax.
 """
 # The driver may run Python 3.9, so the annotations stay in its syntax.
 # ruff: noqa: UP006, UP035, UP045
@@ -50,6 +51,60 @@ class TableWrite:
         return self.batch_id < 0
 
 
+@dataclass(frozen=True)
+class TableWrites:
+    """What a table's log shows of one write at one point in time.
+
+    Attributes:
+        version: Newest version of the table at that time, -1 if there was no table.
+        writes: Transactions of the write after the floor, in order.
+        committed: The newest transaction up to the floor: the last committed batch that wrote the table, or the fence
+            of the epoch. ``None`` if there is none.
+        newest: Its newest transaction, ``None`` if it has none.
+        is_new: Whether the log goes back to version 0 and has no transaction of the write up to the floor.
+        broken_at: The RESTORE, REPLACE or CLONE that removed, or may have removed, committed rows; else ``None``.
+        restored_to: The version to which a RESTORE at ``broken_at`` restored the table, ``None`` if it is unknown.
+    """
+
+    version: int
+    writes: Tuple[TableWrite, ...] = ()
+    committed: Optional[TableWrite] = None
+    newest: Optional[TableWrite] = None
+    is_new: bool = False
+    broken_at: Optional[int] = None
+    restored_to: Optional[int] = None
+
+
+#: There is no table.
+NO_TABLE = TableWrites(-1, is_new=True)
+
+
+def account(commits: Sequence[SinkCommit], app_id: str, newest: Optional[int], floor: int) -> TableWrites:
+    """Return what the log shows of a write.
+
+    Args:
+        commits: The table's newest commits without a gap, oldest first: from the last transaction up to the floor on,
+            or all there are.
+        app_id: Transaction application id of the write.
+        newest: Newest transaction in the table's state; see :func:`table_writes`.
+        floor: Transaction of the last committed batch, or of the fence after it.
+    """
+    found = table_writes(commits, app_id, newest)
+    # a function need not write every table with every batch
+    at_floor = next((write for write in reversed(found) if write.transaction <= floor), None)
+    broken = kept(commits, app_id)
+    return TableWrites(
+        commits[-1].version,
+        tuple(write for write in found if write.transaction > floor),
+        at_floor,
+        found[-1] if found else None,
+        is_new=at_floor is None and commits[0].version == 0,
+        # without a commit up to the floor, the table may be younger than that
+        broken_at=None if at_floor is None else broken.broken_at,
+        restored_to=None if at_floor is None else broken.restored_to,
+    )
+
+
 def table_writes(commits: Sequence[SinkCommit], app_id: str, newest: Optional[int]) -> Tuple[TableWrite, ...]:
     """Return the transactions of a write, in order.
 
@@ -74,4 +129,4 @@ def table_writes(commits: Sequence[SinkCommit], app_id: str, newest: Optional[in
     return tuple(found[transaction] for transaction in sorted(found))
 
 
-__all__: List[str] = ["TableWrite", "table_writes"]
+__all__: List[str] = ["NO_TABLE", "TableWrite", "TableWrites", "account", "table_writes"]

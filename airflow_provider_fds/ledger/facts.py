@@ -114,7 +114,8 @@ class RequestedFacts(Facts, frozen=True, kw_only=True):
             options, ``{"offset": …}`` (exclusive), ``{"start": "options"}`` for the stream's own start options;
             ``None``: at ``position``, or after the batches that are in the sink but were not committed here.
         is_automatic: Whether an operator asked, not a person.
-        table_versions: Without effect; earlier versions of FDS recorded those of a function's tables.
+        table_versions: For a replan: by write, the version of a function's table that has an uncommitted write, when it
+            was requested. The fence compares it with what has become of the table since.
         seen: Uncommitted batches in the sink that the person was shown before: their rows may be read again. For a
             function, also those that the first request itself has named.
         removal: What the fence removes from the sink, ``None``: nothing.

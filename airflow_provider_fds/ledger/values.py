@@ -168,9 +168,10 @@ class SinkBinding(msgspec.Struct, frozen=True, kw_only=True):
 def sink_rows_option(sink: SinkBinding | None, *, to_start: bool = False) -> str:
     """Return, with a space before it, the option of `fds rewind` in a message: what becomes of the sink's rows.
 
-    A sink that merges needs none of them removed, and the start is no version from which to delete.
+    A sink that merges needs none of them removed, FDS removes none from a function's tables, and the start is no
+    version from which to delete.
     """
-    if sink is not None and sink.merges:
+    if sink is not None and (sink.merges or sink.is_user_defined):
         return " --sink-rows keep"
     return " --sink-rows keep|empty" if to_start else " --sink-rows keep|delete|empty"
 

@@ -14,9 +14,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Optional, Tuple
 
 from airflow_provider_fds.batch.commit_metadata import fence_metadata, removal_metadata
-from airflow_provider_fds.batch.report import FenceEvidence, FenceReport, LandedBatch, LandedWrite, RemovedRows
+from airflow_provider_fds.batch.report import FenceEvidence, FenceReport, LandedBatch, RemovedRows
 from airflow_provider_fds.batch.spec import FenceSpec, JobSpec, fence_version, txn_epoch
-from airflow_provider_fds.batch.table_writes import table_writes
+from airflow_provider_fds.batch.table_writes import TableWrites, account
 from airflow_provider_fds.fault_points import reach
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.sinks import DeltaAppendSink
@@ -295,23 +295,18 @@ def _removed_rows(fence: SinkCommit) -> Optional[int]:
 
 
 def close_writes(spark: Any, spec: JobSpec, fence: FenceSpec, sink: ForeachBatchSink) -> FenceReport:
-    """Write the missing fence of each named write, and report which uncommitted writes landed before it.
+    """Write the missing fence of each named write, and report what its table has of the write.
 
     Returns the report of the first that fails.
     """
-    done: List[str] = []
-    landed: List[LandedWrite] = []
+    found: Dict[str, TableWrites] = {}
     for name, uri in sink.tables.items():
         report = _close_write(spark, spec, replace(fence, write=name), uri)
         if report.outcome == "failed":
             return report
-        if report.outcome == "fenced":
-            done.append(name)
-            landed += report.landed_writes
-    outcome = "fenced" if done else "sink_missing"
-    return FenceReport(
-        fence.uuid, fence.epoch, spec.attempt_id, outcome, writes=tuple(done), landed_writes=tuple(landed)
-    )
+        found.update(report.tables)
+    outcome = "fenced" if found else "sink_missing"
+    return FenceReport(fence.uuid, fence.epoch, spec.attempt_id, outcome, writes=tuple(found), tables=found)
 
 
 def _close_write(spark: Any, spec: JobSpec, fence: FenceSpec, uri: str) -> FenceReport:
@@ -326,8 +321,10 @@ def _close_write(spark: Any, spec: JobSpec, fence: FenceSpec, uri: str) -> Fence
             report = close_epochs(spark, replace(spec, sink_version=known, sink_table_id=None), fence, table)
             if report.outcome != "fenced":
                 return report
-        landed = _landed_writes(log, fence)
-        return FenceReport(fence.uuid, fence.epoch, spec.attempt_id, "fenced", landed_writes=landed)
+        tables = _account(log, fence)
+        return FenceReport(
+            fence.uuid, fence.epoch, spec.attempt_id, "fenced" if tables else "sink_missing", tables=tables
+        )
     except Exception as error:  # noqa: BLE001 - any error: the report is the only way to convey it
         failure = explain(error)
         return FenceReport(
@@ -342,16 +339,13 @@ def _close_write(spark: Any, spec: JobSpec, fence: FenceSpec, uri: str) -> Fence
         )
 
 
-def _landed_writes(log: SinkLog, fence: FenceSpec) -> Tuple[LandedWrite, ...]:
-    """Return the uncommitted batches of a write whose rows are in the table, or may be."""
+def _account(log: SinkLog, fence: FenceSpec) -> Dict[str, TableWrites]:
+    """Return what the table has of a write since its last committed batch, by the write's name."""
     committed = fence.committed or 0
     history = log.since_transaction(fence.txn_app_id, committed + 1)
-    commits = () if history is None else history.commits[::-1]
-    return tuple(
-        LandedWrite(fence.write or "", one.transaction, one.version)
-        for one in table_writes(commits, fence.txn_app_id, None)
-        if one.transaction > committed and not one.is_fence and one.place != "gone" and one.version is not None
-    )
+    if history is None:
+        return {}
+    return {fence.write or "": account(history.commits[::-1], fence.txn_app_id, None, committed)}
 
 
 __all__: List[str] = ["close_epochs", "close_writes"]

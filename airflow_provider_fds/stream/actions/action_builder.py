@@ -149,9 +149,8 @@ class ActionBuilder:
                 function also per write.
             new_sink: Let the next run bind the stream to the sink that it names.
         """
-        if self._handed_out.is_function and not new_sink:
-            self._handed_out.writes.refuse_gone()
-        to = self._after_landed(landed)
+        end = self._handed_out.end_of_landed(landed)
+        to = None if end is None else {"offset": end}
         state = self._state
         if new_sink:
             sink = "none" if state.sink is None else state.sink.describe()
@@ -333,6 +332,7 @@ class ActionBuilder:
     ) -> PreparedAction:
         on_their_way = (self._state.closed or self._state).planned
         after_epoch = 0
+        table_versions: dict[str, int] = {}
         # for a replan, the position determines what is read again
         seen = self._state.shown if reason in ("rewind", "reset") else ()
         is_function = self._handed_out.is_function
@@ -340,6 +340,7 @@ class ActionBuilder:
             notes = (*notes, *self._handed_out.notes(reason, to))
             writes = self._handed_out.writes
             seen, after_epoch = writes.seen, writes.newest_epoch
+            table_versions = writes.table_versions if reason in ("replan", "rebind") else {}
         elif on_their_way and reason in ("rewind", "reset"):
             given_up = (
                 f"Discards {describe_batches(on_their_way)}. If one of them is in the sink by then, the next run "
@@ -357,6 +358,7 @@ class ActionBuilder:
             to=to,
             replaces=self.replaces,
             seen=seen,
+            table_versions=table_versions,
             removal=removal,
             loads_skipped=loads_skipped or UNSET,
         )
@@ -368,11 +370,6 @@ class ActionBuilder:
         return HandedOut(
             self.ledger, self.open_table, lambda owner: not self.is_forced and self.owner_runs(owner) is not False
         )
-
-    def _after_landed(self, landed: bool | Mapping[str, bool] | None) -> dict[str, Any] | None:
-        """Return where an epoch continues if the batch in progress is known to be in the sink."""
-        end = self._handed_out.end_of_landed(landed)
-        return None if end is None else {"offset": end}
 
     def _position(self) -> Offset | None:
         text = (self._state.closed or self._state).position

@@ -16,18 +16,19 @@ from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.attempt.batch_versions import describe_versions
 from airflow_provider_fds.stream.attempt.reports import reports_about
-from airflow_provider_fds.stream.epochs.late_writes import as_seen, is_read_again, refuse_gone, refuse_lost
 from airflow_provider_fds.stream.epochs.sink_before import UNKNOWN_VERSION
+from airflow_provider_fds.stream.epochs.tables_before import as_seen, is_read_again
 from airflow_provider_fds.stream.sink_record.function_tables import read_tables, tables_in_order
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from airflow_provider_fds.batch.report import AttemptReport
+    from airflow_provider_fds.batch.table_writes import TableWrites
     from airflow_provider_fds.delta.storage.storage import Storage
     from airflow_provider_fds.ledger.log import Ledger
     from airflow_provider_fds.ledger.state import StreamState
     from airflow_provider_fds.ledger.values import PlannedBatch, SeenBatch, SinkBinding
-    from airflow_provider_fds.stream.sink_record.function_tables import TableWrites
 
 
 class FunctionWrites:
@@ -44,7 +45,6 @@ class FunctionWrites:
         self._open = open_table
         self._state = state
         self._name = state.name
-        self._uuid = state.uuid
         self._sink = _function_of(state)
         self._epoch = state.epoch if state.closed is None else state.closed.epoch
         self._planned = state.planned if state.closed is None else state.closed.planned
@@ -70,6 +70,25 @@ class FunctionWrites:
         return tuple(self._as_seen(name, write) for name, writes in told.items() for write in writes)
 
     @property
+    def table_versions(self) -> dict[str, int]:
+        """Version of each table with an uncommitted write: as it was read here, or as the driver reported it."""
+        read = {
+            name: found.version
+            for name, found in self.table_writes.items()
+            if any(not write.is_fence for write in found.writes)
+        }
+        told = [report.tables for reports in self._done for report in reports]
+        return {name: max(of[name] for of in told if name in of) for of in told for name in of} | read
+
+    @cached_property
+    def _done(self) -> list[list[AttemptReport]]:
+        """For each planned batch, the reports that the function has returned from it."""
+        return [
+            [report for report in reports_about(self._ledger, self._epoch, batch) if report.is_done]
+            for batch in self._planned
+        ]
+
+    @property
     def newest_epoch(self) -> int:
         """Newest epoch with a transaction in a table after the last commit, or 0."""
         return max((write.epoch for found in self.table_writes.values() for write in found.writes), default=0)
@@ -88,15 +107,12 @@ class FunctionWrites:
                 what is known.
             BatchRejectedError: A file among the batch's reports is not a report.
             LedgerError: Some writes of the batch have landed and others have not; or a table has batches that the
-                ledger does not know, or lacks some that were committed.
+                ledger does not know.
         """
         self._refuse_unknown()
-        self._refuse_lost()
         if not self._planned:
             return None
-        reported = [
-            any(report.is_done for report in reports_about(self._ledger, self._epoch, batch)) for batch in self._planned
-        ]
+        reported = [bool(reports) for reports in self._done]
         known = self._landed_by_evidence(reported, is_answered=landed is not None)
         end = self._planned[known - 1].end if known else None
         if known == len(self._planned):
@@ -116,10 +132,6 @@ class FunctionWrites:
         if any(answers.values()):
             raise self._half_landed(batches, answers, can_finish=not any(reported[known : last + 1]))
         return end
-
-    def refuse_gone(self) -> None:
-        """Refuse to continue into the same tables if one of the written ones is gone; see :func:`.refuse_gone`."""
-        refuse_gone(self._state, self.table_writes, self._tables)
 
     def loaded_note(self, end: str | None) -> str:
         """Return a note on which of the planned batches count as loaded if a new epoch continues at ``end``."""
@@ -157,22 +169,6 @@ class FunctionWrites:
         if self._planned and unnamed:
             notes.append(f"If {_names(unnamed)} has rows of the planned batches, they are loaded again.")
         return tuple(notes)
-
-    def notes(self) -> tuple[str, ...]:
-        """Return a note on writes without a known table, which FDS cannot close and a driver may still write."""
-        sink = self._sink
-        if sink is None or not self._planned:
-            return ()
-        open_ones = [name for name in self.names if name not in sink.tables]
-        if not open_ones and self.names:
-            return ()
-        which = " and ".join(map(repr, open_ones)) or "the function"
-        note = (
-            f"A driver of an ended run may still write {which} after this. FDS cannot prevent it, because it does not "
-            "know the tables. Make sure that no Spark application of the stream is still running, or name the "
-            "tables: ForeachBatchSink(…, writes={name: table})."
-        )
-        return (note,)
 
     @property
     def _unread(self) -> tuple[str, ...]:
@@ -244,10 +240,6 @@ class FunctionWrites:
             reason=Reason.SINK_ROWS_UNDECIDED,
         )
 
-    def _refuse_lost(self) -> None:
-        """Refuse to continue at the position if a table lacks, or may lack, batches that were committed."""
-        refuse_lost(self._state, self.table_writes, self._tables)
-
     def _landed_by_evidence(self, reported: Sequence[bool], *, is_answered: bool) -> int:
         """Return how many planned batches, counted from the first, have landed in all writes."""
         for number, batch in enumerate(self._planned):
@@ -284,7 +276,11 @@ class FunctionWrites:
         No person was told of a write that is not in the request, so its rows are there.
         """
         request, closed = self._state.request, self._state.closed
-        if request is None or closed is None or not is_read_again(batch.end, request.to, closed.position):
+        if request is None or closed is None:
+            return False
+        # a rewind to a version starts before all uncommitted batches
+        start = closed.position if request.to is None else request.to.get("offset")
+        if not is_read_again(batch.end, None if start is None else Offset.from_json(start)):
             return False
         write = self._write(name, batch)
         return write is None or self._as_seen(name, write) in request.seen

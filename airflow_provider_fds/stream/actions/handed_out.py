@@ -119,4 +119,20 @@ class HandedOut:
             notes = (*notes, *self.writes.repeated_notes())
         elif count:
             notes = (self.writes.loaded_note((to or {}).get("offset")),)
-        return (*notes, *self.writes.notes())
+        return (*notes, *self._open_notes())
+
+    def _open_notes(self) -> tuple[str, ...]:
+        """Return a note on writes without a known table, which FDS cannot close and a driver may still write."""
+        sink, names = self._sink, self.writes.names
+        if sink is None or not self._batches:
+            return ()
+        open_ones = [name for name in names if name not in sink.tables]
+        if not open_ones and names:
+            return ()
+        which = " and ".join(map(repr, open_ones)) or "the function"
+        note = (
+            f"A driver of an ended run may still write {which} after this. FDS cannot prevent it, because it does not "
+            "know the tables. Make sure that no Spark application of the stream is still running, or name the "
+            "tables: ForeachBatchSink(…, writes={name: table})."
+        )
+        return (note,)

@@ -20,7 +20,6 @@ from airflow_provider_fds.stream.attempt.reports import decoded, new_attempt_id,
 from airflow_provider_fds.stream.attempt.result import Collected, RunWork
 from airflow_provider_fds.stream.epochs import opening
 from airflow_provider_fds.stream.epochs.epoch_start import commit_time
-from airflow_provider_fds.stream.epochs.late_writes import refuse_late_writes
 from airflow_provider_fds.stream.epochs.sink_before import foreign_fence_error, lacks_committed
 from airflow_provider_fds.stream.sink_record.evidence import SinkLog
 from airflow_provider_fds.stream.sink_record.function_tables import floor_of, read_tables
@@ -102,7 +101,6 @@ def collect_fence(connected: ConnectedStream, work: RunWork) -> Collected:
         return Collected(failure=report)
     state = connected.load()
     if state.phase == "requested" and state.epoch == work.epoch:
-        refuse_late_writes(connected, state, report)
         opening.open_epoch(connected, state, fence=fence_of(report, state), report=report)
         for warning in connected.state.sink_warnings:
             logger.warning("stream %s: %s", state.name, warning)
@@ -211,8 +209,10 @@ def fence_of(report: FenceReport, state: StreamState) -> Fence:
 def _function_problem(connected: ConnectedStream, state: StreamState, report: FenceReport) -> str | None:
     """Return how the tables' logs contradict the report of a fence, or ``None`` if they do not."""
     tables = {} if state.fence_sink is None else state.fence_sink.tables
-    fenced, landed = report.writes, [one.write for one in report.landed_writes]
-    if unknown := [name for name in dict.fromkeys((*fenced, *landed)) if name not in tables]:
+    fenced = report.writes
+    if set(fenced) != set(report.tables):
+        return "it does not say what the tables have: another version of FDS wrote it"
+    if unknown := [name for name in fenced if name not in tables]:
         return f"it names {', '.join(map(repr, unknown))}, whose tables are unknown"
     for name, table in read_tables(state, connected.open_sink).items():
         found = None if table.newest is None else table.newest.transaction

@@ -47,6 +47,7 @@ from airflow_provider_fds.stream.epochs.sink_before import (
     requests_between,
 )
 from airflow_provider_fds.stream.epochs.skipped_versions import refuse_skipped
+from airflow_provider_fds.stream.epochs.tables_before import check_tables_before
 from airflow_provider_fds.stream.position.changed_start import end_options, keep_start, range_options, start_options
 from airflow_provider_fds.stream.sink_record.overlap import refuse_overlap_of_new
 from airflow_provider_fds.stream.sink_record.sink_traces import refuse_lost_ledger
@@ -260,6 +261,7 @@ def _check_sink_before(
     Raises:
         LedgerError: The start is refused.
     """
+    check_tables_before(connected, state, report, start)
     refuse_lost_batches(connected.ledger, state, report.evidence, start)
     if removals_to_repeat(state, report.evidence):
         requests = requests_between(connected.ledger.entries(), state)

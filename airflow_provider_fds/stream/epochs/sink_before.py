@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from airflow_provider_fds.batch.report import FenceEvidence, FenceReport
+    from airflow_provider_fds.batch.table_writes import TableWrites
     from airflow_provider_fds.ledger.entries import Entry
     from airflow_provider_fds.ledger.log import Ledger
     from airflow_provider_fds.ledger.state import ClosedEpoch, StreamState
@@ -78,7 +79,13 @@ def refuse_older_sink(state: StreamState, closed: ClosedEpoch, fence: Fence, evi
 
 
 def refuse_lost_batches(
-    ledger: Ledger, state: StreamState, evidence: FenceEvidence | None, start: Offset | SnapshotStart
+    ledger: Ledger,
+    state: StreamState,
+    evidence: FenceEvidence | TableWrites | None,
+    start: Offset | SnapshotStart,
+    *,
+    write: str | None = None,
+    known: int | None = None,
 ) -> None:
     """Refuse a rewind to a position after committed batches that a RESTORE removed from the sink.
 
@@ -87,12 +94,17 @@ def refuse_lost_batches(
         state: With a requested epoch.
         evidence: What the sink's log shows.
         start: Where the epoch begins.
+        write: The write of a function whose table it is about.
+        known: Version of the last known commit of the stream; that in the ledger by default.
 
     Raises:
         LedgerError: Names the batch that the rewind must go back to.
     """
     closed, request = state.closed, state.request
-    if evidence is None or evidence.restored_to is None or closed is None or closed.sink_version is None:
+    if evidence is None or evidence.restored_to is None or closed is None:
+        return
+    known = known or closed.sink_version
+    if known is None:
         return
     if request is None or request.reason != "rewind" or not isinstance(start, Offset):
         return
@@ -101,7 +113,10 @@ def refuse_lost_batches(
     for action in (entry.action for entry in ledger.entries()):
         if isinstance(action, Planned):
             starts |= {(action.epoch, batch.batch_id): Offset.from_json(batch.start) for batch in action.batches}
-        elif isinstance(action, Committed) and evidence.restored_to < (action.sink_version or 0) <= closed.sink_version:
+        elif isinstance(action, Committed):
+            version = action.sink_version if write is None else action.tables.get(write)
+            if not evidence.restored_to < (version or 0) <= known:
+                continue
             first = starts.get((action.epoch, action.batch_id))
             if first is not None and first.table_id == start.table_id and (lost is None or first < lost[0]):
                 lost = (first, action)
@@ -110,8 +125,9 @@ def refuse_lost_batches(
     first, batch = lost
     name, sink = state.name, state.sink or state.fence_sink
     rows = sink_rows_option(sink)
+    table = "the sink" if write is None or sink is None else sink.tables[write]
     raise LedgerError(
-        f"stream {name!r}: version {evidence.broken_at} of the sink restored it to version "
+        f"stream {name!r}: version {evidence.broken_at} of {table} restored it to version "
         f"{evidence.restored_to}, so it lacks batch {batch.batch_id} of epoch {batch.epoch}, which begins at "
         f"version {first.version} of {state.table}. The requested epoch {state.epoch} would begin after that. "
         f"Load everything from there on again: `fds rewind {name} --replace --to {first.version}{rows} "

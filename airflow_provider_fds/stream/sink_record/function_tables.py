@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from airflow_provider_fds.batch.spec import fence_version, txn_app_id
-from airflow_provider_fds.batch.table_writes import TableWrite, table_writes
+from airflow_provider_fds.batch.table_writes import NO_TABLE, account
 from airflow_provider_fds.delta.reader.log import DeltaLog
 from airflow_provider_fds.delta.reader.replay import transactions
 from airflow_provider_fds.errors import (
@@ -21,7 +20,7 @@ from airflow_provider_fds.stream.sink_record.sink_commits import newest_commits
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from airflow_provider_fds.batch.report import FenceReport
+    from airflow_provider_fds.batch.table_writes import TableWrites
     from airflow_provider_fds.delta.storage.storage import Storage
     from airflow_provider_fds.errors import FdsError
     from airflow_provider_fds.ledger.state import StreamState
@@ -31,24 +30,6 @@ logger = logging.getLogger(__name__)
 
 #: Higher than every transaction.
 _NEWEST: Final = 1 << 63
-
-
-@dataclass(frozen=True, slots=True)
-class TableWrites:
-    """What a table's log shows of one write at one point in time.
-
-    Attributes:
-        version: Newest version of the table at that time, -1 if there was no table.
-        writes: Transactions of the write after the floor, in order.
-        committed: The last committed batch that wrote the table, or ``None`` if its commit was not found or belongs
-            to a closed epoch.
-        newest: Its newest transaction, ``None`` if it has none.
-    """
-
-    version: int
-    writes: tuple[TableWrite, ...] = ()
-    committed: TableWrite | None = None
-    newest: TableWrite | None = None
 
 
 def read_table_writes(storage: Storage, app_id: str, floor: int = _NEWEST - 1) -> TableWrites:
@@ -63,19 +44,11 @@ def read_table_writes(storage: Storage, app_id: str, floor: int = _NEWEST - 1) -
     try:
         newest, earliest = log.latest(), log.earliest()
     except TableNotFoundError:
-        return TableWrites(-1)
+        return NO_TABLE
     commits = newest_commits(log, earliest, newest, lambda commit: commit.transactions.get(app_id, _NEWEST) <= floor)
     is_hidden = not any(app_id in commit.transactions for commit in commits)
     known = transactions(log, newest, [app_id]).get(app_id) if is_hidden else None
-    found = table_writes(commits, app_id, known)
-    # a function need not write every table with every batch
-    at_floor = next((write for write in reversed(found) if write.transaction <= floor), None)
-    return TableWrites(
-        newest,
-        tuple(write for write in found if write.transaction > floor),
-        None if at_floor is None or at_floor.is_fence else at_floor,
-        found[-1] if found else None,
-    )
+    return account(commits, app_id, known, floor)
 
 
 def read_tables(
@@ -101,18 +74,21 @@ def read_tables(
 
 def gone_tables(state: StreamState, found: Mapping[str, TableWrites]) -> list[str]:
     """Return the writes whose table lacks what the stream has written to it; ``found`` as in :func:`read_tables`."""
-    known = state.tables if state.closed is None else state.closed.tables
-    return [name for name, of in found.items() if name in known and (of.version < known[name] or of.newest is None)]
+    committed = state.tables if state.closed is None else state.closed.tables
+    # the tables as the requested epoch was to continue after their uncommitted batches
+    counted = {} if state.request is None else state.request.table_versions
+    return [
+        name
+        for name, of in found.items()
+        if (name in committed and _is_another(of, committed[name]))
+        or (name in counted and (of.version < counted[name] or (of.is_new and all(w.is_fence for w in of.writes))))
+    ]
 
 
-def written_before(report: FenceReport) -> dict[str, TableWrites]:
-    """Return what the driver has found in the tables before the fence, by the write's name; no table's version."""
-    found: dict[str, TableWrites] = {}
-    for landed in report.landed_writes:
-        before = found.get(landed.write, TableWrites(_NEWEST))
-        write = TableWrite(landed.transaction, landed.table_version)
-        found[landed.write] = replace(before, writes=(*before.writes, write))
-    return found
+def _is_another(found: TableWrites, version: int) -> bool:
+    """Return whether a table is not the one in which ``version`` has a write."""
+    is_there = any(write.version == version and not write.is_fence for write in found.writes)
+    return found.version < version or found.newest is None or (found.is_new and not is_there)
 
 
 def floor_of(state: StreamState) -> int:
@@ -128,11 +104,9 @@ def tables_in_order(sink: SinkBinding) -> dict[str, str]:
 
 
 __all__ = [
-    "TableWrites",
     "floor_of",
     "gone_tables",
     "read_table_writes",
     "read_tables",
     "tables_in_order",
-    "written_before",
 ]

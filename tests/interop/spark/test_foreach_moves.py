@@ -357,16 +357,19 @@ def test_batches_that_a_driver_has_loaded_and_nobody_collected_are_committed_by_
     assert counted(stream) == once(range(30))
 
 
-def test_a_replan_does_not_continue_after_committed_batches_that_a_table_lacks(streamed):
+@pytest.mark.parametrize("move", [ActionBuilder.replan, move_to_new_sink])
+def test_a_replan_does_not_continue_after_committed_batches_that_a_table_lacks(streamed, move):
     stream = streamed(runs=2)
     restore(stream, "kept", 0)
-    for move in (ActionBuilder.replan, move_to_new_sink):
-        with pytest.raises(
-            LedgerError, match=r"batch 1 was committed, but the table .*kept .* in version 2, .*fds rewind"
-        ):
-            move(stream.builder())
-    take_out(stream, "id >= 10", names=("gone",))
     builder = stream.builder()
+    stream.perform(builder, move(builder))
+    for _ in range(2):
+        with pytest.raises(
+            LedgerError, match=r"batch 1 was committed, but the table .*kept .* in version 2, .*fds rewind .*--replace"
+        ):
+            stream.run()
+    take_out(stream, "id >= 10", names=("gone",))
+    builder = stream.builder(replaces=True)
     stream.perform(builder, builder.rewind(to="batch:1", sink_rows="keep"))
     stream.run(most=5)
     assert counted(stream) == once(range(30))
@@ -570,9 +573,19 @@ def test_a_restore_is_noticed_although_the_last_batch_has_not_written_that_table
     stream.run()
     stream.module.load = load
     restore(stream, "gone", 0)
-    for move in (ActionBuilder.replan, move_to_new_sink):
+    for replaces, move in ((False, ActionBuilder.replan), (True, move_to_new_sink)):
+        builder = stream.builder(replaces=replaces)
+        stream.perform(builder, move(builder))
         with pytest.raises(LedgerError, match=r"batch 1 was committed, but the table .*gone .* in version 2, "):
-            move(stream.builder())
+            stream.run()
+
+
+def make_again(stream, name):
+    """Make a table at the place of another one, with as many commits as that one may have had."""
+    path = stream.folder / name
+    stream.spark.range(0).selectExpr("id", "'' AS name", "0L AS p").write.format("delta").save(str(path))
+    for version in range(3):
+        deltalake.DeltaTable(path).alter.set_table_properties({"a": str(version)}, raise_if_not_exists=False)
 
 
 @pytest.mark.parametrize("is_made_again", [False, True])
@@ -581,35 +594,71 @@ def test_a_removed_table_is_not_silently_created_again(streamed, is_made_again):
     gone = stream.folder / "gone"
     shutil.rmtree(gone)
     if is_made_again:
-        stream.spark.range(0).selectExpr("id", "'' AS name", "0L AS p").write.format("delta").save(str(gone))
-        for version in range(3):
-            deltalake.DeltaTable(gone).alter.set_table_properties({"a": str(version)}, raise_if_not_exists=False)
+        make_again(stream, "gone")
     for _ in range(2):
         _, refused = stream.run()
         assert "SINK_MISSING" in str(refused.failure)
         assert "`fds rewind orders --to start --sink-rows keep --why …`" in str(refused.failure)
+    builder = stream.builder()
+    stream.perform(builder, builder.replan())
     with pytest.raises(
         LedgerError,
-        match=r"the table .*gone of write 'gone' was removed.*`fds rewind orders --to start --sink-rows keep --why …`",
+        match=r"the table .*gone of write 'gone' was removed.*`fds rewind orders --replace --to start --sink-rows keep",
     ):
-        stream.builder().replan()
+        stream.run()
 
     take_out(stream, "true", names=("kept",))
-    builder = stream.builder()
+    builder = stream.builder(replaces=True)
     stream.perform(builder, builder.rewind(to="start", sink_rows="keep"))
     stream.run(most=5)
     assert counted(stream) == once(range(30))
 
 
-def test_a_table_that_is_removed_between_a_replan_and_its_run_keeps_the_epoch_from_beginning(streamed):
+@pytest.mark.parametrize("is_made_again", [False, True])
+def test_a_table_that_is_removed_between_a_replan_and_its_run_keeps_the_epoch_from_beginning(streamed, is_made_again):
     stream = streamed(runs=1)
     builder = stream.builder()
     stream.perform(builder, builder.replan())
     shutil.rmtree(stream.folder / "gone")
-    with pytest.raises(
-        LedgerError, match=r"write 'gone' was removed.*`fds rewind orders --replace --to start .*--why …`"
-    ):
-        stream.run()
+    if is_made_again:
+        make_again(stream, "gone")
+    for _ in range(2):
+        with pytest.raises(
+            LedgerError, match=r"write 'gone' was removed.*`fds rewind orders --replace --to start .*--why …`"
+        ):
+            stream.run()
+
+
+def test_a_rewind_to_after_batches_that_a_table_lacks_does_not_begin(streamed):
+    stream = streamed(runs=3)
+    restore(stream, "kept", 0)
+    take_out(stream, "id >= 20", names=("gone",))
+    builder = stream.builder()
+    stream.perform(builder, builder.rewind(to="batch:2", sink_rows="keep"))
+    for _ in range(2):
+        with pytest.raises(
+            LedgerError,
+            match=r"kept.* lacks batch 1 of epoch 1, .*`fds rewind orders --replace --to 1 --sink-rows keep --why …`",
+        ):
+            stream.run()
+    take_out(stream, "id >= 10", names=("gone",))
+    builder = stream.builder(replaces=True)
+    stream.perform(builder, builder.rewind(to=1, sink_rows="keep"))
+    stream.run(most=5)
+    assert counted(stream) == once(range(30))
+
+
+def test_a_restore_is_noticed_at_the_fence_where_only_the_driver_can_read_the_table(streamed):
+    stream = streamed(runs=2)
+    restore(stream, "kept", 0)
+    commit = stream.folder / "kept" / "_delta_log" / f"{0:020}.json"
+    commit.rename(stream.folder / "outside")
+    commit.symlink_to(stream.folder / "outside")
+    builder = stream.builder()
+    stream.perform(builder, builder.replan())
+    for _ in range(2):
+        with pytest.raises(LedgerError, match=r"batch 1 was committed, but the table .*kept .* in version 2, "):
+            stream.run()
 
 
 def test_a_driver_that_makes_a_missing_table_after_the_new_epoch_began_is_found_before_the_next_batch(streamed):

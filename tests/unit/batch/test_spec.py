@@ -32,6 +32,7 @@ from airflow_provider_fds.batch.spec import (
     job_name,
     txn_version,
 )
+from airflow_provider_fds.batch.table_writes import TableWrite, TableWrites
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "batch"
 
@@ -156,6 +157,13 @@ def test_the_fence_report_keeps_its_warnings():
     assert decode(FenceReport, report.to_json()) == report
 
 
+def test_the_fence_report_keeps_the_account_of_each_table_of_a_function():
+    gone = TableWrite((2 << 32) + 2, 5, "gone", undone_at=6, digest="d1")
+    found = TableWrites(7, (gone,), TableWrite((2 << 32) + 1, 4), gone, broken_at=6, restored_to=3)
+    report = replace(FENCE_REPORT, writes=("orders",), tables={"orders": found})
+    assert decode(FenceReport, report.to_json()) == report
+
+
 def test_the_metadata_of_a_fence_says_which_epoch_it_opens():
     read = read_commit_metadata(fence_metadata(FENCE, "t2"))
 
@@ -232,7 +240,17 @@ def test_report_names_are_folders_of_epoch_and_batch():
     assert started_name(2, 3, "t1") == "2/3/t1.started.json"
 
 
-SHARED = ("checked_json", "commit_metadata", "report", "spec", "user_job")
+SHARED = (
+    "checked_json",
+    "commit_metadata",
+    "report",
+    "sink_account",
+    "sink_commit",
+    "spec",
+    "table_writes",
+    "user_job",
+    "version_ranges",
+)
 
 
 @pytest.mark.parametrize("module", SHARED)

@@ -19,14 +19,14 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from airflow_provider_fds.batch.report import AttemptReport
 from airflow_provider_fds.batch.spec import fence_version, txn_app_id, txn_version
 from airflow_provider_fds.delta.names import commit_key
-from airflow_provider_fds.errors import FdsError
+from airflow_provider_fds.errors import FdsError, LedgerError
 from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.ledger.request_entries import Shown
 from airflow_provider_fds.ledger.values import Fence, SinkBinding
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.actions.action_builder import ActionBuilder
 from airflow_provider_fds.stream.actions.prepared_action import perform
-from airflow_provider_fds.stream.epochs.late_writes import as_seen, late_writes
+from airflow_provider_fds.stream.epochs.tables_before import as_seen, late_writes, refuse_lost
 from airflow_provider_fds.stream.sink_record.function_tables import floor_of, read_table_writes
 from tests.unit.ledger.models import Process, Processes, batches_of_a_version, explore
 
@@ -183,15 +183,19 @@ class Functions(Processes, RuleBasedStateMachine):
             name: read_table_writes(table.storage, self.app_ids[name], floor_of(state))
             for name, table in self.tables.items()
         }
-        if late := late_writes(state, table_writes):
+        to = state.request.to
+        start = state.closed.position if to is None else to.get("offset")
+        begins = Offset.from_json(start) if start else Offset(state.table_id, to.get("starting_version", 0))
+        try:
+            refuse_lost(state, table_writes, dict.fromkeys(NAMES, "a table"), begins)
+        except LedgerError:
+            return
+        if late := late_writes(state, table_writes, begins):
             seen = (as_seen(name, write, state.closed.epoch, state.closed.planned) for name, write in late)
             self.try_to(Shown(epoch=state.epoch, batches=tuple(seen)))
             return
-        to = state.request.to
-        start = state.closed.position if to is None else to.get("offset")
-        first = Offset.from_json(start).version if start else to.get("starting_version", 0)
         fence = Fence(status="done", versions=dict.fromkeys(self.app_ids.values(), wanted))
-        self.try_to(self.make.open(state.epoch, version=first, fence=fence))
+        self.try_to(self.make.open(state.epoch, version=begins.version, fence=fence))
 
     # -- rules
 
@@ -287,15 +291,33 @@ class Functions(Processes, RuleBasedStateMachine):
         self.advance(self.a_run(), 1000)
         self.advance(zombie, 1000)
 
-    @precondition(lambda self: not self.running() and self.state.phase == "open")
+    @precondition(lambda self: not self.running())
     @rule(name=st.sampled_from(NAMES), data=st.data())
     def a_person_restores_a_table_to_a_version_with_all_that_was_committed(self, name, data):
-        table, floor = self.tables[name], floor_of(self.state)
-        oldest = max((version for version, found in table.transactions if found <= floor), default=0)
-        oldest = max(oldest, table.deleted_at)
+        table, oldest = self.tables[name], self.oldest_with_all_that_was_committed(name)
         assume(oldest < len(table.versions) - 1)
         version = data.draw(st.integers(oldest, len(table.versions) - 2))
         table.commit(table.versions[version], "RESTORE", version=str(version))
+
+    def oldest_with_all_that_was_committed(self, name):
+        table, floor = self.tables[name], floor_of(self.state)
+        oldest = max((version for version, found in table.transactions if found <= floor), default=0)
+        return max(oldest, table.deleted_at)
+
+    @precondition(lambda self: not self.running() and self.state.phase == "open")
+    @rule(name=st.sampled_from(NAMES), looked=st.integers(4, 12))
+    def a_table_loses_uncommitted_batches_between_a_replan_and_its_run(self, name, looked):
+        driver = self.a_run()
+        assume(driver is not None)
+        self.advance(driver, looked)
+        driver.is_done = True
+        self.a_person_is_shown_a_move("replan", reaches=True)
+        if self.shown is not None:
+            self.a_person_agrees()
+        table, oldest = self.tables[name], self.oldest_with_all_that_was_committed(name)
+        if oldest < len(table.versions) - 1:
+            table.commit(table.versions[oldest], "RESTORE", version=str(oldest))
+        self.advance(self.a_run(), 1000)
 
     @precondition(lambda self: not self.running() and self.state.phase == "open")
     @rule()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from airflow_provider_fds.batch.report import FenceReport, LandedWrite, fence_report_name
+from airflow_provider_fds.batch.report import FenceReport, fence_report_name
 from airflow_provider_fds.batch.spec import fence_version, txn_app_id, txn_version
-from airflow_provider_fds.batch.table_writes import TableWrite
+from airflow_provider_fds.batch.table_writes import TableWrite, TableWrites
 from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import ConfigurationError, LedgerError
 from airflow_provider_fds.ledger.log import Ledger
@@ -14,7 +16,7 @@ from airflow_provider_fds.sinks import ForeachBatchSink
 from airflow_provider_fds.stream.actions.action_builder import ActionBuilder
 from airflow_provider_fds.stream.actions.operator_actions import landed_of
 from airflow_provider_fds.stream.actions.prepared_action import perform
-from airflow_provider_fds.stream.sink_record.function_tables import TableWrites, read_table_writes
+from airflow_provider_fds.stream.sink_record.function_tables import read_table_writes
 from tests.conftest import LogBuilder
 
 
@@ -58,14 +60,17 @@ class Tables:
         return perform(builder.ledger, builder.replan(landed=landed), self.session.context.actor)
 
     def fence(self, *names, landed=()):
-        """A run that fences the tables, as the driver reports it; returns the state after it."""
+        """A run that fences the tables, as the driver reports it with what has landed; returns the state after it."""
         session = self.bench.session("run-2", stream=self.bench.stream(max_versions_per_batch=1))
         work = session.begin(self.sink)
         assert work.status == "fence"
         session.job(work, self.sink)
         for name in names:
             self.write(name, fence_version(work.epoch))
-        report = FenceReport(self.uuid, work.epoch, work.attempt_id, "fenced", writes=names, landed_writes=landed)
+        found = {name: TableWrites(self.tables[name].version) for name in names if name in self.tables}
+        for name, write in landed:
+            found[name] = TableWrites(write.version, (write,))
+        report = FenceReport(self.uuid, work.epoch, work.attempt_id, "fenced", writes=tuple(found), tables=found)
         name = f"orders/attempts/{fence_report_name(work.epoch, work.attempt_id)}"
         session.connected.staging.put(name, report.to_json())
         collected = session.collect(work)
@@ -186,7 +191,7 @@ def test_a_restore_removes_only_the_commits_after_its_version(tables):
 
     found = read_table_writes(storage, tables.app_id("kept"), fence_version(1))
     gone = TableWrite(txn_version(1, 1), second, "gone", restored)
-    assert found == TableWrites(restored, (TableWrite(txn_version(1, 0), first), gone), newest=gone)
+    assert found == TableWrites(restored, (TableWrite(txn_version(1, 0), first), gone), newest=gone, is_new=True)
     assert read_table_writes(storage, tables.app_id("kept"), txn_version(1, 0)) == TableWrites(
         restored, found.writes[1:], found.writes[0], gone
     )
@@ -281,7 +286,7 @@ def test_a_write_that_only_the_driver_sees_keeps_the_epoch_from_beginning(tables
     commit.symlink_to(tmp_path / "outside")
     builder = tables.builder()
     perform(builder.ledger, builder.rewind(to=0, sink_rows="keep"), tables.session.context.actor)
-    landed = (LandedWrite("kept", txn_version(1, 0), version),)
+    landed = (("kept", TableWrite(txn_version(1, 0), version)),)
     with pytest.raises(LedgerError, match=f"wrote 'kept' of batch 0 .version {version} of"):
         tables.fence("kept", "gone", landed=landed)
     # a run has named it
@@ -294,7 +299,7 @@ def test_a_write_that_only_the_driver_sees_keeps_the_epoch_from_beginning(tables
 
 def test_a_report_of_a_write_that_the_function_does_not_make_is_refused(tables):
     tables.replan()
-    _, collected = tables.fence("kept", "gone", landed=(LandedWrite("other", txn_version(1, 0), 1),))
+    _, collected = tables.fence("kept", "gone", landed=(("other", TableWrite(txn_version(1, 0), 1)),))
     assert "names 'other', whose tables are unknown" in str(collected.failure)
 
 
@@ -325,3 +330,85 @@ def test_a_write_after_a_request_counts_as_loaded_in_the_next_one(tables):
         tables.write(name, txn_version(1, 0))
     end = tables.builder().ledger.state.closed.planned[0].end
     assert tables.builder(replaces=True).replan().commands[0].to == {"offset": end}
+
+
+def take_away(tables, name, how):
+    """Take the rows of a table away, as a person or a job does between two runs."""
+    table = tables.tables[name]
+    if how == "restored":
+        table.commit(operation="RESTORE", parameters={"version": "0"})
+        return
+    if how == "replaced":
+        table.commit(operation="CREATE OR REPLACE TABLE AS SELECT")
+        return
+    newest = table.version
+    for version in range(newest + 1):
+        table.path_of(version).unlink()
+    if how == "made again":
+        table.version = -1
+        table.create()
+        while table.version < newest:
+            table.append(1)
+
+
+@pytest.mark.parametrize("how", ["restored", "replaced", "removed", "made again"])
+def test_a_batch_that_a_replan_has_counted_as_loaded_must_be_there_when_the_epoch_begins(tables, how):
+    for name in ("kept", "gone"):
+        tables.write(name, txn_version(1, 0))
+    end = tables.session.connected.state.planned[0].end
+    tables.replan()
+    assert tables.builder().ledger.state.request.to == {"offset": end}
+    take_away(tables, "gone", how)
+    fenced = ("kept",) if how == "removed" else ("kept", "gone")
+    for _ in range(2):
+        with pytest.raises(LedgerError, match="'gone'"):
+            tables.fence(*fenced)
+    # it is read again
+    builder = tables.builder(replaces=True)
+    perform(builder.ledger, builder.rewind(to=0, sink_rows="keep"), tables.session.context.actor)
+    assert tables.fence(*fenced)[0].phase == "open"
+
+
+def commit_all(tables):
+    """Let the run load and commit the three batches; they are versions 1 to 3 of each table."""
+    for batch in range(3):
+        for name in ("kept", "gone"):
+            tables.write(name, txn_version(1, batch))
+    spec = tables.session.job(tables.work, tables.sink)
+    tables.bench.report(tables.session, tables.work, spec, sink_version=None, sink_table_id=None)
+    for path in (tables.bench.staging / "orders/attempts/1").rglob("*.json"):
+        versions = dict.fromkeys(("kept", "gone"), int(path.parent.name) + 1)
+        path.write_text(json.dumps({**json.loads(path.read_text()), "tables": versions}))
+    assert tables.session.collect(tables.work).failure is None
+
+
+@pytest.mark.parametrize("begins", [False, True])
+@pytest.mark.parametrize("asked", ["replan", "rewind"])
+def test_no_epoch_begins_after_committed_rows_that_a_table_lacks_whichever_fence_came_after_them(tables, asked, begins):
+    commit_all(tables)
+    if begins:
+        tables.replan()
+        assert tables.fence("kept", "gone")[0].phase == "open"
+    restored = tables.tables["gone"].commit(operation="RESTORE", parameters={"version": "1"})
+    builder = tables.builder()
+    move = builder.replan() if asked == "replan" else builder.rewind(to=3, sink_rows="keep")
+    perform(builder.ledger, move, tables.session.context.actor)
+    for _ in range(2):
+        with pytest.raises(LedgerError, match=rf"{restored} .*gone|gone.* {restored}") as refused:
+            tables.fence("kept", "gone")
+    if asked == "rewind":
+        assert "lacks batch 1 of epoch 1" in str(refused.value)
+        assert "`fds rewind orders --replace --to 2 --sink-rows keep --why …`" in str(refused.value)
+    builder = tables.builder(replaces=True)
+    perform(builder.ledger, builder.rewind(to=2, sink_rows="keep"), tables.session.context.actor)
+    assert tables.fence("kept", "gone")[0].phase == "open"
+
+
+def test_a_batch_does_not_count_as_loaded_by_another_one_of_its_number(tables):
+    told = {"fds_write": 1, "stream": "orders", "uuid": tables.uuid, "epoch": 1, "batch_id": 0, "digest": "another"}
+    for name in ("kept", "gone"):
+        tables.write(name, txn_version(1, 0), userMetadata=json.dumps({**told, "write": name}))
+    # where nobody reads the tables, the answer is all there is
+    tables.replan(landed=True, open_table=None)
+    with pytest.raises(LedgerError, match=r"counts batch 0 as loaded, but .* has another batch of this number"):
+        tables.fence("kept", "gone")
