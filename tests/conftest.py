@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-# pyspark starts a JVM with fork(). In a process that has used Spark Connect, one of a hundred forks dies in the handlers
-# of gRPC before it has become the JVM. No test forks to go on with a client, so none needs the handlers. gRPC reads the
-# variable when it is imported.
+# pyspark starts a JVM with fork(). In a process that has used Spark Connect, one of a hundred forks dies in gRPC's
+# handlers before it has become the JVM. No test forks to go on with a client, so none needs the handlers. gRPC reads
+# the variable when it is imported.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 #: The first counts the faults of tests/chaos and tests/stack.

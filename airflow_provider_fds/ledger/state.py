@@ -231,9 +231,7 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
     def decisions_on(self, table_id: str) -> tuple[Acknowledgement, ...]:
         """Return the words on versions of a table, with its id: a table that is created again has other versions."""
         return tuple(
-            replace(word, table_id=table_id)
-            for word in self.acknowledged
-            if word.table_id in (UNSET, table_id)
+            replace(word, table_id=table_id) for word in self.acknowledged if word.table_id in (UNSET, table_id)
         )
 
     def with_answered(self, request_id: str, n: int, kind: str) -> StreamState:

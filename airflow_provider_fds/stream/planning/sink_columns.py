@@ -119,7 +119,7 @@ class SinkColumns:
         metadata = log.state_at(log.latest()).metadata
         if text := self._misfit(metadata, self._sink, is_feed=options.read_change_feed):
             raise SchemaMismatchError(
-                f"stream {self._state.name!r} is not loaded anew, and no row of the sink was removed: {text}",
+                f"stream {self._state.name!r} is not loaded again, and no row of the sink was removed: {text}",
                 table=self._sink.uri,
             )
 
