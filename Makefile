@@ -1,5 +1,5 @@
 # Every target bootstraps what it needs into .venv first; with nothing changed that takes no time.
-.PHONY: help demo demo-fleet demo-picture demo-walk test test-all test-quick check release-check ui-test package docs bench bench-against fuzz fuzz-input merges models chaos adversary compat s3 requirements usual-airflow lowest matrix docker-test clean
+.PHONY: help numbers demo demo-fleet demo-picture demo-walk test test-all test-quick check release-check ui-test package docs bench bench-against fuzz fuzz-input merges models chaos adversary compat s3 requirements usual-airflow lowest matrix docker-test clean
 .DEFAULT_GOAL := help
 
 UV_COMPILE = .venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header $(if $(UPGRADE),--upgrade)
@@ -49,6 +49,10 @@ check:  ## Lint, formatting, types, imports between the rooms, generated parts o
 	.venv/bin/python scripts/package_picture.py --check
 	.venv/bin/python scripts/reason_table.py --check
 	@.venv/bin/python scripts/long_runs.py check
+
+numbers:  ## Print how large the project is: code, files, folders, documentation, time of tests
+	@scripts/bootstrap.sh dev
+	@.venv/bin/python scripts/project_size.py
 
 release-check:  ## Fail if a run that no suite makes was green for the last time more than 100 commits ago
 	@scripts/bootstrap.sh dev

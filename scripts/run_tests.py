@@ -97,6 +97,11 @@ _SPARK_SERVERS = _files(
     "interop/spark",
     "connect_job connect_progress connect_sinks fleet_backends fleet_connect fleet_job spark_submit standalone_cluster",
 )
+_SPARK_SINKS = _files(
+    "interop/spark",
+    "sink_delta sink_files sink_foreach sink_merge sink_options sink_others sink_overlap sink_place sink_replace "
+    "sink_transactions",
+)
 _INTEROP_RUNS = _files(
     "interop", "fds_moves fds_run fds_run_change_feed fds_run_fleet fds_run_schema fds_run_vacuum hdfs storage_faults"
 )
@@ -109,7 +114,8 @@ _AIRFLOW_LOADS = _files(
 #: The longest first. The last part of a suite has all files that no other part names.
 PARTS = (
     Part("interop/spark:moves", _SPARK_MOVES),
-    Part("interop/spark", ("tests/interop/spark",), (*_SPARK_MOVES, *_SPARK_SERVERS)),
+    Part("interop/spark:sinks", _SPARK_SINKS),
+    Part("interop/spark", ("tests/interop/spark",), (*_SPARK_MOVES, *_SPARK_SINKS, *_SPARK_SERVERS)),
     Part("airflow:loads", _AIRFLOW_LOADS),
     Part("interop:runs", _INTEROP_RUNS),
     Part("interop/spark:servers", _SPARK_SERVERS),
@@ -241,7 +247,10 @@ def run_parts(parts: list[Part], profile: str, jobs: int) -> int:
         except KeyboardInterrupt:
             runner.stop()
             return 130
-    print(*finished, f"{'in all':35} {time.monotonic() - began:5.0f} s", sep="\n")
+    in_all = f"{'in all':35} {time.monotonic() - began:5.0f} s"
+    print(*finished, in_all, sep="\n")
+    if profile:
+        (BUILD / f"last-{profile}.txt").write_text(f"{len(finished)} parts {in_all}\n", encoding="utf-8")
     failed = [done for done in finished if done.code]
     for done in failed:
         print(f"\nFAILED: {done.part.name}, {done.part.log.relative_to(ROOT)}", *done.failures(), sep="\n    ")

@@ -7,19 +7,14 @@ way; the code that opens the file decodes it exactly once.
 from __future__ import annotations
 
 import re
-import struct
 from typing import Final
 from urllib.parse import quote
-from uuid import UUID
 
 from airflow_provider_fds.delta.actions import DeletionVector
 from airflow_provider_fds.schemes import PATH_SAFE
+from airflow_provider_fds.z85 import vector_file
 
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
-
-_Z85: Final = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
-_Z85_DIGIT: Final = {char: value for value, char in enumerate(_Z85)}
-_UUID_CHARS: Final = 20
 
 
 def absolute_path(table_uri: str, logged_path: str) -> str:
@@ -61,39 +56,12 @@ def absolute_vector(table_uri: str, dv: DeletionVector) -> DeletionVector:
         return dv
     if dv.storageType != "u":
         raise ValueError(f"deletion vector storage type {dv.storageType!r} is unknown; expected 'u', 'i' or 'p'")
-    prefix, name = dv.pathOrInlineDv[:-_UUID_CHARS], dv.pathOrInlineDv[-_UUID_CHARS:]
+    prefix, name = vector_file(dv.pathOrInlineDv)
     folder = f"{table_uri}/{quote(prefix, safe=PATH_SAFE)}" if prefix else table_uri
     return DeletionVector(
         storageType="p",
-        pathOrInlineDv=f"{folder}/deletion_vector_{UUID(bytes=decode_z85(name))}.bin",
+        pathOrInlineDv=f"{folder}/{name}",
         sizeInBytes=dv.sizeInBytes,
         cardinality=dv.cardinality,
         offset=dv.offset,
     )
-
-
-def decode_z85(text: str) -> bytes:
-    """Decode Z85 (ZeroMQ RFC 32): five characters for four bytes. Raises ``ValueError`` if ``text`` is not Z85."""
-    if len(text) % 5 or not set(text) <= _Z85_DIGIT.keys():
-        raise ValueError(f"{text!r} is not Z85: expected groups of five characters of its alphabet")
-    out = bytearray()
-    for start in range(0, len(text), 5):
-        value = 0
-        for char in text[start : start + 5]:
-            value = value * 85 + _Z85_DIGIT[char]
-        if value >> 32:
-            raise ValueError(f"{text!r} is not Z85: the group at {start} does not fit four bytes")
-        out += struct.pack(">I", value)
-    return bytes(out)
-
-
-def encode_z85(data: bytes) -> str:
-    """Encode as Z85, padded with zeros to whole groups of four bytes, as Delta does with inline vectors."""
-    out: list[str] = []
-    for (group,) in struct.iter_unpack(">I", data + bytes(-len(data) % 4)):
-        value, chars = group, list[str]()
-        for _ in range(5):
-            value, digit = divmod(value, 85)
-            chars.append(_Z85[digit])
-        out.extend(reversed(chars))
-    return "".join(out)

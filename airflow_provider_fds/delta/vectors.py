@@ -15,7 +15,8 @@ from pyroaring import BitMap64
 
 from airflow_provider_fds.delta.actions import DeletionVector
 from airflow_provider_fds.delta.damage import DAMAGE, describe
-from airflow_provider_fds.delta.paths import absolute_vector, decode_z85, encode_z85
+from airflow_provider_fds.delta.paths import absolute_vector
+from airflow_provider_fds.z85 import decode_z85, encode_z85
 
 if TYPE_CHECKING:
     from airflow_provider_fds.delta.storage.storage import Storage

@@ -135,7 +135,7 @@ class DeltaPlanOperator(ValueTemplates, ShowsLinks, EmitsLineage, BaseOperator):
             batch.manifest,
         )
         return batch_message(
-            batch, stream, reports=session.reports_location(), task_id=ti.task_id, map_index=ti.map_index
+            batch, stream, reports=session.scope.reports_location, task_id=ti.task_id, map_index=ti.map_index
         )
 
     def _lineage_ends(self) -> tuple[DeltaStream, Sink | None]:

@@ -167,7 +167,7 @@ class IngestRun:
         """Whether this run should wait for new data after it has found nothing to do."""
         is_finished = self._idle is not None and self._idle.status == "finished"
         # the version up to which a run works is fixed when it plans: later versions are for the next run
-        return self._operator.waiting is not None and not is_finished and not session.is_end_fixed()
+        return self._operator.waiting is not None and not is_finished and not session.scope.is_end_fixed()
 
     def _wait(self, stream: DeltaStream, *, deadline: float, was_woken: bool) -> None:
         """Defer the task, unless the time to wait is over."""

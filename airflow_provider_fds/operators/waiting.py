@@ -93,7 +93,7 @@ class Waiting:
         from airflow_provider_fds.triggers.deferral import poll_data_interval
 
         stream = session.stream
-        if poll_data_interval(context, stream, self.grace) is not None or session.is_end_fixed():
+        if poll_data_interval(context, stream, self.grace) is not None or session.scope.is_end_fixed():
             return
         if not self.wait(operator, context, stream, deadline=deadline):
             waited = format_duration(timedelta(seconds=self.timeout))

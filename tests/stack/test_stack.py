@@ -7,6 +7,8 @@ import json
 import pytest
 from deltalake import DeltaTable
 
+from tests.chaos.actors import state_of
+
 # less than a minute each on two free cores, starting Airflow included; a busy machine may take its time
 pytestmark = pytest.mark.timeout(900)
 
@@ -61,3 +63,28 @@ def test_a_stream_in_quarantine_alerts_once_as_an_event_and_by_its_notifier_howe
     assert event["uri"] == "fds://stops/state"
     same = ("stream", "state", "version", "operation", "why", "action")
     assert [event["extra"][key] for key in same] == [told[key] for key in same]
+
+
+@named("endless")
+def test_a_task_that_a_person_ends_takes_the_function_of_the_user_with_it(pipeline):
+    """It is cleared while it works: the next attempt works alone. Then that is marked as failed, and nothing works."""
+    pipeline.append(1)
+    run = pipeline.start()
+    client, alive = pipeline.stack.client, pipeline.lake / "alive"
+
+    def workers() -> list[int]:
+        return list(dict.fromkeys(map(int, alive.read_text().split()))) if alive.exists() else []
+
+    pipeline.stack.wait(lambda: len(workers()) == 1, 240, "the function was not called")
+    (first,) = workers()
+    body = {"dry_run": False, "dag_run_id": run, "task_ids": ["ingest"], "only_failed": False, "only_running": False}
+    client.call("POST", "/api/v2/dags/endless/clearTaskInstances", body=body)
+    pipeline.stack.wait(lambda: len(workers()) == 2, 240, "the function was not called again")
+    assert state_of(first) is None, "two attempts work on one batch"
+
+    (second,) = set(workers()) - {first}
+    path = f"/api/v2/dags/endless/dagRuns/{run}/taskInstances/ingest"
+    client.call("PATCH", path, body={"new_state": "failed"})
+    pipeline.stack.wait(lambda: state_of(second) is None, 60, "the function works although its task has failed")
+    assert pipeline.task(run, "ingest")["state"] == "failed"
+    assert len(workers()) == 2

@@ -27,14 +27,10 @@ if TYPE_CHECKING:
     from airflow_provider_fds.sinks import Sink
     from airflow_provider_fds.stream.attempt.result import Collected, PhaseSeconds, RunWork
     from airflow_provider_fds.stream.declaration.delta_stream import DeltaStream
+    from airflow_provider_fds.stream.run.drain import Drain
     from airflow_provider_fds.stream.run.session import StreamSession
 
 logger = logging.getLogger(__name__)
-
-_NO_LIMIT = 2**31
-
-#: Maximum number of batches planned before a Spark application starts for them.
-_BATCHES_PER_APPLICATION = 200
 
 #: What one stream needs; a file has it for each stream.
 _NEEDED: Final = (
@@ -149,60 +145,48 @@ def _load_all(
     loading: Loading,
 ) -> int:
     from airflow_provider_fds.stream.attempt.result import PhaseSeconds
+    from airflow_provider_fds.stream.run.drain import Drain
 
     phases = PhaseSeconds()
-    left = arguments.max_batches or _NO_LIMIT
-    error: FdsError | None = None
-    is_more = False
-    waiting = ""
-    while left > 0 and error is None:
+    drain = Drain(session, sink, max_in_all=arguments.max_batches)
+    while True:
         with phases.phase("plan"):
-            work = session.begin(sink, max_batches=min(left, _BATCHES_PER_APPLICATION))
-        if work.status == "fence":
-            _load(session, work, sink, backend, phases, loading, arguments.output)
-            continue
-        if work.status != "work":
-            is_more = False
-            error = work.warning if work.status in ("paused", "done") else None
-            waiting = work.reason if work.status in ("up_to_date", "waiting", "done") else ""
+            work = drain.next_work()
+        if work is None:
             break
-        collected = _load(session, work, sink, backend, phases, loading, arguments.output)
-        left -= len(collected.committed)
-        error, is_more = work.warning, work.is_more
-    _show_end(session, error, arguments, phases, is_more=is_more, waiting=waiting)
+        _load(drain, work, backend, phases, loading, arguments.output)
+    error, waiting = drain.stopped, ""
+    if drain.idle is not None:
+        error = drain.idle.warning if drain.idle.status == "paused" else error
+        waiting = drain.idle.reason if drain.idle.status in ("up_to_date", "waiting") else ""
+    _show_end(session, error, arguments, phases, is_more=drain.is_more, waiting=waiting)
     return EXIT_OK if error is None else error.exit_code
 
 
 def _load(
-    session: StreamSession,
-    work: RunWork,
-    sink: Sink,
-    backend: SparkBackend,
-    phases: PhaseSeconds,
-    loading: Loading,
-    output: str,
-) -> Collected:
+    drain: Drain, work: RunWork, backend: SparkBackend, phases: PhaseSeconds, loading: Loading, output: str
+) -> None:
     """Run one Spark application, and commit each batch as soon as it is done."""
     from airflow_provider_fds.backends.base import Application
     from airflow_provider_fds.stream.attempt.batch_failure import with_ending
     from airflow_provider_fds.stream.attempt.batch_versions import describe_plan
 
+    session, sink = drain.session, drain.sink
     shown = _Shown(output, loading)
     plan = f"closing the epochs before {work.epoch} in {sink.describe()}"
     if work.batches:
         plan = describe_plan(work.batches, session.connected.state.snapshot)
         plan = f"loading {session.connected.table.uri} into {sink.describe()}: {plan}"
-    application = Application(session, sink, work, session.job(work, sink), on_commit=shown)
+    application = Application(session, sink, work, drain.job(), on_commit=shown)
     with loading.application(plan, len(work.batches)):
         # so that the Spark application ends with this process, as on Ctrl-C
         with leaving_on_sigterm(), phases.phase("spark"), redirect_stdout(LogOfJob(loading.line)):
             spark_error = backend.run(application).error
         with phases.phase("commit"):
-            collected = session.collect(work)
+            collected = drain.collect(spark_failed=spark_error is not None)
         shown(collected)
     if collected.failure is not None:
         raise with_ending(collected.failure, spark_error)
-    return collected
 
 
 class _Shown:
@@ -250,7 +234,9 @@ def _show_end(
     is_more: bool,
     waiting: str,
 ) -> None:
-    finished = session.finished_reason() if error is None and not is_more else None
+    from airflow_provider_fds.stream.position.stream_end import finished_reason
+
+    finished = finished_reason(session.connected) if error is None and not is_more else None
     if arguments.output == "json":
         note = session.option_notes()
         end = end_of(error, is_more=is_more, is_finished=finished is not None, note=note, waiting=waiting)

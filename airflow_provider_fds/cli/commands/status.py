@@ -15,6 +15,7 @@ from airflow_provider_fds.cli.status_text import describe_status
 from airflow_provider_fds.cli.stream_table import plain_table, rich_table
 from airflow_provider_fds.cli.terminal import fitted, rich_console
 from airflow_provider_fds.errors import EXIT_ATTENTION, EXIT_OK, ConfigurationError
+from airflow_provider_fds.reasons import Reason
 
 if TYPE_CHECKING:
     import argparse
@@ -177,10 +178,20 @@ def _all(arguments: argparse.Namespace) -> int:
 
 
 def _of_staging(arguments: argparse.Namespace) -> list[StreamStatus]:
+    from airflow_provider_fds.delta.storage.local import LocalStorage
+    from airflow_provider_fds.delta.storage.open import open_storage
     from airflow_provider_fds.ledger.owner import Owner
     from airflow_provider_fds.stream.monitoring.all_statuses import all_statuses
 
-    return list(all_statuses(common.context_of(arguments, owner=Owner.of_plan(arguments.deployment))))
+    context = common.context_of(arguments, owner=Owner.of_plan(arguments.deployment))
+    found = list(all_statuses(context))
+    folder = open_storage(context.staging_uri, context.staging_options)
+    if not found and isinstance(folder, LocalStorage) and not folder.root.exists():
+        raise ConfigurationError(
+            f"there is no folder {arguments.staging}. Check --staging; the first run of a stream makes the folder",
+            reason=Reason.STREAM_NOT_FOUND,
+        )
+    return found
 
 
 def _of_file(arguments: argparse.Namespace) -> tuple[list[StreamStatus], list[str], list[str]]:

@@ -34,6 +34,7 @@ _LASTING = re.compile(
     r"COLUMN|MISSING|TABLE_|CANNOT|FEATURES|ILLEGAL|DATA_CHANGE_FALSE|PATH_BASED|NESTED|CHECK_CONSTRAINT|"
     r"EXCEED_CHAR_VARCHAR|GENERATED|IDENTITY|DUPLICATE|EMPTY_DATA|PARTITION|VERSION_INVALID))"
 )
+_CONSTRAINT = re.compile(r"^DELTA_(NOT_NULL|VIOLATE_CONSTRAINT|CHECK_CONSTRAINT|EXCEED_CHAR_VARCHAR)")
 _FILE_GONE = "FAILED_READ_FILE.FILE_NOT_EXIST"
 _DAMAGED_FILE = re.compile(r"is not a Parquet file|Expected magic number|CANNOT_READ_FILE_FOOTER", re.IGNORECASE)
 _REFUSED_ACCESS = re.compile(r"AccessDenied|AccessControlException|Permission denied|status code: 403", re.IGNORECASE)
@@ -55,6 +56,10 @@ _NO_DELTA = re.compile(
     r"ClassNotFoundException: (?:\S+: )*(?:org\.apache\.spark\.sql\.delta|io\.delta)\.|"
     r"Cannot find catalog plugin class for catalog '?\w+'?: org\.apache\.spark\.sql\.delta\.|"
     r"[Ff]ailed to find (?:the )?data source: delta\b"
+)
+_CONSTRAINT_ADVICE = (
+    ". This write added no row. Change the constraint of the sink and run the stream again, or leave such rows out: "
+    "give the stream a `where`, then `fds replan STREAM --why …`"
 )
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 #: Python errors that recur with the same rows; others (network, disk) may pass.
@@ -177,6 +182,8 @@ def explain(error: BaseException) -> Failure:
     inner = chain[-1]
     if inner is not cause and inner.text and _first_line(inner.text) not in words:
         words += f" (caused by {inner.name.rsplit('.', 1)[-1]}: {_first_line(inner.text)})"
+    if _CONSTRAINT.match(name):
+        words = words.rstrip(" .") + _CONSTRAINT_ADVICE
     return Failure(name, shortened(words or cause.name), retryable=not lasting)
 
 

@@ -40,6 +40,7 @@ _MODULES: Final = (
     "schemes.py",
     "sizes.py",
     "type_widening.py",
+    "z85.py",
     "spark/__init__.py",
     *(f"spark/{room}/[!_]*.py" for room in _ROOMS),
 )

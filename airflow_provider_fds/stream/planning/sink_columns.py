@@ -28,11 +28,13 @@ from airflow_provider_fds.delta.actions import Metadata  # noqa: TC001 - of a Na
 from airflow_provider_fds.delta.reader.log import DeltaLog
 from airflow_provider_fds.delta.schema import is_mapped
 from airflow_provider_fds.errors import FdsError, LostPositionError, SchemaMismatchError
+from airflow_provider_fds.ledger.values import Fence
 from airflow_provider_fds.sinks import DeltaSink
 from airflow_provider_fds.sinks.constants import PROVENANCE
 from airflow_provider_fds.sinks.merge import VALIDITY
 from airflow_provider_fds.source.offset import Offset
-from airflow_provider_fds.stream.position.changed_start import range_options, start_options
+from airflow_provider_fds.source.planning.start import SnapshotStart
+from airflow_provider_fds.stream.epochs.epoch_start import epoch_start
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -105,19 +107,20 @@ class SinkColumns:
         self._is_first = self._is_moved = False
 
     def check_before_removal(self) -> None:
-        """Refuse to empty the sink for a new snapshot of a table whose rows it cannot take.
+        """Refuse to remove rows from the sink if it cannot take those that are loaded first after that.
 
         Raises:
             SchemaMismatchError: The sink lacks columns, or cannot hold all values of a column.
         """
-        request, options = self._state.request, self._connected.stream.options
-        if self._sink is None or request is None or request.removal is None:
+        request, log = self._state.request, self._connected.log
+        if self._sink is None or request is None or request.removal is None or self._sink_state(self._sink) is None:
             return
-        if request.reason != "reset" or start_options(range_options(options)) or self._sink_state(self._sink) is None:
+        start = epoch_start(self._connected, self._state, (), Fence()).start
+        if start is None:
             return
-        log = self._connected.log
-        metadata = log.state_at(log.latest()).metadata
-        if text := self._misfit(metadata, self._sink, is_feed=options.read_change_feed):
+        first = start.offset.version if isinstance(start, SnapshotStart) else start.version
+        metadata = log.state_at(min(first, log.latest())).metadata
+        if text := self._misfit(metadata, self._sink, is_feed=self._connected.stream.options.read_change_feed):
             raise SchemaMismatchError(
                 f"stream {self._state.name!r} is not loaded again, and no row of the sink was removed: {text}",
                 table=self._sink.uri,

@@ -26,6 +26,7 @@ class Drain:
         session: The run.
         sink: Where its batches go.
         max_batches: Maximum number of batches in one Spark application.
+        max_in_all: Maximum number of batches of the run; ``None``: no limit.
         retry: Whether the run may have worked before; see :meth:`StreamSession.begin`.
         stop_after_ms: No batch is started after this time (milliseconds since the epoch); ``None``: no limit.
 
@@ -35,7 +36,7 @@ class Drain:
         stopped: The error with which the next run fails or pauses, if the stream stops before a version after what was
             loaded.
         has_committed: Whether a turn has committed batches.
-        is_out_of_time: Whether the limit ended the run before everything was loaded.
+        is_out_of_time: Whether the limit of time ended the run before everything was loaded.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class Drain:
         sink: Sink,
         *,
         max_batches: int = 200,
+        max_in_all: int | None = None,
         retry: bool = False,
         stop_after_ms: int | None = None,
     ) -> None:
@@ -56,6 +58,7 @@ class Drain:
         self.has_committed = False
         self.is_out_of_time = False
         self._max_batches = max_batches
+        self._left = max_in_all
         self._retry = retry
         self._stop_after_ms = stop_after_ms
         self._is_over = False
@@ -72,7 +75,8 @@ class Drain:
         if self._is_over:
             return None
         try:
-            work = self.session.begin(self.sink, max_batches=self._max_batches, retry=self._retry)
+            most = self._max_batches if self._left is None else min(self._max_batches, self._left)
+            work = self.session.begin(self.sink, max_batches=most, retry=self._retry)
         except StoppedError as stopped:
             if not self.has_committed:
                 raise
@@ -131,12 +135,19 @@ class Drain:
         if work.status == "fence" and collected.failure is None:
             return collected
         self.has_committed = True
+        if self._left is not None:
+            self._left -= len(collected.committed)
         self.is_out_of_time = is_late and (collected.failure is not None or work.is_more)
-        if self.is_out_of_time or not work.is_more:
+        if self.is_out_of_time or not work.is_more or self._left == 0:
             self._end(work.warning)
         else:
             self._warn(work.warning)
         return collected
+
+    @property
+    def is_more(self) -> bool:
+        """Whether the run ended before everything was loaded that it found when it planned last."""
+        return self.idle is None and self.work is not None and self.work.is_more
 
     def result(self) -> LoadResult | None:
         """Return what the run has committed, or ``None`` if nothing."""

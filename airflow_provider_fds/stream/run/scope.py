@@ -160,6 +160,11 @@ class Scope(ABC):
         attempts = self.connected.folder.attempts
         return attempts if self.interval is None else f"{attempts}/{interval_folder(self.interval)}"
 
+    @property
+    def reports_location(self) -> str:
+        """URI of that folder, as Spark reads it."""
+        return self.connected.staging_location(self.reports)
+
     @abstractmethod
     def result(self) -> LoadResult | None:
         """Return what is committed, or ``None`` if nothing is."""

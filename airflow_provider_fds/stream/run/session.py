@@ -21,7 +21,6 @@ from airflow_provider_fds.stream.monitoring.status import StreamStatus, status_o
 from airflow_provider_fds.stream.planning.sink_columns import SinkColumns
 from airflow_provider_fds.stream.position.changed_start import start_note
 from airflow_provider_fds.stream.position.source_unchanged import check_planned, check_range_unchanged
-from airflow_provider_fds.stream.position.stream_end import finished_reason
 from airflow_provider_fds.stream.run.commit_user_job import commit_user_job
 from airflow_provider_fds.stream.run.interval_scope import IntervalScope
 from airflow_provider_fds.stream.run.like_source import sink_for_job
@@ -204,7 +203,7 @@ class StreamSession:
             sink=sink.located(lambda uri: spark_uri(self.connected.open_sink(uri).uri)).to_dict(),
             sink_table_id=state.sink_table_id,
             sink_version=self.scope.sink_version,
-            reports=self.reports_location(),
+            reports=self.scope.reports_location,
             attempt_id=work.attempt_id,
             stop_after_ms=stop_after_ms,
             tables=state.tables,
@@ -215,10 +214,6 @@ class StreamSession:
     def batch_specs(self, work: RunWork) -> tuple[BatchSpec, ...]:
         """Return the batches of ``work`` as the Spark side needs them, one for each transaction."""
         return self.scope.specs(work.batches)
-
-    def reports_location(self) -> str:
-        """Return the URI of the folder for reports, as Spark reads it."""
-        return self.connected.staging_location(self.scope.reports)
 
     def collect(self, work: RunWork, *, is_running: bool = False) -> Collected:
         """Read the attempt's reports and commit, in order, the batches that are in the sink and verified.
@@ -262,10 +257,6 @@ class StreamSession:
         state = self.connected.load()
         return (bool(state.planned) and state.owner == self.context.owner) or self.result() is not None
 
-    def is_end_fixed(self) -> bool:
-        """Whether the version that this run works up to is in the ledger; later ones are for other runs."""
-        return self.scope.is_end_fixed()
-
     def result(self) -> LoadResult | None:
         """Return what this run has committed, or ``None`` if nothing."""
         return self.scope.result()
@@ -278,10 +269,6 @@ class StreamSession:
     def status(self) -> StreamStatus:
         """Return the status of the stream. Writes nothing."""
         return status_of(self.connected)
-
-    def finished_reason(self) -> str | None:
-        """Return a sentence if the stream has read everything up to its end, else ``None``."""
-        return finished_reason(self.connected)
 
     def _take_over(self) -> None:
         """Make the planned batches this run's own, if their owner no longer runs."""

@@ -28,17 +28,19 @@ if TYPE_CHECKING:
 
 
 class Unmounted:
-    """From a point in the driver on, new data files of a sink are on the disk of another machine."""
+    """From a point in the driver on, new files of a sink are on the disk of another machine."""
 
-    def __init__(self, folder: Path, there: Path, monkeypatch: pytest.MonkeyPatch, module: Any, point: str) -> None:
-        self.folder, self.there = folder, there
+    def __init__(
+        self, folder: Path, there: Path, monkeypatch: pytest.MonkeyPatch, module: Any, point: str, files: str
+    ) -> None:
+        self.folder, self.there, self.files = folder, there, files
         self._point, self._patch = point, monkeypatch
         self._before = set(self._files()) if folder.exists() else set()
         self._module, self._reach = module, module.reach
         monkeypatch.setattr(module, "reach", self._at)
 
     def _files(self) -> list[Path]:
-        return sorted(self.folder.rglob("*.parquet"))
+        return sorted(self.folder.rglob(self.files))
 
     def _at(self, point: str) -> None:
         if point == self._point:
@@ -57,8 +59,13 @@ class Unmounted:
 
 @pytest.fixture
 def unmount(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Unmounted]:
-    def unmounted(folder: str, module: Any = delta_append_writer, point: str = "driver.commit.after") -> Unmounted:
-        return Unmounted(Path(folder), tmp_path / "worker", monkeypatch, module, point)
+    def unmounted(
+        folder: str,
+        module: Any = delta_append_writer,
+        point: str = "driver.commit.after",
+        files: str = "*.parquet",
+    ) -> Unmounted:
+        return Unmounted(Path(folder), tmp_path / "worker", monkeypatch, module, point, files)
 
     return unmounted
 
@@ -121,6 +128,22 @@ def test_lost_files_are_loaded_again_once_the_sink_is_restored_to_before_them(de
     follow(desk, message)
     desk.load()
     assert desk.ids() == EACH_ONCE
+
+
+def test_a_deletion_vector_that_a_spark_worker_wrote_elsewhere_is_missed(spark, tmp_path, unmount):
+    desk = Desk(spark, tmp_path)
+    desk.sink = DeltaMergeSink(desk.path, keys=["id"], properties={"delta.enableDeletionVectors": "true"})
+    desk.append(0)
+    desk.load()
+    # rows with the same keys, whose former values are deleted
+    desk.append(5)
+    sink = unmount(desk.path, files="deletion_vector_*.bin")
+    assert "data files are not there (deletion_vector_" in missing(desk)
+    sink.mount()
+    sink.move_back()
+    desk.load()
+    rows = spark.read.format("delta").load(desk.path).orderBy("id").collect()
+    assert [row.id for row in rows] == list(range(15))
 
 
 def test_an_epoch_does_not_begin_after_a_batch_without_its_files(desk, spark, unmount):

@@ -1,6 +1,7 @@
 """One DAG per test, so that the tests may run in any order.
 
-``grows`` waits for a table, deferred, and loads the new rows; ``stops`` finds a version that its stream cannot pass.
+``grows`` waits for a table, deferred, and loads the new rows; ``stops`` finds a version that its stream cannot pass;
+``endless`` has a function that only ends with its process.
 """
 
 import json
@@ -10,7 +11,7 @@ from pathlib import Path
 
 from airflow.sdk import DAG, BaseNotifier
 
-from airflow_provider_fds import DeltaAppendSink, DeltaIngestOperator, DeltaStream, StreamAlerts
+from airflow_provider_fds import DeltaAppendSink, DeltaIngestOperator, DeltaStream, ForeachBatchSink, StreamAlerts
 
 LAKE = os.environ["FDS_TEST_LAKE"]
 
@@ -44,4 +45,14 @@ with DAG("stops", schedule=None):
         # a skipped task emits no event
         on_no_data="succeed",
         alerts=StreamAlerts(notifiers=[Told()]),
+    )
+
+
+with DAG("endless", schedule=None, default_args={"retries": 3, "retry_delay": timedelta(seconds=1)}):
+    DeltaIngestOperator(
+        task_id="ingest",
+        stream=DeltaStream("endless", table=f"{LAKE}/endless"),
+        sink=ForeachBatchSink("endless:work"),
+        conn_id="spark_default",
+        py_files=str(Path(__file__).parents[1] / "endless.py"),
     )

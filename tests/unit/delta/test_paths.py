@@ -5,7 +5,8 @@ from uuid import UUID
 import pytest
 
 from airflow_provider_fds.delta.actions import DeletionVector
-from airflow_provider_fds.delta.paths import absolute_path, absolute_vector, decode_z85
+from airflow_provider_fds.delta.paths import absolute_path, absolute_vector
+from airflow_provider_fds.z85 import decode_z85
 
 
 # D47

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from pyroaring import BitMap64
 
 from airflow_provider_fds.delta.actions import DeletionVector
-from airflow_provider_fds.delta.paths import decode_z85, encode_z85
 from airflow_provider_fds.delta.storage.local import LocalStorage
 from airflow_provider_fds.delta.vectors import VectorReader, inline_vector, parse_bitmap, serialize_bitmap
+from airflow_provider_fds.z85 import decode_z85, encode_z85
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -289,18 +289,8 @@ def test_a_staging_that_cannot_be_written_is_code_5(table, capsys, tmp_path):
 
 
 def test_a_repeated_plan_sees_what_came_after_its_batches(table, capsys, tmp_path):
-    arguments = (
-        "plan",
-        table.root,
-        "--staging",
-        tmp_path / "s",
-        "--stream",
-        "x",
-        "--option",
-        "starting_version=0",
-        "--output",
-        "json",
-    )
+    place = ("--staging", tmp_path / "s", "--stream", "x")
+    arguments = ("plan", table.root, *place, "--option", "starting_version=0", "--output", "json")
     assert fds(capsys, *arguments)[1][-1]["status"] == "up_to_date"
     table.append(1)
     code, rows, _ = fds(capsys, *arguments)
@@ -309,18 +299,8 @@ def test_a_repeated_plan_sees_what_came_after_its_batches(table, capsys, tmp_pat
 
 
 def test_a_repeated_plan_still_reports_what_stops_it(table, capsys, tmp_path):
-    arguments = (
-        "plan",
-        table.root,
-        "--staging",
-        tmp_path / "s",
-        "--stream",
-        "x",
-        "--option",
-        "starting_version=0",
-        "--output",
-        "json",
-    )
+    place = ("--staging", tmp_path / "s", "--stream", "x")
+    arguments = ("plan", table.root, *place, "--option", "starting_version=0", "--output", "json")
     table.commit(table.remove("part-00001-00000.parquet"), operation="DELETE")
     for _ in range(2):
         code, rows, _ = fds(capsys, *arguments)

@@ -112,6 +112,14 @@ def test_folders_that_are_no_streams_are_left_out(staging, capsys):
     assert (code, out) == (0, f"no streams found in {staging / 'notes'}\n")
 
 
+@pytest.mark.parametrize("output", ["text", "json", "prometheus"])
+def test_a_misspelled_staging_folder_is_not_one_without_streams(tmp_path, capsys, output):
+    code, out, err = fds(capsys, "status", "--staging", tmp_path / "stagnig", "--output", output)
+    assert code == 2
+    assert "STREAM_NOT_FOUND" in out + err
+    assert "there is no folder" in out + err
+
+
 def test_prometheus_gets_a_sample_for_what_is_known_with_escaped_labels(staging, capsys, monkeypatch):
     from airflow_provider_fds.stream.monitoring import all_statuses as module
 

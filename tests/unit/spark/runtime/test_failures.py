@@ -130,7 +130,9 @@ def test_a_lost_vector_is_named_although_its_folder_has_spaces():
 
 def test_the_innermost_condition_names_the_failure():
     error = chained(GONE[0], "[DELTA_VIOLATE_CONSTRAINT_WITH_VALUES] CHECK constraint positive (id > 0) violated")
-    assert explain(error).error_class == "DELTA_VIOLATE_CONSTRAINT_WITH_VALUES"
+    found = explain(error)
+    assert found.error_class == "DELTA_VIOLATE_CONSTRAINT_WITH_VALUES"
+    assert "Change the constraint of the sink and run the stream again, or leave such rows out" in found.message
     assert explain(error).retryable is False
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
+from uuid import UUID
 
 import deltalake
 import pyarrow as pa
@@ -16,6 +17,7 @@ from airflow_provider_fds.spark.runtime.hadoop_files import reached_by
 from airflow_provider_fds.spark.sink_log.added_files import AddedFiles
 from airflow_provider_fds.spark.sink_log.history import SinkLog
 from airflow_provider_fds.stream.attempt.driver_files import DriverFiles
+from airflow_provider_fds.z85 import encode_z85
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -72,6 +74,29 @@ def test_a_file_of_another_size_is_not_the_file(table: Path) -> None:
     file.write_bytes(file.read_bytes()[:-1])
     with pytest.raises(RefusalError, match=r"1 of its 2 data files are not there.*whose first commit this is"):
         check(table, 0)
+
+
+@pytest.mark.parametrize("storage", ["u", "p"])
+def test_a_deletion_vector_is_a_file_of_the_commit(table: Path, storage: str) -> None:
+    """A merge that only deletes rows adds no data file."""
+    name = UUID("d2c639aa-8816-431a-aaf6-d3fe2512ff61")
+    vector = table / "ab" / f"deletion_vector_{name}.bin"
+    vector.parent.mkdir()
+    vector.write_bytes(bytes(1 + 4 + 40 + 4))
+    named = f"ab{encode_z85(name.bytes)}" if storage == "u" else f"file://{quote(str(vector))}"
+    described = {"storageType": storage, "pathOrInlineDv": named, "offset": 1, "sizeInBytes": 40, "cardinality": 1}
+    log = table / "_delta_log" / f"{1:020}.json"
+    actions = [json.loads(line) for line in log.read_text().splitlines()]
+    first = next(action["add"] for action in actions if "add" in action)
+    first["deletionVector"] = described
+    log.write_text("\n".join(map(json.dumps, actions)))
+    check(table, 1)
+    vector.write_bytes(bytes(40))
+    with pytest.raises(RefusalError, match=rf"1 of its 2 data files are not there \(.*{vector.name}, 41 bytes\)"):
+        check(table, 1)
+    vector.unlink()
+    with pytest.raises(RefusalError, match=f"1 of its 2 data files are not there .*{vector.name}"):
+        check(table, 1)
 
 
 def test_files_that_a_later_commit_has_rewritten_or_removed_may_be_gone(table: Path) -> None:

@@ -224,6 +224,20 @@ def test_without_column_mapping_nothing_is_recorded_before_a_column_is_dropped(b
     assert bench.session("look", stream=stream).connected.load().columns == {}
 
 
+def check_emptied(bench, sink, stream, *, to, fits):
+    """Ask for an empty sink and another start, and prepare the fence, which is refused if the first rows do not fit."""
+    words = ("orders", "--to", to, "--sink-rows", "empty", "--why", "a test", "--yes")
+    assert main(["rewind", *words, "--staging", str(bench.staging), "--deployment", "test"]) == 0
+    session = bench.session("run-2", stream=stream)
+    work = session.begin(sink)
+    assert work.status == "fence"
+    if fits:
+        session.job(work, sink)
+        return
+    with pytest.raises(SchemaMismatchError, match="no row of the sink was removed"):
+        session.job(work, sink)
+
+
 @pytest.mark.parametrize("kind", ["string", "integer"])
 def test_no_row_is_removed_for_a_snapshot_that_the_sink_cannot_take(bench, sink, sink_log, log_builder, kind):
     log_builder.create(fields(log_builder, id="integer"))
@@ -234,13 +248,18 @@ def test_no_row_is_removed_for_a_snapshot_that_the_sink_cannot_take(bench, sink,
     log_builder.commit(
         log_builder.metadata(fields(log_builder, id=kind)), log_builder.add("new"), log_builder.remove("old")
     )
-    words = ("orders", "--to", "start", "--sink-rows", "empty", "--why", "a test", "--yes")
-    assert main(["rewind", *words, "--staging", str(bench.staging), "--deployment", "test"]) == 0
-    session = bench.session("run-2", stream=stream)
-    work = session.begin(sink)
-    assert work.status == "fence"
-    if kind == "integer":
-        session.job(work, sink)
-        return
-    with pytest.raises(SchemaMismatchError, match="no row of the sink was removed"):
-        session.job(work, sink)
+    check_emptied(bench, sink, stream, to="start", fits=kind == "integer")
+
+
+@pytest.mark.parametrize("kind", ["string", "integer"])
+def test_no_row_is_removed_for_a_version_that_the_sink_cannot_take(bench, sink, sink_log, log_builder, kind):
+    log_builder.create(fields(log_builder, id=kind))
+    log_builder.append()
+    log_builder.commit(
+        log_builder.metadata(fields(log_builder, id="integer")), log_builder.add("new"), log_builder.remove("old")
+    )
+    log_builder.append()
+    sink_log.create(fields(sink_log, id="integer"))
+    stream = bench.stream(starting_version=3)
+    bench.run_once(sink, "run-1", stream)
+    check_emptied(bench, sink, stream, to="1", fits=kind == "integer")

@@ -30,6 +30,20 @@ def test_a_run_drains_its_stream_in_turns_and_returns_all_of_it(bench, sink, two
     assert drain.stopped is None
 
 
+def test_a_run_of_few_batches_ends_after_them_and_says_that_there_are_more(bench, sink, two_appends):
+    stream = bench.stream(max_files_per_batch=1)
+    drain = Drain(bench.session(stream=stream), sink, max_batches=2, max_in_all=3)
+    while drain.next_work() is not None:
+        run_spark(bench, drain)
+        drain.collect(spark_failed=False)
+    assert (drain.result().batches, drain.is_more) == (3, True)
+    rest = Drain(bench.session("run-2", stream=stream), sink, max_in_all=2)
+    while rest.next_work() is not None:
+        run_spark(bench, rest)
+        rest.collect(spark_failed=False)
+    assert (rest.result().batches, rest.is_more) == (2, False)
+
+
 def test_each_line_of_the_log_names_the_stream(bench, sink, two_appends, log_builder, caplog):
     caplog.set_level(logging.INFO, "airflow_provider_fds.stream")
     log_builder.commit(log_builder.remove(next(iter(log_builder.live))), operation="DELETE")
