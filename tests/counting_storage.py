@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from airflow_provider_fds.stream import connected_stream
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    import pytest
 
     from airflow_provider_fds.delta.storage.storage import ObjectMeta, Storage
 
@@ -47,3 +51,14 @@ class CountingStorage:
         """Count what is asked of the folder beside."""
         found = self._storage.beside(uri)
         return None if found is None else CountingStorage(found, self._requests)
+
+
+def count_requests(monkeypatch: pytest.MonkeyPatch) -> list[Request]:
+    """Return the list in which all requests of streams to their tables and to staging are recorded from now on."""
+    requests: list[Request] = []
+    for name in ("open_storage", "open_place"):
+        opened = getattr(connected_stream, name)
+        monkeypatch.setattr(
+            connected_stream, name, lambda *given, opened=opened: CountingStorage(opened(*given), requests)
+        )
+    return requests

@@ -16,8 +16,10 @@ from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.stream.declaration.delta_stream import DeltaStream
 
 if TYPE_CHECKING:
+    from airflow_provider_fds.delta.storage.storage import Storage
     from airflow_provider_fds.ledger.log import Ledger
     from airflow_provider_fds.ledger.owner import Actor, Owner
+    from airflow_provider_fds.places import Places
     from airflow_provider_fds.stream.connected_stream import StreamContext
 
 
@@ -189,17 +191,37 @@ def context_of(arguments: argparse.Namespace, *, owner: Owner) -> StreamContext:
     from airflow_provider_fds.stream.connected_stream import StreamContext
 
     checkpoint = getattr(arguments, "checkpoint", None)
-    options = pairs(arguments.storage_option, "--storage-option")
     return StreamContext(
         staging_uri=arguments.staging,
         deployment=arguments.deployment,
         actor=person(arguments.deployment),
         owner=owner,
-        table_options=options,
-        staging_options=options,
+        places=places_of(arguments),
+        staging_options=pairs(arguments.storage_option, "--storage-option"),
         checkpoints=FileCheckpointStore(Path(checkpoint)) if checkpoint else None,
         owner_is_running=_is_of_airflow if getattr(arguments, "unlock", False) else owner_is_running,
     )
+
+
+def places_of(arguments: argparse.Namespace) -> Places:
+    """Return what finds tables with the options of the arguments."""
+    from airflow_provider_fds.places import Paths
+
+    return Paths(pairs(arguments.storage_option, "--storage-option"))
+
+
+def open_table(arguments: argparse.Namespace, table: str) -> Storage:
+    """Open a table with the options of the arguments."""
+    from airflow_provider_fds.delta.storage.open import open_place
+
+    return open_place(places_of(arguments).resolve(table))
+
+
+def open_folder(arguments: argparse.Namespace, uri: str) -> Storage:
+    """Open a folder that is no table, such as staging, with the options of the arguments."""
+    from airflow_provider_fds.delta.storage.open import open_storage
+
+    return open_storage(uri, pairs(arguments.storage_option, "--storage-option"))
 
 
 def owner_runs(arguments: argparse.Namespace, owner: Owner) -> bool | None:
@@ -278,12 +300,10 @@ def ledger_of(arguments: argparse.Namespace, stream: str | None = None) -> tuple
     Raises:
         ConfigurationError: There is no such stream.
     """
-    from airflow_provider_fds.delta.storage.open import open_storage
     from airflow_provider_fds.ledger.log import Ledger
 
-    options = pairs(arguments.storage_option, "--storage-option")
     name = arguments.stream if stream is None else stream
-    ledger = Ledger(open_storage(arguments.staging, options), name)
+    ledger = Ledger(open_folder(arguments, arguments.staging), name)
     if ledger.find().phase == "empty":
         from airflow_provider_fds.cli.command_list import closest
         from airflow_provider_fds.stream.monitoring.all_statuses import stream_names

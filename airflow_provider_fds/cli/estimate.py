@@ -60,15 +60,13 @@ def known_stream(arguments: argparse.Namespace, stream: DeltaStream) -> Connecte
         NoPositionError: The stream has no position from which to read, until its next run.
         ConfigurationError: It reads data intervals.
     """
-    from airflow_provider_fds.delta.storage.open import open_storage
     from airflow_provider_fds.ledger.log import Ledger
     from airflow_provider_fds.ledger.owner import Owner
     from airflow_provider_fds.stream.connected_stream import ConnectedStream
 
     if not arguments.staging:
         return None
-    options = common.pairs(arguments.storage_option, "--storage-option")
-    state = Ledger(open_storage(arguments.staging, options), stream.name).find()
+    state = Ledger(common.open_folder(arguments, arguments.staging), stream.name).find()
     if state.phase == "empty":
         return None
     arguments.deployment = state.deployment  # a stream of any owner may be estimated

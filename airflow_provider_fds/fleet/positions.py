@@ -22,7 +22,6 @@ import msgspec
 
 from airflow_provider_fds.delta.damage import DAMAGE
 from airflow_provider_fds.delta.reader.log import DeltaLog
-from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import FdsError
 from airflow_provider_fds.ledger.decisions import read_token
 from airflow_provider_fds.ledger.layout import StreamFolder, fleet_folder
@@ -94,7 +93,7 @@ class KnownPositions:
     @classmethod
     def beside(cls, context: StreamContext, fleet: str, deployment: str) -> KnownPositions:
         """Return the cache of a fleet in the staging folder of one of its streams."""
-        found = cls(open_storage(context.staging_uri, context.staging_options), fleet, deployment)
+        found = cls(context.open_staging(), fleet, deployment)
         found._staging_uri = context.staging_uri
         return found
 
@@ -144,7 +143,7 @@ class KnownPositions:
 
     def _has_nothing_new(self, known: KnownPosition, stream: FleetStream, context: StreamContext) -> bool:
         offset, name = known.offset, stream.stream.name
-        log = DeltaLog(open_storage(stream.stream.table, context.table_options))
+        log = DeltaLog(context.open_table(stream.stream.table))
         is_due = (zlib.crc32(name.encode()) + self._file.runs) % LISTED_EVERY == 0
         if is_due:
             if verify_version(log, offset, offset.version) >= offset.version:
@@ -153,7 +152,7 @@ class KnownPositions:
             return False
         if not is_due and self._token == self._file.token and context.staging_uri == self._staging_uri:
             return True
-        staging = open_storage(context.staging_uri, context.staging_options)
+        staging = context.open_staging()
         return staging.head(StreamFolder(name).entry(known.entry + 1)) is None
 
 

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 from airflow.providers.common.compat.sdk import BaseHook
 
 from airflow_provider_fds.delta.reader.log import DeltaLog
-from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import FdsError
-from airflow_provider_fds.hooks.storage import storage_options
+from airflow_provider_fds.hooks.places import open_table
 
 if TYPE_CHECKING:
     from airflow_provider_fds.delta.storage.storage import Storage
@@ -48,7 +47,7 @@ class DeltaTableHook(BaseHook):
             ConfigurationError: Unknown scheme, no such connection, or a connection whose type belongs to a different
                 store.
         """
-        return open_storage(uri, storage_options(self.storage_conn_id, uri))
+        return open_table(self.storage_conn_id, uri)
 
     def get_log(self, uri: str) -> DeltaLog:
         """Return the transaction log of the table at ``uri``. Reads nothing yet."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.connected_stream import ConnectedStream
 from airflow_provider_fds.stream.polling.alignment import Alignment
@@ -33,11 +32,11 @@ class Standing(NamedTuple):
 
 def table_poller(stream: DeltaStream, stream_context: StreamContext, position: Offset | None) -> TablePoller:
     """Return the poller of a stream's table from a position."""
-    storage = open_storage(stream.table, stream_context.table_options)
+    storage = stream_context.open_table(stream.table)
     if not stream.options.align_with:
         return TablePoller(stream, storage, position)
-    staging = open_storage(stream_context.staging_uri, stream_context.staging_options)
-    return TablePoller(stream, storage, position, Alignment(stream, staging, stream_context.table_options).drift)
+    alignment = Alignment(stream, stream_context.open_staging(), stream_context.open_table)
+    return TablePoller(stream, storage, position, alignment.drift)
 
 
 def read_standing(stream: DeltaStream, stream_context: StreamContext) -> Standing:

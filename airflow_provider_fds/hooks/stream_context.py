@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from airflow_provider_fds.checkpoint.registry import checkpoint_store
+from airflow_provider_fds.hooks.places import table_places
 from airflow_provider_fds.hooks.settings import deployment as this_deployment
 from airflow_provider_fds.hooks.settings import refuse_former_settings, schema_changes, staging_uri
 from airflow_provider_fds.hooks.storage import storage_options
@@ -36,11 +37,11 @@ def working_context(
     """
     refuse_former_settings()
     staging = staging_uri(stream.staging, stream.name)
-    sink_options = None
+    sink_places = None
     if sink is not None and sink.table_uri is not None:
-        sink_options = storage_options(sink.connection_id or stream.storage_conn_id, sink.table_uri)
+        sink_places = table_places(sink.connection_id or stream.storage_conn_id, sink.table_uri)
     return StreamContext(
-        table_options=storage_options(stream.storage_conn_id, stream.table),
+        places=table_places(stream.storage_conn_id, stream.table),
         staging_uri=staging,
         staging_options=storage_options(stream.storage_conn_id, staging),
         checkpoints=checkpoint_store(stream.name, stream.checkpoint, stream.table),
@@ -48,7 +49,7 @@ def working_context(
         actor=actor,
         owner=owner,
         owner_is_running=owner_is_running,
-        sink_options=sink_options,
+        sink_places=sink_places,
         schema_changes=schema_changes(),
         run_since=run_since,
     )
@@ -68,7 +69,7 @@ def reading_context(stream: DeltaStream, *, staging: str | None = None, deployme
     staging = staging or staging_uri(stream.staging, stream.name)
     deployment = deployment or this_deployment()
     return StreamContext(
-        table_options=storage_options(stream.storage_conn_id, stream.table),
+        places=table_places(stream.storage_conn_id, stream.table),
         staging_uri=staging,
         staging_options=storage_options(stream.storage_conn_id, staging),
         checkpoints=checkpoint_store(stream.name, stream.checkpoint, stream.table),
@@ -76,5 +77,4 @@ def reading_context(stream: DeltaStream, *, staging: str | None = None, deployme
         actor=Actor(deployment=deployment),
         owner=Owner(kind="airflow", deployment=deployment),
         owner_is_running=lambda _owner: True,
-        sink_options=None,
     )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_fds.batch.spec import txn_version
 from airflow_provider_fds.ledger import refusals
-from airflow_provider_fds.source.offset import BASE_INDEX, Offset
+from airflow_provider_fds.source.offset import BASE_INDEX, Offset, describe_position
 
 if TYPE_CHECKING:
     from airflow_provider_fds.ledger.action import BatchAction
@@ -65,8 +65,8 @@ def check_interval_stream(state: StreamState) -> None:
     if state.phase == "open":
         raise refusals.refusal(
             state,
-            f"the stream reads by offset (it is at {state.position}) and cannot also read data intervals: its rows "
-            "would be loaded twice. Use a stream with another name",
+            f"the stream reads by offset (it is at {describe_position(state.position)}) and cannot also read data "
+            "intervals: its rows would be loaded twice. Use a stream with another name",
         )
 
 

@@ -205,8 +205,8 @@ class Opened(BaseAction, frozen=True, kw_only=True, tag="opened"):
         if start.table_id != self.table_id:
             raise refusals.refusal(
                 state,
-                f"the start {self.start} belongs to the table with id {start.table_id}, but the table has id "
-                f"{self.table_id}",
+                f"the start at {start.describe()} belongs to the table with id {start.table_id}, but the table has "
+                f"id {self.table_id}",
             )
         self._check_fence(state)
         return self

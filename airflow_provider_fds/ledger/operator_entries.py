@@ -13,7 +13,7 @@ from airflow_provider_fds.ledger.action import BaseAction, register
 from airflow_provider_fds.ledger.facts import HeldFacts, QuarantinedFacts, RetiredFacts
 from airflow_provider_fds.ledger.state import KEPT_SKIPS
 from airflow_provider_fds.ledger.values import Acknowledgement
-from airflow_provider_fds.source.offset import Offset
+from airflow_provider_fds.source.offset import Offset, describe_position
 
 if TYPE_CHECKING:
     from airflow_provider_fds.ledger.owner import Actor
@@ -147,7 +147,8 @@ class Acknowledged(BaseAction, frozen=True, kw_only=True, tag="acknowledged"):
         if version < position.version or is_begun:
             raise refusals.refusal(
                 state,
-                f"the stream is at {state.position} and has already read version {version}, or a part of it",
+                f"the stream is at {describe_position(state.position)} and has already read version {version}, or a "
+                "part of it",
             )
 
     def _check_room(self, state: StreamState) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow.providers.common.compat.sdk import BaseOperator, Param
@@ -126,8 +127,7 @@ class DeltaStreamActionOperator(BaseOperator):
     def execute(self, context: Any) -> dict[str, Any]:
         """Perform the action. Returns a description of it."""
         from airflow_provider_fds.delta.reader.log import DeltaLog
-        from airflow_provider_fds.delta.storage.open import open_storage
-        from airflow_provider_fds.hooks.storage import storage_options
+        from airflow_provider_fds.hooks.places import open_table
         from airflow_provider_fds.operators.owner import owner_runs, task_actor
         from airflow_provider_fds.stream.actions.action_builder import ActionBuilder
         from airflow_provider_fds.stream.actions.prepared_action import is_answered, perform
@@ -145,16 +145,14 @@ class DeltaStreamActionOperator(BaseOperator):
                     "This run has already performed the action on stream %s; it is not repeated.", self.stream
                 )
                 return {"stream": self.stream, "before": None, "after": None, "notes": []}
-            table = open_storage(ledger.state.table, storage_options(self.storage_conn_id or None, ledger.state.table))
+            open_one = partial(open_table, self.storage_conn_id or None)
             builder = ActionBuilder(
                 ledger,
                 self.why,
-                log=readable(DeltaLog(table)),
-                sink_log=readable_sink(
-                    ledger.state, lambda uri: open_storage(uri, storage_options(self.storage_conn_id or None, uri))
-                ),
+                log=readable(DeltaLog(open_one(ledger.state.table))),
+                sink_log=readable_sink(ledger.state, open_one),
                 owner_runs=owner_runs(ti, name),
-                open_table=lambda uri: open_storage(uri, storage_options(self.storage_conn_id or None, uri)),
+                open_table=open_one,
             )
             asked = action.prepare(builder, given)
             self.log.info("%s", asked.describe())
@@ -164,8 +162,7 @@ class DeltaStreamActionOperator(BaseOperator):
     def _recover(self, given: dict[str, Any], ti: Any, name: str) -> dict[str, Any]:
         """Make the ledger agree with the sink, and the stream's Variable with the ledger."""
         from airflow_provider_fds.checkpoint.variable import VariableCheckpointStore
-        from airflow_provider_fds.delta.storage.open import open_storage
-        from airflow_provider_fds.hooks.storage import storage_options
+        from airflow_provider_fds.hooks.places import open_table
         from airflow_provider_fds.ledger.log import Ledger
         from airflow_provider_fds.operators.owner import task_actor
         from airflow_provider_fds.stream.actions.recovery_survey import fits, survey
@@ -174,7 +171,7 @@ class DeltaStreamActionOperator(BaseOperator):
         found = survey(
             Ledger(self._staging(), self.stream, deployment=name),
             self.why,
-            open_table=lambda uri: open_storage(uri, storage_options(self.storage_conn_id or None, uri)),
+            open_table=partial(open_table, self.storage_conn_id or None),
             deployment=name,
             checkpoint=variable,
             **given,
@@ -221,11 +218,9 @@ class DeltaStreamActionOperator(BaseOperator):
         return action, action.parse({name: getattr(self, name) for name in _ARGUMENTS})
 
     def _staging(self) -> Storage:
-        from airflow_provider_fds.delta.storage.open import open_storage
-        from airflow_provider_fds.hooks.storage import storage_options
+        from airflow_provider_fds.hooks.places import open_folder
 
-        staging = staging_uri(self.staging or None, self.stream)
-        return open_storage(staging, storage_options(self.storage_conn_id or None, staging))
+        return open_folder(self.storage_conn_id or None, staging_uri(self.staging or None, self.stream))
 
     def _ledger(self) -> Ledger:
         from airflow_provider_fds.ledger.log import Ledger

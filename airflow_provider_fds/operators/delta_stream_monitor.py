@@ -106,14 +106,12 @@ class DeltaStreamMonitorOperator(BaseOperator):
     def execute_complete(self, context: Any, event: Mapping[str, Any]) -> int:
         """Report the incidents that the trigger has found, and return the number of rounds."""
         if event["status"] == "alerts":
-            from airflow_provider_fds.delta.storage.open import open_storage
-            from airflow_provider_fds.hooks.storage import storage_options
+            from airflow_provider_fds.hooks.places import open_folder
             from airflow_provider_fds.operators.alerting import Alerting
             from airflow_provider_fds.stream.monitoring.alerts import Found
 
             with task_failures(context):
-                uri = staging_uri(self.staging, "fds_monitor")
-                staging = open_storage(uri, storage_options(self.storage_conn_id, uri))
+                staging = open_folder(self.storage_conn_id, staging_uri(self.staging, "fds_monitor"))
                 alerting = Alerting(self, context, self.alerts)
                 alerting.tell_all(staging, {name: Found.from_dict(one) for name, one in event["streams"].items()})
                 alerting.emit()

@@ -8,12 +8,12 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow.providers.common.compat.sdk import AirflowSkipException
 
 from airflow_provider_fds.backends.base import FleetApplication, FleetPart
-from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.fleet.discovery import find_tables
 from airflow_provider_fds.fleet.result import FleetResult, StreamOutcome
@@ -23,9 +23,10 @@ from airflow_provider_fds.fleet.value import FleetStream, problems_between
 from airflow_provider_fds.hooks import lineage
 from airflow_provider_fds.hooks.failures import task_failures
 from airflow_provider_fds.hooks.interruption import reporting_interruption
+from airflow_provider_fds.hooks.places import open_folder
 from airflow_provider_fds.hooks.settings import deployment, retention, staging_uri
 from airflow_provider_fds.hooks.stats import report_at_end
-from airflow_provider_fds.hooks.storage import connections_looked_up_once, storage_options
+from airflow_provider_fds.hooks.storage import connections_looked_up_once
 from airflow_provider_fds.operators import asset_event
 from airflow_provider_fds.operators.alerting import Alerting
 from airflow_provider_fds.operators.gathered_lineage import gathered
@@ -129,16 +130,12 @@ class FleetRun:
         self._warnings = []
         for pattern in operator.patterns:
             # one by one, because each has a connection of its own
-            conn_id = pattern.storage_conn_id
-
-            def open_folder(uri: str, conn_id: str | None = conn_id) -> Storage:
-                return open_storage(uri, storage_options(conn_id, uri))
-
-            staging = open_folder(staging_uri(pattern.staging, self._fleet))
+            open_below = partial(open_folder, pattern.storage_conn_id)
+            staging = open_below(staging_uri(pattern.staging, self._fleet))
             retire = (
                 None if operator.on_gone != "retire" else lambda one: retire_gone(one.stream, self._context_of(one))
             )
-            found = find_tables([pattern], declared, open_folder, staging, self._fleet, retire=retire)
+            found = find_tables([pattern], declared, open_below, staging, self._fleet, retire=retire)
             declared = found.streams
             self._warnings += found.messages()
             gone += self._gone(found.gone_errors(), staging)

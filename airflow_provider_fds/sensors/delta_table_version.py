@@ -281,14 +281,13 @@ class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
         return TableArguments(self.table, self.storage_conn_id, self.version, self.changed_since, self.committed_after)
 
     def _poll_table(self, context: Any) -> PollResult | None:
-        from airflow_provider_fds.delta.storage.open import open_storage
-        from airflow_provider_fds.hooks.storage import storage_options
+        from airflow_provider_fds.hooks.places import open_table
         from airflow_provider_fds.stream.polling.table_condition import ConditionPoller
 
         arguments = self._without_stream
         _check_arguments(None, self.wait_for, self.grace, self.at, arguments)
         table = str(self.table)
-        storage = open_storage(table, storage_options(self.storage_conn_id, table))
+        storage = open_table(self.storage_conn_id, table)
         self._condition = arguments.condition(context, storage)
         poller = ConditionPoller(storage, self._condition)
         found = poller.check()

@@ -147,7 +147,7 @@ class Offset:
     def belongs_elsewhere(self, table_id: str, *, table: str) -> TableReplacedError:
         """Return the error that the table has another id, ``table_id``."""
         return TableReplacedError(
-            f"{table}: the position {self.to_json()} belongs to the table with id {self.table_id}, but the "
+            f"{table}: the position at {self.describe()} belongs to the table with id {self.table_id}, but the "
             f"table there now has id {table_id}: it was deleted and created again, or the URI points "
             f"elsewhere. {LOAD_NEW_TABLE}",
             table=table,

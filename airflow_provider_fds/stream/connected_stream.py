@@ -10,11 +10,12 @@ from urllib.parse import quote
 from airflow_provider_fds.batch.location import check_table_uri, spark_uri
 from airflow_provider_fds.delta.reader.known_states import KnownStates
 from airflow_provider_fds.delta.reader.log import DeltaLog
-from airflow_provider_fds.delta.storage.open import canonical_uri, open_storage
+from airflow_provider_fds.delta.storage.open import canonical_uri, open_place, open_storage
 from airflow_provider_fds.errors import CheckpointError, ConfigurationError, FdsError, LedgerError
 from airflow_provider_fds.fault_points import reach
 from airflow_provider_fds.ledger.layout import StreamFolder
 from airflow_provider_fds.ledger.log import Ledger
+from airflow_provider_fds.places import Paths, Place
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.schemes import PATH_SAFE
 from airflow_provider_fds.source.offset import Offset
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.ledger.owner import Actor, Owner
     from airflow_provider_fds.ledger.position import Checkpoint
     from airflow_provider_fds.ledger.state import StreamState
+    from airflow_provider_fds.places import Places
     from airflow_provider_fds.source.options.schema_policy import Rules
     from airflow_provider_fds.stream.declaration.delta_stream import DeltaStream
 
@@ -42,15 +44,15 @@ class StreamContext:
     """What a stream is given from outside: credentials, staging, checkpoint, and who is asking.
 
     Attributes:
-        table_options: Storage options of the table (``delta/storage/open.py``), including credentials.
+        places: Finds tables, with the credentials for them.
         staging_uri: URI or path of the staging folder.
-        staging_options: Storage options of staging.
+        staging_options: Storage options of staging (``delta/storage/open.py``), including credentials.
         checkpoints: Where the committed offset is kept; ``None`` keeps it in the ledger only.
         deployment: Name of this Airflow installation.
         actor: Who writes the entries.
         owner: The run that works on the batches.
         owner_is_running: Returns whether another owner still runs. Called before its batches are taken over.
-        sink_options: Storage options of the sink, ``None`` to use the table's.
+        sink_places: Finds the tables of the sink; ``None``: as ``places``.
         schema_changes: Rules of the installation for changes of the schema (``[fds] on_schema_change``).
         run_since: Earliest time at which the asking run can have begun; older entries are not searched for its work.
     """
@@ -60,12 +62,20 @@ class StreamContext:
     actor: Actor
     owner: Owner
     owner_is_running: Callable[[Owner], bool]
-    table_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    places: Places = field(default=Paths(), repr=False)
     staging_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    sink_options: Mapping[str, Any] | None = field(default=None, repr=False)
+    sink_places: Places | None = field(default=None, repr=False)
     checkpoints: CheckpointStore | None = None
     schema_changes: Rules = ()
     run_since: datetime | None = None
+
+    def open_table(self, table: str) -> Storage:
+        """Return the storage of a source table."""
+        return open_place(self.places.resolve(table))
+
+    def open_staging(self) -> Storage:
+        """Return the storage of the staging folder."""
+        return open_storage(self.staging_uri, self.staging_options)
 
 
 class ConnectedStream:
@@ -86,10 +96,11 @@ class ConnectedStream:
         self.context = context
         #: Whether ``stream`` has the options of its declaration; ``False`` if only its ledger is known.
         self.is_declared = is_declared
-        for uri in (stream.table, context.staging_uri):
+        place = context.places.resolve(stream.table)
+        for uri in (place.uri, context.staging_uri):
             _check_uri(uri)
-        self.table: Storage = open_storage(stream.table, context.table_options)
-        self.staging: Storage = open_storage(context.staging_uri, context.staging_options)
+        self.table: Storage = open_place(place)
+        self.staging: Storage = context.open_staging()
         _refuse_nested(self.table.uri, self.staging.uri)
         self._known = KnownStates()
         self.log = DeltaLog(self.table, self._known)
@@ -224,19 +235,30 @@ class ConnectedStream:
 
     def open_sink(self, uri: str) -> Storage:
         """Return the storage of a sink table."""
-        _check_uri(uri)
-        options = self.context.sink_options
-        return open_storage(uri, self.context.table_options if options is None else options)
+        place = self._sink_place(uri)
+        _check_uri(place.uri)
+        return open_place(place)
 
-    def places(self, sink_uri: str | None) -> list[tuple[str, Mapping[str, Any]]]:
-        """Return the places a job of this stream accesses (table, staging, sink), each with its storage options.
+    def sink_target(self, uri: str) -> str:
+        """Return the URI by which ledgers and checks know a sink table, whatever a declaration calls it."""
+        return self.open_sink(uri).uri
+
+    def spark_sink(self, uri: str) -> str:
+        """Return the URI by which Spark reaches a sink table."""
+        return spark_uri(self.sink_target(uri))
+
+    def places(self, sink_uri: str | None) -> list[Place]:
+        """Return the places a job of this stream accesses: table, staging, sink.
 
         ``None`` stands for a sink that is not a table: a user's function opens its tables itself.
         """
         context = self.context
-        options = context.sink_options
-        read = [(self.stream.table, context.table_options), (context.staging_uri, context.staging_options)]
-        return read if sink_uri is None else [*read, (sink_uri, context.table_options if options is None else options)]
+        read = [context.places.resolve(self.stream.table), Place(context.staging_uri, context.staging_options)]
+        return read if sink_uri is None else [*read, self._sink_place(sink_uri)]
+
+    def _sink_place(self, uri: str) -> Place:
+        places = self.context.sink_places
+        return (self.context.places if places is None else places).resolve(uri)
 
 
 def _check_uri(uri: str) -> None:

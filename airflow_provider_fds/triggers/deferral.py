@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.hooks.data_interval import run_interval
 from airflow_provider_fds.hooks.exceptions import TaskFailedError, TaskInterruptedError
 from airflow_provider_fds.hooks.failures import push_error
@@ -80,7 +79,7 @@ def poll_data_interval(context: Any, stream: DeltaStream, grace: timedelta | Non
         ConfigurationError: The run has no data interval that the stream can read.
         TableNotFoundError: There is no table.
     """
-    storage = open_storage(stream.table, reading_context(stream).table_options)
+    storage = reading_context(stream).open_table(stream.table)
     return IntervalPoller(storage, run_interval(context, stream).end, grace).check()
 
 

@@ -162,7 +162,7 @@ class DeltaFleetTrigger(BaseTrigger):
         """Return what a stream must do in any case, and the poller of its table unless a person must decide first."""
         if (remembered := known.of(one)) is not None:
             entry = StreamFolder(one.name).entry(remembered.entry + 1)
-            if open_storage(context.staging_uri, context.staging_options).head(entry) is None:
+            if context.open_staging().head(entry) is None:
                 return None, table_poller(one.stream, context, remembered.offset)
         standing = read_standing(one.stream, context)
         if standing.pause is not None or standing.found is not None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
-from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.hooks.stream_context import reading_context
 from airflow_provider_fds.stream import DeltaStream
 from airflow_provider_fds.stream.polling.poll import IntervalPoller
@@ -41,7 +40,7 @@ class DeltaIntervalTrigger(DeltaTableVersionTrigger):
     def _poller(self) -> tuple[IntervalPoller, None]:
         stream = DeltaStream.from_dict(self.stream)
         stream_context = reading_context(stream, staging=self.staging, deployment=self.deployment)
-        storage = open_storage(stream.table, stream_context.table_options)
+        storage = stream_context.open_table(stream.table)
         grace = None if self.grace is None else timedelta(seconds=self.grace)
         return IntervalPoller(storage, datetime.fromisoformat(self.interval_end), grace), None
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 from asgiref.sync import sync_to_async
 
-from airflow_provider_fds.delta.storage.open import open_storage
+from airflow_provider_fds.hooks.places import open_folder, table_places
 from airflow_provider_fds.hooks.settings import deployment
 from airflow_provider_fds.hooks.stats import send
 from airflow_provider_fds.hooks.storage import connections_looked_up_once, storage_options
@@ -22,6 +22,7 @@ from airflow_provider_fds.stream.monitoring.monitor import StreamMonitor
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
+    from airflow_provider_fds.places import Places
     from airflow_provider_fds.stream.monitoring.metrics import Sample
     from airflow_provider_fds.stream.monitoring.status import StreamStatus
 
@@ -92,7 +93,7 @@ class DeltaStreamMonitorTrigger(BaseTrigger):
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Send metrics until the time is over, or a task must tell of an incident."""
         watch = None if self.alerts is None else IncidentWatch(self.alerts, self.has_notifiers, self.interval)
-        monitor = StreamMonitor(self._context, table_options=self._options, recheck_every=self.recheck_every)
+        monitor = StreamMonitor(self._context, places_for=self._places_for, recheck_every=self.recheck_every)
         rounds = 0
         while True:
             began = time.time()
@@ -127,7 +128,7 @@ class DeltaStreamMonitorTrigger(BaseTrigger):
         if watch is None:
             return {}
         try:
-            staging = open_storage(self.staging, self._options(self.staging))
+            staging = open_folder(self.storage_conn_id, self.staging)
             return {name: found.to_dict() for name, found in watch.check(staging, statuses).items()}
         except Exception as error:  # noqa: BLE001
             self.log.warning("The incidents cannot be read: %s: %s", type(error).__name__, error)
@@ -146,15 +147,15 @@ class DeltaStreamMonitorTrigger(BaseTrigger):
         name = deployment()
         return StreamContext(
             staging_uri=self.staging,
-            staging_options=self._options(self.staging),
+            staging_options=storage_options(self.storage_conn_id, self.staging),
             deployment=name,
             actor=Actor(deployment=name),
             owner=Owner(kind="airflow", deployment=name),
             owner_is_running=lambda _owner: True,
         )
 
-    def _options(self, uri: str) -> dict[str, Any]:
-        return storage_options(self.storage_conn_id, uri)
+    def _places_for(self, table: str) -> Places:
+        return table_places(self.storage_conn_id, table)
 
 
 __all__ = ["DeltaStreamMonitorTrigger"]

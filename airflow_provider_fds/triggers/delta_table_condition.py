@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_fds.delta.storage.open import open_storage
-from airflow_provider_fds.hooks.storage import storage_options
+from airflow_provider_fds.hooks.places import open_table
 from airflow_provider_fds.stream.polling.table_condition import ConditionPoller, TableCondition
 from airflow_provider_fds.triggers.delta_table_version import DeltaTableVersionTrigger
 
@@ -52,7 +51,7 @@ class DeltaTableConditionTrigger(DeltaTableVersionTrigger):
         )
 
     def _poller(self) -> tuple[ConditionPoller, None]:
-        storage = open_storage(self.table, storage_options(self.storage_conn_id, self.table))
+        storage = open_table(self.storage_conn_id, self.table)
         return ConditionPoller(storage, TableCondition.from_dict(self.condition)), None
 
     def _send_status(self, poller: Any = None) -> None:

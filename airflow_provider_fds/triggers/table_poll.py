@@ -11,8 +11,7 @@ from weakref import WeakKeyDictionary
 
 from asgiref.sync import sync_to_async
 
-from airflow_provider_fds.delta.storage.open import open_storage
-from airflow_provider_fds.hooks.storage import storage_options
+from airflow_provider_fds.hooks.places import open_table
 from airflow_provider_fds.stream.polling.table_changes import TableChanges
 from airflow_provider_fds.triggers.pacing import pause_seconds, poll_slot
 
@@ -138,7 +137,7 @@ async def ticks(table: str, storage_conn_id: str | None, watchers: Watchers) -> 
 
 def _opened(table: str, storage_conn_id: str | None, changes: TableChanges | None) -> TableChanges:
     """Open the table, with the connection as it is now. Blocks."""
-    storage = open_storage(table, storage_options(storage_conn_id, table))
+    storage = open_table(storage_conn_id, table)
     if changes is None:
         return TableChanges(storage)
     changes.reopen(storage)

@@ -67,7 +67,7 @@ def test_a_stream_whose_incidents_cannot_be_written_hides_no_other(tmp_path, con
         return put(key, data)
 
     monkeypatch.setattr(staging, "put_if_absent", refused)
-    monkeypatch.setattr("airflow_provider_fds.delta.storage.open.open_storage", lambda *_: staging)
+    monkeypatch.setattr("airflow_provider_fds.hooks.places.open_storage", lambda *_: staging)
     told = []
     alerts = StreamAlerts(notifiers=[lambda one: told.append(one["fds_alert"]["stream"])])
     operator = DeltaStreamMonitorOperator(task_id="monitor", staging=str(tmp_path), alerts=alerts)

@@ -14,9 +14,10 @@ from airflow_provider_fds.backends.spark_master import SparkMaster, check_master
 from airflow_provider_fds.errors import ConfigurationError, StorageError
 from airflow_provider_fds.hooks.data_interval import refuse_backfill
 from airflow_provider_fds.hooks.failures import task_failures
+from airflow_provider_fds.places import Place
 from airflow_provider_fds.spark.installation import own_spark
 from airflow_provider_fds.spark.installation.install import delta_package
-from airflow_provider_fds.spark.submission.object_store import JobStorage, Place
+from airflow_provider_fds.spark.submission.object_store import JobStorage
 
 LOCAL = SparkMaster("spark_default", "local[1]", None)
 

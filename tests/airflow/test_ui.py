@@ -638,7 +638,7 @@ def test_the_monitors_trigger_writes_the_files_without_metrics(bench, log_builde
     log_builder.append(1)
     staging = session.connected.staging
     trigger = DeltaStreamMonitorTrigger(staging=staging.uri, interval=60, until=0)
-    trigger._round(StreamMonitor(trigger._context, table_options=trigger._options), None)
+    trigger._round(StreamMonitor(trigger._context, places_for=trigger._places_for), None)
     row = read_status_file(staging, "orders")
     assert (row.written_by, row.lag_versions, row.pending_files) == ("monitor", 1, 1)
     assert row.next_within_seconds == 60 * ROUNDS_PER_FILE

@@ -49,7 +49,8 @@ def watch(streams: int, rounds: int) -> dict[str, Any]:
 
         found: dict[str, list[tuple[float, float, Counter[str]]]] = {"first": [], "unchanged": [], "full": []}
         connect = "airflow_provider_fds.stream.connected_stream.open_storage"
-        with mock.patch.object(monitor, "open_storage", opened), mock.patch(connect, opened):
+        tables = "airflow_provider_fds.delta.storage.open.open_storage"
+        with mock.patch(tables, opened), mock.patch(connect, opened):
             assert statuses  # imported before the clock starts
             watched = monitor.StreamMonitor(context, recheck_every=rounds + 1)
             for number in range(rounds + 2):

@@ -20,6 +20,7 @@ from airflow_provider_fds.ledger.epoch_entries import Created
 from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.ledger.operator_entries import Held, Resumed
 from airflow_provider_fds.ledger.owner import Actor, Owner
+from airflow_provider_fds.places import Paths
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.options.options import SourceOptions
 from airflow_provider_fds.source.planning.plan import BatchPlanner
@@ -396,7 +397,7 @@ def session_of(server, storage, run="run-1", *, max_retries=3):
             actor=ACTOR,
             owner=Owner(kind="airflow", deployment="test", dag_id="dag", run_id=run, task_id="ingest"),
             owner_is_running=lambda _owner: False,
-            table_options=options,
+            places=Paths(options),
             staging_options=options,
         ),
     )

@@ -53,7 +53,6 @@ def add_commands(commands: CommandParsers) -> None:
 def act(arguments: argparse.Namespace) -> int:
     """Perform an action."""
     from airflow_provider_fds.delta.reader.log import DeltaLog
-    from airflow_provider_fds.delta.storage.open import open_storage
     from airflow_provider_fds.stream.actions.action_builder import ActionBuilder
     from airflow_provider_fds.stream.actions.prepared_action import is_answered, perform
     from airflow_provider_fds.stream.connected_stream import readable, readable_sink
@@ -63,14 +62,14 @@ def act(arguments: argparse.Namespace) -> int:
     if arguments.request_id is not None and is_answered(ledger, arguments.request_id):
         print(f"stream {arguments.stream}: request {arguments.request_id!r} was already made; nothing is done again")
         return EXIT_OK
-    options = common.pairs(arguments.storage_option, "--storage-option")
+    open_table = partial(common.open_table, arguments)
     builder = ActionBuilder(
         ledger,
         arguments.why or "",
-        log=readable(DeltaLog(open_storage(ledger.state.table, options))),
-        sink_log=readable_sink(ledger.state, lambda uri: open_storage(uri, options)),
+        log=readable(DeltaLog(open_table(ledger.state.table))),
+        sink_log=readable_sink(ledger.state, open_table),
         owner_runs=partial(common.owner_runs, arguments),
-        open_table=lambda uri: open_storage(uri, options),
+        open_table=open_table,
         deployment=arguments.deployment,
     )
     # the parser has already parsed the values

@@ -58,11 +58,9 @@ def add_commands(commands: CommandParsers) -> None:
 
 def backfill(arguments: argparse.Namespace) -> int:
     """Perform ``fds backfill``."""
-    from airflow_provider_fds.delta.storage.open import open_storage
     from airflow_provider_fds.ledger.log import Ledger
 
-    options = common.pairs(arguments.storage_option, "--storage-option")
-    live = Ledger(open_storage(arguments.staging, options), arguments.stream).find()
+    live = Ledger(common.open_folder(arguments, arguments.staging), arguments.stream).find()
     if live.phase == "empty" and arguments.table is None:
         raise ConfigurationError(
             f"there is no stream {arguments.stream!r} in {arguments.staging}, so its table is unknown. Check the "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -102,7 +103,6 @@ def import_(arguments: argparse.Namespace) -> int:
     from msgspec.structs import replace
 
     from airflow_provider_fds.delta.reader.log import DeltaLog
-    from airflow_provider_fds.delta.storage.open import open_storage
     from airflow_provider_fds.ledger.archive import LedgerArchive
     from airflow_provider_fds.ledger.log import Ledger
     from airflow_provider_fds.ledger.operator_entries import Transferred
@@ -114,8 +114,8 @@ def import_(arguments: argparse.Namespace) -> int:
     archive = LedgerArchive.read(Path(arguments.file))
     name = archive.contents.stream
     request_id = f"import {archive.sha256[:32]} to {arguments.deployment}"
-    options = common.pairs(arguments.storage_option, "--storage-option")
-    staging = open_storage(arguments.staging, options)
+    open_table = partial(common.open_table, arguments)
+    staging = common.open_folder(arguments, arguments.staging)
     ledger = Ledger(staging, name)
     with suppress(LedgerError):
         # an interrupted import cannot be read
@@ -153,9 +153,9 @@ def import_(arguments: argparse.Namespace) -> int:
             builder = ActionBuilder(
                 ledger,
                 why,
-                log=readable(DeltaLog(open_storage(state.table, options))),
-                sink_log=readable_sink(state, lambda uri: open_storage(uri, options)),
-                open_table=lambda uri: open_storage(uri, options),
+                log=readable(DeltaLog(open_table(state.table))),
+                sink_log=readable_sink(state, open_table),
+                open_table=open_table,
             )
             # with the transfer, in one entry: no run of this installation works in the epoch of the other one
             (request,) = builder.replan().commands

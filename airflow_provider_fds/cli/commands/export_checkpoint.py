@@ -43,7 +43,6 @@ def add_commands(commands: CommandParsers) -> None:
 
 def export_checkpoint(arguments: argparse.Namespace) -> int:
     """Perform ``fds admin export-checkpoint``."""
-    from airflow_provider_fds.delta.storage.open import open_storage
     from airflow_provider_fds.ledger.owner import Owner
     from airflow_provider_fds.stream.actions.export_checkpoint import export_checkpoint as export
     from airflow_provider_fds.stream.connected_stream import ConnectedStream
@@ -54,14 +53,13 @@ def export_checkpoint(arguments: argparse.Namespace) -> int:
             "--storage-option",
             reason=Reason.URI_HAS_CREDENTIALS,
         )
-    options = common.pairs(arguments.storage_option, "--storage-option")
     ledger, _ = common.ledger_of(arguments)
     arguments.deployment = ledger.state.deployment
     arguments.table = ledger.state.table
     connected = ConnectedStream(
         common.stream_of(arguments), common.context_of(arguments, owner=Owner.of_plan(arguments.deployment))
     )
-    target = open_storage(arguments.path, options)
+    target = common.open_folder(arguments, arguments.path)
     found = export(connected, target, any_options=arguments.any_options)
     print(f"{target.uri} continues stream {arguments.stream!r} at {found.offset.to_json()}")
     print(f"start the query with: {found.describe(arguments.table, target.uri)}")

@@ -40,18 +40,17 @@ def add_commands(commands: CommandParsers) -> None:
 
 def fork(arguments: argparse.Namespace) -> int:
     """Perform ``fds fork``."""
-    from airflow_provider_fds.delta.storage.open import open_storage
     from airflow_provider_fds.ledger.log import Ledger
     from airflow_provider_fds.ledger.owner import Owner
     from airflow_provider_fds.sinks import DeltaAppendSink
+    from airflow_provider_fds.source.offset import describe_position
     from airflow_provider_fds.stream.actions.prepared_action import PreparedAction, describe_standing
     from airflow_provider_fds.stream.declaration.delta_stream import DeltaStream
     from airflow_provider_fds.stream.epochs.fork import origin_of, refuse_sink_of_origin
     from airflow_provider_fds.stream.epochs.opening import ensure_bound
     from airflow_provider_fds.stream.run.session import StreamSession
 
-    options = common.pairs(arguments.storage_option, "--storage-option")
-    staging = open_storage(arguments.staging, options)
+    staging = common.open_folder(arguments, arguments.staging)
     source = common.ledger_of(arguments, arguments.source)[0].state
     arguments.deployment = arguments.deployment or source.deployment
     stream = DeltaStream(
@@ -70,7 +69,7 @@ def fork(arguments: argparse.Namespace) -> int:
         if sink is not None:
             refuse_sink_of_origin(session.connected, sink)
             state = ensure_bound(session.connected, sink, user_job=False)
-        offset = state.origin.offset if state.origin is not None else state.epoch_start
+        offset = describe_position(state.origin.offset if state.origin is not None else state.epoch_start)
         if before.phase == "open" and before.sink == state.sink:
             yield f"stream {stream.name!r} is already a fork of {source.name!r}, from {offset}; nothing was done"
             return

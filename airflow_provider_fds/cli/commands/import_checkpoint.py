@@ -31,18 +31,16 @@ def add_commands(commands: CommandParsers) -> None:
 def import_checkpoint(arguments: argparse.Namespace) -> int:
     """Perform ``fds admin import-checkpoint``."""
     from airflow_provider_fds.delta.reader.log import DeltaLog
-    from airflow_provider_fds.delta.storage.open import open_storage
     from airflow_provider_fds.ledger.owner import Owner
     from airflow_provider_fds.source.offset import describe_position
     from airflow_provider_fds.source.streaming_checkpoint import read_streaming_checkpoint
     from airflow_provider_fds.stream.actions.prepared_action import PreparedAction
     from airflow_provider_fds.stream.run.session import StreamSession
 
-    options = common.pairs(arguments.storage_option, "--storage-option")
     stream = common.stream_of(arguments)
-    log = DeltaLog(open_storage(stream.table, options))
+    log = DeltaLog(common.open_table(arguments, stream.table))
     table_id = log.state_at(log.latest()).metadata.id
-    found = read_streaming_checkpoint(open_storage(arguments.checkpoint_folder, options), table_id)
+    found = read_streaming_checkpoint(common.open_folder(arguments, arguments.checkpoint_folder), table_id)
     notes = ["No row is loaded or removed by this command, and the checkpoint is only read."]
     if found.unfinished_batch_id is not None:
         notes.append(
@@ -60,7 +58,7 @@ def import_checkpoint(arguments: argparse.Namespace) -> int:
 
     def act() -> Iterator[str]:
         session.ensure_open(start=found.offset)
-        position = found.offset.to_json()
+        position = found.offset.describe()
         yield f"stream {stream.name!r} starts at {position}, the end of batch {found.batch_id} of the query"
 
     return confirmed(arguments, preview.describe(), act)

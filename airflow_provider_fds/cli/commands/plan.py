@@ -87,10 +87,8 @@ def add_commands(commands: CommandParsers) -> None:
 def latest(arguments: argparse.Namespace) -> int:
     """Perform ``fds latest``."""
     from airflow_provider_fds.delta.reader.log import DeltaLog
-    from airflow_provider_fds.delta.storage.open import open_storage
 
-    options = common.pairs(arguments.storage_option, "--storage-option")
-    print(DeltaLog(open_storage(arguments.table, options)).latest())
+    print(DeltaLog(common.open_table(arguments, arguments.table)).latest())
     return EXIT_OK
 
 
@@ -288,15 +286,13 @@ def _planner(connected: ConnectedStream, position: Offset) -> BatchPlanner | Out
 
 def _dry(arguments: argparse.Namespace, stream: DeltaStream) -> Iterator[dict[str, Any] | Outcome]:
     from airflow_provider_fds.delta.reader.log import DeltaLog
-    from airflow_provider_fds.delta.storage.open import open_storage
     from airflow_provider_fds.source.planning.end import known_end
     from airflow_provider_fds.source.planning.plan import BatchPlanner
     from airflow_provider_fds.source.planning.start import SnapshotStart, resolve_start, starting_state
     from airflow_provider_fds.stream.planning.whole_commits import keeps_replaced_rows
     from airflow_provider_fds.stream.polling.min_batch import MinBatch
 
-    options = common.pairs(arguments.storage_option, "--storage-option")
-    log = DeltaLog(open_storage(stream.table, options))
+    log = DeltaLog(common.open_table(arguments, stream.table))
     start = Offset.from_json(arguments.offset) if arguments.offset else resolve_start(log, stream.options)
     if start is None:
         yield Outcome(None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,17 +22,15 @@ if TYPE_CHECKING:
 
 def recover(arguments: argparse.Namespace) -> int:
     """Perform ``fds recover``."""
-    from airflow_provider_fds.delta.storage.open import open_storage
     from airflow_provider_fds.hooks.metadata import MetadataVariable
     from airflow_provider_fds.ledger.log import Ledger
     from airflow_provider_fds.stream.actions.recovery_survey import fits, survey
 
-    options = common.pairs(arguments.storage_option, "--storage-option")
-    ledger = Ledger(open_storage(arguments.staging, options), arguments.stream)
+    ledger = Ledger(common.open_folder(arguments, arguments.staging), arguments.stream)
     found = survey(
         ledger,
         arguments.why,
-        open_table=lambda uri: open_storage(uri, options),
+        open_table=partial(common.open_table, arguments),
         deployment=arguments.deployment,
         sink_uri=arguments.sink,
         table=arguments.table,

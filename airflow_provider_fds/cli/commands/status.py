@@ -179,13 +179,12 @@ def _all(arguments: argparse.Namespace) -> int:
 
 def _of_staging(arguments: argparse.Namespace) -> list[StreamStatus]:
     from airflow_provider_fds.delta.storage.local import LocalStorage
-    from airflow_provider_fds.delta.storage.open import open_storage
     from airflow_provider_fds.ledger.owner import Owner
     from airflow_provider_fds.stream.monitoring.all_statuses import all_statuses
 
     context = common.context_of(arguments, owner=Owner.of_plan(arguments.deployment))
     found = list(all_statuses(context))
-    folder = open_storage(context.staging_uri, context.staging_options)
+    folder = context.open_staging()
     if not found and isinstance(folder, LocalStorage) and not folder.root.exists():
         raise ConfigurationError(
             f"there is no folder {arguments.staging}. Check --staging; the first run of a stream makes the folder",

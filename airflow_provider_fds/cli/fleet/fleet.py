@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -119,10 +120,8 @@ def _tables_of(
     *,
     dry_run: bool,
 ) -> FoundTables:
-    from airflow_provider_fds.delta.storage.open import open_storage
     from airflow_provider_fds.fleet.discovery import find_tables
 
-    options = common.pairs(arguments.storage_option, "--storage-option")
     folders = [*(pattern.staging for pattern in group.patterns), arguments.staging]
     staging = next((folder for folder in folders if folder), None)
     if staging is None and group.patterns and not dry_run:
@@ -130,8 +129,8 @@ def _tables_of(
     return find_tables(
         group.patterns,
         group.streams,
-        lambda folder: open_storage(folder, options),
-        None if staging is None else open_storage(staging, options),
+        partial(common.open_folder, arguments),
+        None if staging is None else common.open_folder(arguments, staging),
         _name(arguments, group),
         elsewhere=elsewhere,
         retire=retire,
@@ -185,13 +184,12 @@ def statuses(
         groups: The fleet.
         context_of: Returns the context for a staging folder.
     """
-    from airflow_provider_fds.delta.storage.open import open_storage
     from airflow_provider_fds.stream.monitoring.all_statuses import find_ledger, open_stream, unreadable
     from airflow_provider_fds.stream.monitoring.status import status_of
 
     def status(one: FleetStream) -> StreamStatus:
         context = context_of(one.stream.staging or arguments.staging)
-        found = find_ledger(open_storage(context.staging_uri, context.staging_options), one.name)
+        found = find_ledger(context.open_staging(), one.name)
         try:
             if found is None:
                 return _not_begun(one, context)
@@ -206,10 +204,9 @@ def statuses(
 
 def _not_begun(one: FleetStream, context: StreamContext) -> StreamStatus:
     from airflow_provider_fds.delta.reader.log import DeltaLog
-    from airflow_provider_fds.delta.storage.open import open_storage
     from airflow_provider_fds.stream.monitoring.status import StreamStatus
 
-    log = DeltaLog(open_storage(one.stream.table, context.table_options))
+    log = DeltaLog(context.open_table(one.stream.table))
     identity = one.sink.identity()
     sink = {"kind": identity["kind"], "target": one.sink.describe(), "delivery": one.sink.delivery}
     return StreamStatus(

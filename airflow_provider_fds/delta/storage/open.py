@@ -20,6 +20,7 @@ from airflow_provider_fds.schemes import PATH_SAFE, SCHEMES, of_kind
 if TYPE_CHECKING:
     from airflow_provider_fds.delta.storage.object_store import Store
     from airflow_provider_fds.delta.storage.storage import Storage
+    from airflow_provider_fds.places import Place
 
 _SCHEMES: Final = tuple(name for name, scheme in SCHEMES.items() if scheme.is_planned_from)
 
@@ -49,6 +50,8 @@ _CLIENT_OPTIONS: Final = frozenset(
 
 def open_storage(uri: str, options: Mapping[str, Any] | None = None) -> Storage:
     """Open the folder at ``uri``. Nothing is read or written, and no connection is made.
+
+    For staging and other folders, which are always URIs; a table is opened by :func:`open_place`.
 
     Args:
         uri: A path, or a URI with one of the schemes ``file``, ``s3``/``s3a``/``s3n``, ``gs``, ``az``/``abfs``/
@@ -86,6 +89,11 @@ def open_storage(uri: str, options: Mapping[str, Any] | None = None) -> Storage:
     # directory buckets ("S3 Express", recognised by their name) do not list in order
     is_ordered = not (SCHEMES[scheme].kind == "s3" and authority.endswith("--x-s3"))
     return ObjectStorage(store, canonical, unquote(path), is_ordered=is_ordered, credentials=credentials)
+
+
+def open_place(place: Place) -> Storage:
+    """Open the folder of a table. Raises as :func:`open_storage`."""
+    return open_storage(place.uri, place.options)
 
 
 def _check_options(options: Mapping[str, Any], uri: str) -> None:

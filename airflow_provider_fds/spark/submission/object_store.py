@@ -6,7 +6,7 @@ Standard library only.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,6 +16,7 @@ from airflow_provider_fds.spark.installation.cache import SparkSetupError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from airflow_provider_fds.places import Place
     from airflow_provider_fds.sinks import Sink
 
 #: FDS's own log store; its source is in the JAR and in the folder ``java``.
@@ -38,19 +39,6 @@ _ENVIRONMENT: Final = {
 
 
 @dataclass(frozen=True)
-class Place:
-    """A table or folder that the job reads or writes.
-
-    Attributes:
-        uri: Its URI or path.
-        options: The options with which Airflow opens it (obstore's), including credentials.
-    """
-
-    uri: str
-    options: Mapping[str, Any] = field(default_factory=dict, repr=False)
-
-
-@dataclass(frozen=True)
 class JobStorage:
     """Where a job reads and writes.
 
@@ -68,10 +56,10 @@ class JobStorage:
         return any(_scheme(place.uri) in S3_SCHEMES for place in self.places)
 
 
-def job_storage(places: Iterable[tuple[str, Mapping[str, Any]]], sink: Sink | None) -> JobStorage:
-    """Return the storage of a job that works on ``places`` (URI and options of each) and writes to ``sink``."""
+def job_storage(places: Iterable[Place], sink: Sink | None) -> JobStorage:
+    """Return the storage of a job that works on ``places`` and writes to ``sink``."""
     needs_log_store = sink is not None and sink.needs_log_store
-    return JobStorage(tuple(Place(uri, options) for uri, options in places), needs_log_store)
+    return JobStorage(tuple(places), needs_log_store)
 
 
 def log_store_jar() -> Path:

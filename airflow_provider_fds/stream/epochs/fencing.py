@@ -6,7 +6,6 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from airflow_provider_fds.batch.location import spark_uri
 from airflow_provider_fds.batch.report import FenceReport, fence_report_name
 from airflow_provider_fds.batch.spec import FenceSpec, JobSpec, fence_version, txn_app_id
 from airflow_provider_fds.errors import (
@@ -73,7 +72,7 @@ def put_fence_job(connected: ConnectedStream, work: RunWork, sink: Sink) -> str:
     if state.request is not None and state.request.removal is not None:
         # how rows are removed depends on the sink as the run declares it
         opening.check_binding(connected, sink)
-    is_same = sink.table_uri is not None and connected.open_sink(sink.table_uri).uri == state.fence_sink.target
+    is_same = sink.table_uri is not None and connected.sink_target(sink.table_uri) == state.fence_sink.target
     spec = JobSpec(
         batches=(),
         sink=_fenced(connected, sink, state.fence_sink).to_dict(),
@@ -88,16 +87,12 @@ def put_fence_job(connected: ConnectedStream, work: RunWork, sink: Sink) -> str:
 
 def _fenced(connected: ConnectedStream, sink: Sink, bound: SinkBinding) -> Sink:
     """Return what is to be fenced, as Spark reaches it: the tables of a function, or a sink's one table."""
-
-    def place(uri: str) -> str:
-        return spark_uri(connected.open_sink(uri).uri)
-
     if bound.is_function:
-        return ForeachBatchSink(bound.target, writes=bound.tables).located(place)
+        return ForeachBatchSink(bound.target, writes=bound.tables).located(connected.spark_sink)
     if not isinstance(sink, DeltaSink):
         # the run's own sink is not a table
         sink = DeltaAppendSink(bound.target)
-    return replace(sink, uri=place(bound.target))
+    return replace(sink, uri=connected.spark_sink(bound.target))
 
 
 def collect_fence(connected: ConnectedStream, work: RunWork) -> Collected:

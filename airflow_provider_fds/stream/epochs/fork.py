@@ -11,7 +11,7 @@ from airflow_provider_fds.ledger.layout import StreamFolder
 from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.ledger.values import Origin
 from airflow_provider_fds.reasons import Reason
-from airflow_provider_fds.source.offset import Offset
+from airflow_provider_fds.source.offset import Offset, describe_position
 from airflow_provider_fds.stream.position.source_unchanged import check_position
 
 if TYPE_CHECKING:
@@ -129,7 +129,11 @@ def refuse_other_stream(connected: ConnectedStream, state: StreamState) -> None:
         return
     if state.origin is not None and state.origin.stream == of:
         return
-    began = f"began at {state.epoch_start}" if state.origin is None else f"is a fork of {state.origin.stream!r}"
+    began = (
+        f"began at {describe_position(state.epoch_start)}"
+        if state.origin is None
+        else f"is a fork of {state.origin.stream!r}"
+    )
     raise ConfigurationError(
         f"stream {state.name!r} exists and is not a fork of {of!r}: it {began}. A stream can only be forked under a "
         "new name: choose another name, or declare the stream as it was",
@@ -150,7 +154,7 @@ def refuse_sink_of_origin(connected: ConnectedStream, sink: Sink | None) -> None
     of = connected.stream.fork_of or (None if origin is None else origin.stream)
     if of is None or sink is None or sink.table_uri is None or connected.stream.allow_overlap:
         return
-    target = connected.open_sink(sink.table_uri).uri
+    target = connected.sink_target(sink.table_uri)
     seen = {connected.stream.name}
     while of is not None and of not in seen:
         seen.add(of)

@@ -23,7 +23,7 @@ from airflow_provider_fds.ledger.request_entries import Shown
 from airflow_provider_fds.ledger.values import Fence, SinkBinding, SnapshotRef
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.source.changes.change_recording import check_start
-from airflow_provider_fds.source.offset import Offset
+from airflow_provider_fds.source.offset import Offset, describe_position
 from airflow_provider_fds.source.planning.start import SnapshotStart
 from airflow_provider_fds.stream.connected_stream import lie_inside_each_other
 from airflow_provider_fds.stream.epochs.epoch_start import (
@@ -85,9 +85,9 @@ def _refuse_other_start(state: StreamState, start: Offset | None) -> None:
     """Refuse a start for a stream that was created without it."""
     if start is None or start.to_json() in (state.given_start, state.epoch_start):
         return
-    began = "has not begun" if state.epoch_start is None else f"started at {state.epoch_start}"
+    began = "has not begun" if state.epoch_start is None else f"started at {describe_position(state.epoch_start)}"
     raise ConfigurationError(
-        f"stream {state.name!r} {began} and is at {state.position or 'no position'}. A start can only be given to a "
+        f"stream {state.name!r} {began} and is at {describe_position(state.position)}. A start can only be given to a "
         f"new stream, got {start.to_json()}. Omit the start, or choose another name",
         reason=Reason.STREAM_ALREADY_BEGUN,
     )
@@ -308,8 +308,8 @@ def _refuse_another_bounded_read(connected: ConnectedStream, state: StreamState)
         return
     asked = "timestamp_as_of" if options.version_as_of is None else f"version_as_of={options.version_as_of}"
     raise ConfigurationError(
-        f"stream {state.name!r} started at {state.epoch_start} and is at {state.position}; {asked} can only be "
-        "given to a new stream. Omit it, or choose another name",
+        f"stream {state.name!r} started at {start.describe()} and is at {describe_position(state.position)}; {asked} "
+        "can only be given to a new stream. Omit it, or choose another name",
         table=connected.table.uri,
         reason=Reason.STREAM_ALREADY_BEGUN,
     )
@@ -342,7 +342,7 @@ def _digest_before(log: DeltaLog, start: Offset) -> str | None:
 
 def _refuse_own_folders(connected: ConnectedStream, uri: str) -> str:
     """Return the URI of the sink. Raises ``SinkError`` if it overlaps with the source table or staging."""
-    target = connected.open_sink(uri).uri
+    target = connected.sink_target(uri)
     for what, own in (("the source table", connected.table.uri), ("the staging folder", connected.staging.uri)):
         if lie_inside_each_other(target, own):
             raise SinkError(

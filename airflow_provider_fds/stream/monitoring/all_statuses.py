@@ -6,7 +6,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import ConfigurationError, FdsError
 from airflow_provider_fds.ledger.layout import check_stream_name
 from airflow_provider_fds.ledger.log import Ledger
@@ -39,7 +38,7 @@ def all_statuses(context: StreamContext) -> Iterator[StreamStatus]:
         AccessDeniedError: The staging folder cannot be listed.
         StorageError: Staging did not answer.
     """
-    staging = open_storage(context.staging_uri, context.staging_options)
+    staging = context.open_staging()
     with ThreadPoolExecutor(_THREADS) as threads:
         found = threads.map(lambda name: _status(context, staging, name), stream_names(staging))
         yield from (status for status in found if status is not None)

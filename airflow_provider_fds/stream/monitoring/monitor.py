@@ -5,9 +5,8 @@ from __future__ import annotations
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import FdsError, StorageError
 from airflow_provider_fds.stream.monitoring.all_statuses import find_ledger, open_stream, stream_names, unreadable
 from airflow_provider_fds.stream.monitoring.status import status_of
@@ -16,10 +15,11 @@ from airflow_provider_fds.stream.monitoring.status_row import list_rows, read_st
 from airflow_provider_fds.stream.position.unread_files import UnreadFiles
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
 
     from airflow_provider_fds.ledger.log import Ledger
     from airflow_provider_fds.ledger.state import StreamState
+    from airflow_provider_fds.places import Places
     from airflow_provider_fds.stream.connected_stream import ConnectedStream, StreamContext
     from airflow_provider_fds.stream.monitoring.status import StreamStatus
 
@@ -43,8 +43,8 @@ class StreamMonitor:
     Args:
         context: Returns how staging is reached; called at each full round, so that it can look credentials up again.
             The deployment is that of each stream.
-        table_options: Returns the storage options of a table by its URI; ``None``: those of the context. Called in the
-            thread of the caller.
+        places_for: Returns what finds a table, by its URI; ``None``: the places of the context. Called in the thread of
+            the caller.
         recheck_every: Every Nth round is a full one, the first one included.
     """
 
@@ -52,11 +52,11 @@ class StreamMonitor:
         self,
         context: Callable[[], StreamContext],
         *,
-        table_options: Callable[[str], Mapping[str, Any]] | None = None,
+        places_for: Callable[[str], Places] | None = None,
         recheck_every: int = 20,
     ) -> None:
         self._make_context = context
-        self._table_options = table_options
+        self._places_for = places_for
         self._recheck_every = recheck_every
         self._rounds = 0
         self._watched: dict[str, _Watched] = {}
@@ -76,14 +76,14 @@ class StreamMonitor:
             for watched in self._watched.values():
                 watched.forget()
         context = self._context
-        staging = open_storage(context.staging_uri, context.staging_options)
+        staging = context.open_staging()
         names = stream_names(staging)
         self._watched = {name: self._watched.get(name) or _Watched(name) for name in names}
         with ThreadPoolExecutor(_THREADS) as threads:
             new = [watched for watched in self._watched.values() if watched.connected is None]
             ledgers = list(threads.map(lambda watched: find_ledger(staging, watched.name), new))
             for watched, found in zip(new, ledgers, strict=True):
-                watched.open(found, context, self._table_options)
+                watched.open(found, context, self._places_for)
             files = list_rows(staging)
             statuses = list(threads.map(lambda one: one.poll(files.get(one.name)), self._watched.values()))
         self._rounds += 1
@@ -102,7 +102,7 @@ class StreamMonitor:
         context = self._context
         if context is None:
             return None
-        staging = open_storage(context.staging_uri, context.staging_options)
+        staging = context.open_staging()
         due = [one for one in statuses if self._rounds >= self._next_file.get(one.name, 0)]
 
         def write(status: StreamStatus) -> StorageError | None:
@@ -149,7 +149,7 @@ class _Watched:
         self,
         found: Ledger | FdsError | None,
         context: StreamContext,
-        table_options: Callable[[str], Mapping[str, Any]] | None,
+        places_for: Callable[[str], Places] | None,
     ) -> None:
         """Connect to the table of the ledger that :func:`find_ledger` has found."""
         self._status = None
@@ -160,8 +160,8 @@ class _Watched:
             return
         table = found.state.table
         try:
-            if table_options is not None:
-                context = replace(context, table_options=table_options(table))
+            if places_for is not None:
+                context = replace(context, places=places_for(table))
             self.connected = open_stream(context, found)
         except FdsError as problem:
             self._status = unreadable(self.name, table, problem)

@@ -11,7 +11,7 @@ import msgspec
 from airflow_provider_fds.errors import EXIT_ATTENTION, EXIT_OK, FdsError
 from airflow_provider_fds.ledger.entries import iso_time
 from airflow_provider_fds.ledger.position import watermark_at
-from airflow_provider_fds.source.offset import Offset
+from airflow_provider_fds.source.offset import Offset, describe_position
 from airflow_provider_fds.stream.monitoring.condition import (
     Evidence,
     advice_on,
@@ -289,7 +289,9 @@ def _more_of(state: StreamState) -> dict[str, Any]:
     if state.start_kept is not None and state.epoch_start is not None:
         more["start option"] = describe_changed_start(state, state.start_kept)
     if state.origin is not None:
-        more["fork of"] = f"{state.origin.stream} (uuid {state.origin.uuid}), from {state.origin.offset}"
+        more["fork of"] = (
+            f"{state.origin.stream} (uuid {state.origin.uuid}), from {describe_position(state.origin.offset)}"
+        )
     if state.request is not None:
         more["requested"] = f"{state.request.asked}: {state.request.why}"
     if state.sink_warnings:

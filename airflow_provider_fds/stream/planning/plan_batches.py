@@ -93,7 +93,7 @@ def plan_batches(
     position = Offset.from_json(state.position)
     drift = None
     if connected.stream.options.align_with:
-        drift = Alignment(connected.stream, connected.staging, connected.context.table_options).drift(state)
+        drift = Alignment(connected.stream, connected.staging, connected.context.open_table).drift(state)
     planner = BatchPlanner(
         connected.log,
         position,

@@ -74,7 +74,7 @@ def refuse_divided_commits(state: StreamState, log: DeltaLog) -> None:
     if position is not None and commits.are_divided_at(position):
         version = position.version
         raise ConfigurationError(
-            f"stream {state.name!r} is at {state.position}, inside version {version} of {log.table_uri}, which "
+            f"stream {state.name!r} is at {position.describe()}, inside version {version} of {log.table_uri}, which "
             f"{why}: the rest of the version alone can delete keys that still exist. Read the version again from "
             f"its beginning with `fds rewind {state.name} --to {version}{rows} --why …`.{unless}",
             table=log.table_uri,

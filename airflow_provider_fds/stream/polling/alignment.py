@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from airflow_provider_fds.delta.moments import microseconds_of
-from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import ConfigurationError, FdsError
 from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.ledger.position import watermark_at
@@ -17,8 +16,7 @@ from airflow_provider_fds.stream.declaration.delta_stream import DeltaStream
 from airflow_provider_fds.stream.polling.poll import TablePoller
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
+    from collections.abc import Callable
 
     from airflow_provider_fds.delta.storage.storage import Storage
     from airflow_provider_fds.ledger.state import StreamState
@@ -38,13 +36,13 @@ class Alignment:
     Args:
         stream: The stream, with ``align_with``.
         staging: Storage of the staging folder.
-        table_options: Storage options with which the tables of the other streams are read, if one may be idle.
+        open_table: Opens the table of another stream, if it may be idle.
     """
 
-    def __init__(self, stream: DeltaStream, staging: Storage, table_options: Mapping[str, Any]) -> None:
+    def __init__(self, stream: DeltaStream, staging: Storage, open_table: Callable[[str], Storage]) -> None:
         self._stream = stream
         self._staging = staging
-        self._table_options = table_options
+        self._open_table = open_table
 
     def drift(self, own: StreamState | None = None) -> Drift:
         """Read the watermarks and return what they admit.
@@ -104,8 +102,8 @@ class Alignment:
             return True
         ends = {name: value for name, value in (state.range_options or {}).items() if name in _ENDS}
         try:
-            storage = open_storage(state.table, self._table_options)
-            found = TablePoller(DeltaStream(state.name, state.table, **ends), storage, position).check()
+            table = self._open_table(state.table)
+            found = TablePoller(DeltaStream(state.name, state.table, **ends), table, position).check()
         except FdsError as error:
             logger.warning(
                 "stream %s: whether stream %s is idle is unknown, because its table cannot be read: %s",

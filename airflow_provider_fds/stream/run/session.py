@@ -6,7 +6,6 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from airflow_provider_fds.batch.location import spark_uri
 from airflow_provider_fds.batch.spec import JobSpec
 from airflow_provider_fds.errors import BatchFailedError, ConfigurationError, LedgerError
 from airflow_provider_fds.ledger.commit_entries import Blocked, Committed
@@ -200,7 +199,7 @@ class StreamSession:
         sink = sink_for_job(self.connected, sink, batches)
         spec = JobSpec(
             batches=batches,
-            sink=sink.located(lambda uri: spark_uri(self.connected.open_sink(uri).uri)).to_dict(),
+            sink=sink.located(self.connected.spark_sink).to_dict(),
             sink_table_id=state.sink_table_id,
             sink_version=self.scope.sink_version,
             reports=self.scope.reports_location,

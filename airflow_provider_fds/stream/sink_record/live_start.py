@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.ledger.epoch_entries import Opened
 from airflow_provider_fds.ledger.log import Ledger
@@ -39,7 +38,7 @@ def with_known_end(stream: DeltaStream, context: StreamContext) -> DeltaStream:
         )
     if not backfill.ends_at_live_start or backfill.end_version is not None:
         return stream
-    staging = open_storage(context.staging_uri, context.staging_options)
+    staging = context.open_staging()
     ended = Ledger(staging, stream.name).find().ended
     if ended is not None and ended.instant == LIVE_START:
         return stream.ending_before_live(ended.version + 1)

@@ -173,7 +173,7 @@ def _own(position: Offset, end: StreamEnd | None) -> VersionRange:
 def _others(connected: ConnectedStream, sink: Sink, table_id: str) -> Iterator[VersionRange]:
     """Yield what other streams of the table load into the sink."""
     assert sink.table_uri is not None  # noqa: S101  # the callers have checked it
-    target = connected.open_sink(sink.table_uri).uri
+    target = connected.sink_target(sink.table_uri)
     # a stream of the same name with another ledger is refused for that, whatever it loads
     loaded = [stream for stream in loaded_by_others(connected, sink) if stream.name != connected.stream.name]
     for name in dict.fromkeys([*_family(connected), *(stream.name for stream in loaded)]):

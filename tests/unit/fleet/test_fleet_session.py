@@ -16,11 +16,10 @@ from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.ledger.operator_entries import Held
 from airflow_provider_fds.ledger.owner import Actor
 from airflow_provider_fds.sinks import DeltaAppendSink
-from airflow_provider_fds.stream import connected_stream as connect
 from airflow_provider_fds.stream.actions.action_builder import ActionBuilder
 from airflow_provider_fds.stream.actions.prepared_action import perform
 from tests.conftest import LogBuilder
-from tests.counting_storage import CountingStorage
+from tests.counting_storage import count_requests
 from tests.unit.stream.conftest import Bench
 
 
@@ -99,14 +98,7 @@ def fleet(tmp_path):
 @pytest.fixture
 def requests(monkeypatch):
     """All requests to tables and staging."""
-    found = []
-
-    def counting(uri, options=None):
-        return CountingStorage(open_storage(uri, options), found)
-
-    monkeypatch.setattr(connect, "open_storage", counting)
-    monkeypatch.setattr(positions, "open_storage", counting)
-    return found
+    return count_requests(monkeypatch)
 
 
 def test_each_stream_is_loaded_in_one_application_and_has_a_result_of_its_own(fleet):

@@ -16,14 +16,12 @@ from contextlib import contextmanager
 import pytest
 
 from airflow_provider_fds.cli.main import main
-from airflow_provider_fds.delta.storage import open as opening
 from airflow_provider_fds.errors import StorageError
 from airflow_provider_fds.ledger.owner import Actor, Owner
-from airflow_provider_fds.stream import connected_stream as connect
 from airflow_provider_fds.stream.connected_stream import StreamContext
 from airflow_provider_fds.stream.monitoring import monitor
 from airflow_provider_fds.stream.monitoring.monitor import StreamMonitor
-from tests.counting_storage import CountingStorage
+from tests.counting_storage import count_requests
 
 
 def monitor_of(staging, **kwargs):
@@ -44,12 +42,7 @@ def by_name(statuses):
 
 
 def test_a_table_that_did_not_change_costs_one_head_and_no_log_is_read(staging, log_builder, monkeypatch):
-    requests = []
-
-    def counted(uri, options=None):
-        return CountingStorage(opening.open_storage(uri, options), requests)
-
-    monkeypatch.setattr(connect, "open_storage", counted)
+    requests = count_requests(monkeypatch)
     watched = monitor_of(staging)
     first = by_name(watched.poll())
     assert first == {"newest": ("up_to_date", 0, 0), "planned": ("loading", 2, 4)}
@@ -60,13 +53,7 @@ def test_a_table_that_did_not_change_costs_one_head_and_no_log_is_read(staging, 
 
 
 def test_a_full_round_reads_each_ledger_once(staging, monkeypatch):
-    requests = []
-
-    def counted(uri, options=None):
-        return CountingStorage(opening.open_storage(uri, options), requests)
-
-    monkeypatch.setattr(connect, "open_storage", counted)
-    monkeypatch.setattr("airflow_provider_fds.stream.monitoring.monitor.open_storage", counted)
+    requests = count_requests(monkeypatch)
     monitor_of(staging).poll()
     entries = [one.key for one in requests if one.kind == "get" and "/ledger/" in one.key]
     assert entries

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from airflow_provider_fds.places import Place
 from airflow_provider_fds.spark.installation import cache as cache_module
 from airflow_provider_fds.spark.installation.cache import SparkSetupError
 from airflow_provider_fds.spark.installation.install import bundled_spark_home, delta_package
@@ -17,7 +18,7 @@ from airflow_provider_fds.spark.runtime.settings import BIG_JOB_BYTES, is_local_
 from airflow_provider_fds.spark.sessions.session_job import shell_arguments
 from airflow_provider_fds.spark.submission.driver_zip import job_file
 from airflow_provider_fds.spark.submission.launch import _run
-from airflow_provider_fds.spark.submission.object_store import S3_LOG_STORE, JobStorage, Place
+from airflow_provider_fds.spark.submission.object_store import S3_LOG_STORE, JobStorage
 from airflow_provider_fds.spark.submission.submit import merged_conf, submission, submit_arguments
 
 EXTENSIONS = "spark.sql.extensions"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from airflow_provider_fds.places import Place
 from airflow_provider_fds.sinks import DeltaAppendSink
 from airflow_provider_fds.spark.installation.cache import SparkSetupError
 from airflow_provider_fds.spark.submission.object_store import (
     JobStorage,
-    Place,
     job_storage,
     log_store_settings,
     s3a_settings,
@@ -118,7 +118,7 @@ def test_a_scheme_without_a_file_system_of_hadoop_is_refused_with_the_way_to_wri
     ],
 )
 def test_the_log_store_is_for_sinks_on_s3(sink, expected):
-    storage = job_storage([("s3://lake/orders", {})], sink)
+    storage = job_storage([Place("s3://lake/orders")], sink)
     assert storage.needs_log_store is expected
     assert storage.is_on_s3
     assert set(log_store_settings(storage, {})) == (

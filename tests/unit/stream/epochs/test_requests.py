@@ -10,8 +10,7 @@ from airflow_provider_fds.checkpoint.file import FileCheckpointStore
 from airflow_provider_fds.errors import SchemaChangedError
 from airflow_provider_fds.ledger.housekeeping import Retention
 from airflow_provider_fds.sinks import DeltaAppendSink
-from airflow_provider_fds.stream import connected_stream as connect
-from tests.counting_storage import CountingStorage
+from tests.counting_storage import count_requests
 
 #: The budget of a run's first batch, and of each further one.
 FIRST, FURTHER = 12, 8
@@ -24,9 +23,7 @@ class Costs:
         self.bench, self.log = bench, log_builder
         self.sink = DeltaAppendSink(str(tmp_path / "sink"))
         self.home = FileCheckpointStore(tmp_path / "checkpoint.json")
-        self.requests = []
-        real = connect.open_storage
-        monkeypatch.setattr(connect, "open_storage", lambda *args: CountingStorage(real(*args), self.requests))
+        self.requests = count_requests(monkeypatch)
 
     def run(self, name, *, checkpoints=True, dies=False):
         """Work one run to its end and return what it asked for, phase by phase."""

@@ -24,7 +24,7 @@ from airflow_provider_fds.stream.monitoring.status_file import (
     write_status_file,
 )
 from airflow_provider_fds.stream.monitoring.status_row import known_row, parse_row, read_status_file, waits_for
-from tests.counting_storage import CountingStorage
+from tests.counting_storage import count_requests
 
 NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
 TASK = Actor(deployment="test", dag_id="dag", run_id="run-1", task_id="ingest")
@@ -158,11 +158,7 @@ def test_a_monitor_writes_each_file_once_in_so_many_rounds_with_one_get_and_one_
 ):
     log_builder.create()
     session, _ = bench.run_once(DeltaAppendSink(str(tmp_path / "sink")))
-    requests = []
-    monkeypatch.setattr(
-        "airflow_provider_fds.stream.monitoring.monitor.open_storage",
-        lambda *_: CountingStorage(session.connected.staging, requests),
-    )
+    requests = count_requests(monkeypatch)
     watched = StreamMonitor(lambda: session.connected.context)
     written_in = []
     for turn in range(2 * ROUNDS_PER_FILE):

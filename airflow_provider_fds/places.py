@@ -1,0 +1,57 @@
+"""Where a table is: the seam between what a declaration or a ledger calls a table, and the folder with its log.
+
+Every table is opened through it, source and sink, because a catalog can have an answer of its own to where it is, and
+with which credentials. Staging, checkpoints and the folders of a pattern are always URIs and have no place.
+
+The URI of the place identifies a table: ledgers record it, in its canonical form, and streams are compared by it, never
+by what a declaration calls the table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a table is now: one answer, which is used at once and never stored.
+
+    Attributes:
+        uri: URI or path of its folder.
+        options: The options with which the folder is opened (``delta/storage/open.py``), including credentials.
+    """
+
+    uri: str
+    options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+
+class Places(Protocol):
+    """Finds tables. Used by many threads at once."""
+
+    def resolve(self, table: str) -> Place:
+        """Return where a table is.
+
+        Args:
+            table: What a declaration calls the table, or the URI that a ledger has of it.
+
+        Raises:
+            FdsError: There is no such table, or this caller may not read it.
+        """
+
+
+@dataclass(frozen=True)
+class Paths:
+    """Tables that are called by their URI or path, all with the same options. Sends no request."""
+
+    options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    def resolve(self, table: str) -> Place:
+        """Return the place at the URI ``table``."""
+        return Place(table, self.options)
+
+
+__all__ = ["Paths", "Place", "Places"]
