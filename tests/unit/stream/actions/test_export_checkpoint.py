@@ -16,9 +16,9 @@ from airflow_provider_fds.delta.storage.local import LocalStorage
 from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import ConfigurationError, StorageError
 from airflow_provider_fds.ledger.operator_entries import Acknowledged, Held, Retired
+from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.options.limits import LIMITS
 from airflow_provider_fds.source.options.options import SourceOptions
-from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.streaming_checkpoint import read_streaming_checkpoint
 from airflow_provider_fds.stream.actions.export_checkpoint import _OF_DELTA, _UNKNOWN_TO_DELTA
 
