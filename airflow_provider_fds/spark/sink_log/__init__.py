@@ -1,4 +1,5 @@
 """What a sink's own log says, read on the driver: commits, transactions, other writers, and where a sink may be.
 
-Shipped to the driver. May import ``runtime/``. A question about the sink's history belongs here.
+Shipped to the driver. May import ``runtime/``. What the log means is decided in ``batch/sink_account.py``; how the
+driver reads it belongs here.
 """

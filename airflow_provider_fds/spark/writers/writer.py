@@ -1,9 +1,10 @@
 """Writers, which write a sink on the driver. A writer bears the name of its sink, and is found by it.
 
 ``DeltaMergeSink`` is written by ``DeltaMergeWriter`` in ``delta_merge_writer.py``. A new sink is two modules, one in
-``sinks/`` and one here: both are shipped to the driver by name patterns, and no list names them. Only sinks of this
-package have writers; a job spec names a kind of sink and never a module. Standard library and pyspark, Python 3.9
-syntax.
+``sinks/`` and one here, with an underscore before each capital (``MySqlSink``: ``my_sql_writer.py``). Both are shipped
+to the driver by name patterns; a file of streams knows the sinks in ``SINKS`` (``fleet/streams_file/fields.py``). Only
+sinks of this package have writers; a job spec names a kind of sink and never a module. Standard library and pyspark,
+Python 3.9 syntax.
 """
 
 from __future__ import annotations

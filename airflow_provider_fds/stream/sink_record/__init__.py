@@ -1,4 +1,4 @@
 """What a sink's log says of this stream and of others, read by the worker: evidence, earlier streams, overlaps.
 
-May import ``position/``. A rule about rows that are in a sink belongs here.
+May import ``position/``. What the log means is decided in ``batch/sink_account.py``; what a run makes of it is here.
 """
