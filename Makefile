@@ -40,13 +40,14 @@ ui-test:  ## Test the page "Delta streams" in a headless Chromium (PICTURES=docs
 	FDS_UI_TEST=1 FDS_UI_PICTURES=$(PICTURES) .venv/bin/python -m pytest tests/ui
 	@.venv/bin/python scripts/long_runs.py record ui-test
 
-check:  ## Lint, formatting, types, imports between the rooms and their picture
+check:  ## Lint, formatting, types, imports between the rooms, generated parts of pages
 	@scripts/bootstrap.sh dev
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
 	.venv/bin/lint-imports
 	.venv/bin/python scripts/package_picture.py --check
+	.venv/bin/python scripts/reason_table.py --check
 	@.venv/bin/python scripts/long_runs.py check
 
 numbers:  ## Print how large the project is: code, files, folders, documentation, time of tests

@@ -36,7 +36,7 @@ def describe_doubled(stream: str, mine: Piece, other: str, theirs: Piece, path: 
     return (
         f"stream {stream!r} has loaded {mine.describe()} of the source into the sink {path} (version "
         f"{mine.sink_version}), and stream {other!r} has loaded {theirs.describe()} into it (version "
-        f"{theirs.sink_version}): rows are there twice. Version {max(mine.sink_version, theirs.sink_version) - 1} of "
+        f"{theirs.sink_version}): rows are duplicated. Version {max(mine.sink_version, theirs.sink_version) - 1} of "
         f"the sink is the last without these rows. Retire stream {retired!r} (`fds retire {retired} --why …`), then "
         f"let stream {kept!r} remove both copies and load them once, by {remove_and_load(kept, first)}; {UNLESS}"
     )

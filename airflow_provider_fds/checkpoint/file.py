@@ -19,7 +19,7 @@ class FileCheckpointStore:
         path: The file. Its folder is created if it does not exist.
 
     Raises:
-        AccessDeniedError: The file may not be read or written.
+        AccessDeniedError: The file cannot be read or written.
         StorageError: The file system failed.
     """
 

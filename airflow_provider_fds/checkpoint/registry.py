@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.checkpoint.store import CheckpointStore, StreamCheckpointStore
 
 #: Stores by what a user writes as ``checkpoint`` of a stream, each ``module:class``, loaded when it is used. What
-#: follows the colon is given by the user and may not be empty.
+#: follows the colon is given by the user and must not be empty.
 STORES: Final[dict[str, str]] = {
     "variable": "airflow_provider_fds.checkpoint.variable:VariableCheckpointStore",
     "asset": "airflow_provider_fds.checkpoint.asset:AssetCheckpointStore",

@@ -26,7 +26,7 @@ with DAG(
     schedule="@continuous",
     start_date=datetime(2026, 1, 1, tzinfo=UTC),
     max_active_runs=1,
-    # a version that the stream may not pass fails every run: let Airflow pause the DAG instead of looping
+    # a version that the stream cannot pass fails every run: let Airflow pause the DAG instead of looping
     max_consecutive_failed_dag_runs=3,
 ):
     wait = DeltaTableVersionSensor(task_id="wait", stream=orders, deferrable=True, retries=2)

@@ -49,7 +49,7 @@ class StreamOutcome:
         result: What the run has committed, also before a failure; ``None`` if nothing.
         reason: Why nothing was loaded, or not everything; a sentence, or empty.
         error: Why it failed.
-        stopped: The error with which its next run fails or pauses: a version that it may not pass.
+        stopped: The error with which its next run fails or pauses: a version that it cannot pass.
     """
 
     stream: str

@@ -38,7 +38,7 @@ class Quarantined(QuarantinedFacts, BaseAction, frozen=True, kw_only=True, tag="
 
 @register
 class Held(HeldFacts, BaseAction, frozen=True, kw_only=True, tag="held"):
-    """A person paused the stream: nothing new is planned; planned batches of a running owner may be committed."""
+    """A person put the stream on hold: nothing new is planned; planned batches of a running owner may be committed."""
 
     subject: ClassVar[str] = "hold the stream"
 

@@ -52,7 +52,7 @@ class DeltaIngestOperator(ValueTemplates, ShowsLinks, EmitsLineage, SparkTask):
         - If nothing is new, or the stream is finished, the task is skipped and emits no asset event. With
           ``on_no_data="succeed"`` it succeeds with ``None`` instead.
         - A cleared or repeated task of a run that has committed returns the same result again.
-        - A run that commits batches up to a version that the stream may not pass succeeds with a warning. If such a
+        - A run that commits batches up to a version that the stream cannot pass succeeds with a warning. If such a
           version comes first, before any batch, the run fails. Errors that a retry cannot fix, such
           as this one, are not retried.
 

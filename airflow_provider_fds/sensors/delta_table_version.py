@@ -43,7 +43,7 @@ class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
 
     Event contract:
         - The sensor succeeds when the stream has something to do: data after its committed offset, a version that it
-          may not pass (the operator then reports it), or a position that would be lost by waiting. Before the stream's
+          cannot pass (the operator then reports it), or a position that would be lost by waiting. Before the stream's
           first run any data counts.
         - Versions without data (OPTIMIZE, empty commits) do not wake it. Neither does data below the stream's
           ``min_batch_bytes``, until ``max_batch_wait`` has passed, or a version that waits for another stream

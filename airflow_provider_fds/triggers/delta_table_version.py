@@ -50,7 +50,7 @@ class DeltaTableVersionTrigger(BaseTrigger):
 
     Events:
         - ``{"status": "success", "version": int, "reason": str}``: there is data, or the position must move before log
-          cleanup reaches it, or the stream may not pass the next version, or the stream is finished (the sensor is then
+          cleanup reaches it, or the stream cannot pass the next version, or the stream is finished (the sensor is then
           skipped). ``version`` is the newest one seen. The event is a hint, not a promise: it may arrive twice or late,
           and another run may have committed meanwhile, so the receiver must poll again.
         - ``{"status": "error", "error": str, "message": str, "retryable": bool}``: the table or the position is lost,

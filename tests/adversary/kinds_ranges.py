@@ -1,6 +1,6 @@
 """Streams of one table in one sink: ends that move, plans made at the same time, and a late batch of a retired stream.
 
-Whatever happens, no row is there twice, unless two batches have landed at the same moment: then the next run of one of
+Whatever happens, no row is duplicated, unless two batches have landed at the same moment: then the next run of one of
 the streams must say so.
 """
 
@@ -48,7 +48,7 @@ def end_of(stream: Stream) -> Outcome:
 
 
 def judge_shared(scene: Scene, source: Source, streams: tuple[Stream, ...], there: Counter[int]) -> None:
-    """Expect the rows ``there`` at least, and each row at most once, unless a run has said that rows are there twice.
+    """Expect the rows ``there`` at least, and each row at most once, unless a run has said that rows are duplicated.
 
     If it has, what its message says must lead to each row once.
     """
@@ -56,7 +56,7 @@ def judge_shared(scene: Scene, source: Source, streams: tuple[Stream, ...], ther
     doubled = sorted((found - source.emitted()).keys())
     lost = sorted((there - found).keys())
     scene.note(f"verdict: {sum(found.values())} rows in the sink, {len(lost)} lost, {len(doubled)} too many")
-    told = next((one for one in reversed(scene.outcomes) if "rows are there twice" in one.said), None)
+    told = next((one for one in reversed(scene.outcomes) if "rows are duplicated" in one.said), None)
     if doubled and told is not None:
         _load_once(scene, streams, told)
         doubled = sorted((count(scene, streams[0].sink) - source.emitted()).keys())
@@ -76,7 +76,7 @@ def _load_once(scene: Scene, streams: tuple[Stream, ...], told: Outcome) -> None
     words = r"`fds retire (\w+) --why.*?`fds rewind (\w+) --to start --sink-rows empty(?:.*?fds rewind \2 --to (\d+))?"
     way = re.search(words, text)
     if way is None:
-        raise VerdictError("stuck", f"rows are there twice, and the message names no way: {told}")
+        raise VerdictError("stuck", f"rows are duplicated, and the message names no way: {told}")
     gone, keeper = (next(one for one in streams if one.name == way[n]) for n in (1, 2))
     ended = gone.move("retire")
     if ended.is_refused:
@@ -92,7 +92,7 @@ def _load_once(scene: Scene, streams: tuple[Stream, ...], told: Outcome) -> None
     end = end_of(keeper)
     if ended.is_refused or asked.is_refused or end.is_refused:
         said = f"{ended}, {asked}, {end}"
-        raise VerdictError("stuck", f"rows are there twice, and the named way leads nowhere: {said}")
+        raise VerdictError("stuck", f"rows are duplicated, and the named way leads nowhere: {said}")
 
 
 @kind

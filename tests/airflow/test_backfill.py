@@ -59,7 +59,7 @@ def test_ranges_by_time_land_once_beside_the_live_stream(installation, on_server
 
     # the same range again, in another spelling: finished
     assert run("2025-12-01T01:30:00Z", "2025-12-01T04:00:00+01:00").state("load") == "skipped"
-    # a version of another range, or of the live stream, would be there twice
+    # a version of another range, or of the live stream, would be duplicated
     assert run("2025-12-01T03:00:00", "2025-12-01T04:00:00").state("load") == "failed"
     assert run("5", "6").state("load") == "failed"
     # the position of the live stream is where it was, and a start changed now is reported, not followed

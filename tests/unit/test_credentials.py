@@ -60,7 +60,7 @@ def test_a_text_is_shown_without_possible_credentials(text):
         "version 3 of file:///lake/t at 12:00:00",
         "-Xmx2g -XX:+UseSerialGC",
         "the tests pass: 3",
-        "versions that the stream may not pass: 7, 9",
+        "versions that the stream cannot pass: 7, 9",
         "All checks pass: 4 of 4",
     ],
 )

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import ast
-import importlib
+import importlib.util
 import pickle
-import pkgutil
 import re
-from functools import cache
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -20,89 +18,35 @@ from airflow_provider_fds.errors import FdsError
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.stream.attempt.batch_failure import failure_kind
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "airflow_provider_fds"
 
 
-@cache
-def kinds() -> tuple[type[FdsError], ...]:
-    """All error classes of the package."""
-    for part in ("ledger", "stream", "source", "delta", "batch"):
-        package = importlib.import_module(f"airflow_provider_fds.{part}")
-        for found in pkgutil.iter_modules(package.__path__):
-            importlib.import_module(f"{package.__name__}.{found.name}")
-    result, queue = [], [FdsError]
-    while queue:
-        result.append(queue.pop())
-        queue += [kind for kind in result[-1].__subclasses__() if kind.__module__.startswith("airflow_provider_fds.")]
-    return tuple(result)
+def _script():
+    spec = importlib.util.spec_from_file_location("reason_table", ROOT / "scripts" / "reason_table.py")
+    sys.modules[spec.name] = module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
-@cache
-def raised() -> dict[Reason, set[type[FdsError]]]:
-    """Each reason with the classes of errors that have it, by the classes and by the calls in the package."""
-    by_name = {kind.__name__: kind for kind in kinds()}
-    by_name["refusal"] = errors.LedgerError
-    found: dict[Reason, set[type[FdsError]]] = {}
-    for kind in kinds():
-        found.setdefault(kind.reason, set()).add(kind)
-    for path in PACKAGE.rglob("*.py"):
-        for call in ast.walk(ast.parse(path.read_text())):
-            if not isinstance(call, ast.Call):
-                continue
-            name = getattr(call.func, "id", getattr(call.func, "attr", ""))
-            for given in call.keywords:
-                if given.arg == "reason" and name in by_name:
-                    for code in re.findall(r"Reason\.([A-Z_]+)", ast.unparse(given.value)):
-                        found.setdefault(Reason[code], set()).add(by_name[name])
-    for refused, retryable in refusals():
-        report = AttemptReport("u", 1, 0, "d", "a", "failed", reason=refused, retryable=retryable)
-        found.setdefault(refused, set()).add(failure_kind(report)[0])
-    # chosen by a condition before the call
-    found.setdefault(Reason.STREAM_HELD, set()).add(errors.StoppedError)
-    found.setdefault(Reason.STREAM_QUARANTINED, set()).add(errors.StoppedError)
-    found.setdefault(Reason.USER_FUNCTION_INTERRUPTED, set()).add(errors.BatchFailedError)
-    return found
+script = _script()
+kinds, raised, refusals = script.kinds, script.raised, script.refusals
 
 
-def refusals() -> Iterator[tuple[Reason, bool]]:
-    """Yield the reason of each problem that the driver reports, and whether the driver wants a retry."""
-    for path in (PACKAGE / "spark").rglob("*.py"):
-        if path.name == "user_job.py":
-            # shown by the user's own job
-            continue
-        for call in ast.walk(ast.parse(path.read_text())):
-            if isinstance(call, ast.Call) and getattr(call.func, "id", "") in ("RefusalError", "Failure"):
-                code = getattr(call.args[0], "attr", "")
-                retryable = [ast.unparse(given.value) for given in call.keywords if given.arg == "retryable"]
-                if code in Reason.__members__:
-                    yield Reason[code], retryable == ["True"]
-
-
-def rows() -> dict[str, tuple[str, str]]:
-    """Each code of the page with ``retryable`` and exit code."""
-    text = (ROOT / "docs" / "errors.md").read_text()
-    return {
-        line[1]: (line[2], line[3])
-        for line in re.finditer(r"^\| `([A-Z_]+)` \| [^|]+ \| [^|]+ \| (yes|no) \| (\d) \|$", text, re.MULTILINE)
-    }
-
-
-def test_the_page_lists_every_code_once_and_no_other():
-    assert sorted(rows()) == sorted(Reason)
-    text = (ROOT / "docs" / "errors.md").read_text()
-    assert sorted(re.findall(r"^\| `([A-Z_]+)` \|", text, re.MULTILINE)) == sorted(Reason)
+def test_the_page_has_the_table_of_the_code():
+    text = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")
+    assert script.table() in text
+    assert re.findall(r"^\| `([A-Z_]+)` \|", text, re.MULTILINE) == [reason.value for reason in Reason]
 
 
 @pytest.mark.parametrize("reason", Reason)
-def test_the_page_says_whether_a_retry_helps_and_the_exit_code(reason):
+def test_a_reason_has_a_meaning_what_to_do_and_one_way_to_end_a_task(reason):
+    meaning, to_do = script.texts()[reason]
+    assert meaning
+    assert to_do
     found = raised().get(reason)
     assert found, f"no error has {reason}"
-    ways = {("yes" if kind.retryable else "no", str(kind.exit_code)) for kind in found}
-    assert ways == {rows()[reason]}
+    assert len({(kind.retryable, kind.exit_code) for kind in found}) == 1
 
 
 def test_a_reason_code_equals_its_name():

@@ -170,7 +170,7 @@ class Barrier:
         if isinstance(classify(content, self._options, table=table), Stop):
             message += (
                 f" This commit also changes data ({content.describe_changes}), which the options do not let pass "
-                f"either: after the schema, `fds skip STREAM --version {version} --why …` goes on without its rows; "
+                f"either: after the schema, `fds skip STREAM --version {version} --why …` continues without its rows; "
                 f"{LOAD_ANEW}."
             )
         return SchemaChangedError(message, table=table, version=version, operation=content.operation_text)

@@ -28,11 +28,11 @@ _T = TypeVar("_T")
 #: Maximum number of characters of ``commitInfo.operationParameters`` in an error.
 _MAX_PARAMETERS: Final = 300
 
-#: How to load a table anew that was overwritten, with what becomes of the rows of the sink.
+#: How to load a table again that was overwritten, with what becomes of the rows of the sink.
 LOAD_ANEW: Final = (
-    "`fds rewind STREAM --to start --sink-rows keep|empty --why …` loads the table anew, as it is now if the stream "
+    "`fds rewind STREAM --to start --sink-rows keep|empty --why …` loads the table again, as it is now if the stream "
     "has no start option (remove it first, otherwise the stream stops here again); with keep the sink keeps all its "
-    "rows, so that those that are still in the table are there twice, and with empty the next run removes all rows of "
+    "rows, so that those that are still in the table are duplicated, and with empty the next run removes all rows of "
     "the sink first"
 )
 
@@ -160,7 +160,7 @@ class Skip:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """The stream may not pass the commit.
+    """The stream cannot pass the commit.
 
     Attributes:
         error: The error to raise once everything before the commit is delivered.

@@ -85,7 +85,7 @@ class SourceOptions:
         where: Read only rows that satisfy this predicate on columns of the table, such as ``"day >= DATE '2026-01-01'
             AND price > 100"``. Files whose partition values or statistics prove that they have no such row are not
             listed in a batch and count for no limit. Conditions on partition columns alone never divide a file.
-        on_violation: What a run does if the next version is one that the stream may not pass: ``"fail"``, or
+        on_violation: What a run does if the next version is one that the stream cannot pass: ``"fail"``, or
             ``"quarantine"``: it records the version in the ledger and is skipped, as are all later runs, until a person
             accepts or skips the version, or resumes the stream.
         on_lost_position: What to do if log cleanup has removed commits that the stream has not read: ``"fail"``, or

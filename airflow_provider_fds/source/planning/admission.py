@@ -62,10 +62,10 @@ class Admission:
         """Start a version that has files, if its first file (with ``whole_commits``: all of it) may be admitted.
 
         Args:
-            files: Returns its files that are still to be delivered. Called only if the version may not be split, or
+            files: Returns its files that are still to be delivered. Called only if the version must not be split, or
                 for the first of them, which a limit that does not add up asks for.
             is_snapshot: Whether it is the initial snapshot, which is never admitted as a whole.
-            is_group: Whether it may not be split whatever the options are (Delta: ``admit`` of a sequence of files).
+            is_group: Whether it must not be split whatever the options are (Delta: ``admit`` of a sequence of files).
         """
         for limit in self._limits:
             if limit.left <= 0:

@@ -63,7 +63,7 @@ class HeldBack:
         where = f"which {other.why}" if other.why else f"whose watermark is {time_text(other.watermark_us)}"
         return (
             f"Stream {self.stream!r} is waiting for stream {other.name!r}, {where}: version {self.version} has event "
-            f"times up to {time_text(self.time_us)}, and max_drift is {format_duration(self.max_drift)}. It goes on "
+            f"times up to {time_text(self.time_us)}, and max_drift is {format_duration(self.max_drift)}. It continues "
             "when that stream has committed later rows or is idle."
         )
 

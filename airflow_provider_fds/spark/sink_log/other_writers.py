@@ -91,7 +91,7 @@ def refuse_overlap(loaded: Loaded, batch: BatchSpec, path: str, others: Sequence
             Reason.SINK_HAS_ROWS,
             f"stream {batch.stream!r} would load {mine.describe()} of the source into the sink {path}, but stream "
             f"{other!r} has loaded {theirs.describe()} into it (version {theirs.sink_version}). "
-            "Nothing was written, because rows would be there twice, or replaced. Choose a range that does not "
+            "Nothing was written, because rows would be duplicated, or replaced. Choose a range that does not "
             f"overlap, or another sink; {UNLESS}",
         )
     raise RefusalError(Reason.SINK_HAS_ROWS, describe_doubled(batch.stream, mine, other, theirs, path))

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.ledger.values import Removal
 
 _EMPTY_COMMITS: Final = " The next run writes an empty commit into each of the two tables, if it exists."
-_READ_AGAIN: Final = "Their rows are read again; remove them, or they are there twice."
+_READ_AGAIN: Final = "Their rows are read again; remove them, or they are duplicated."
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class ActionBuilder:
         found = destination_of(target, self.ledger, self.log)
         removal = removal_of(self.ledger, self.sink_log, found, sink_rows, is_forced=force_sink)
         notes: tuple[str, ...] = (
-            "Rows of commits at or after that time that are already in the sink are then there twice.",
+            "Rows of commits at or after that time that are already in the sink are then duplicated.",
         )
         if found.is_known:
             is_start = target == START

@@ -150,7 +150,7 @@ class FunctionWrites:
         if told:
             notes.append(
                 f"Not committed, but in the function's tables: {_listed(told)}. Their rows are read again; remove "
-                "them, or they are there twice."
+                "them, or they are duplicated."
             )
         if later:
             notes.append(

@@ -306,7 +306,7 @@ ACTIONS: Final[dict[str, OperatorAction]] = {
         ),
         OperatorAction(
             "hold",
-            "pause a stream",
+            "put a stream on hold",
             "Until `fds resume`, nothing new is planned, and no requested epoch begins. Batches that are already "
             "planned may still be loaded.",
             asks=False,

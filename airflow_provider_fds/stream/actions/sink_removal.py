@@ -94,8 +94,8 @@ def _require_word(ledger: Ledger, destination: Destination) -> None:
         delete = "" if destination.reason == "reset" else delete
         raise ConfigurationError(
             f"stream {name!r}: the rewind reads rows again that are in the sink. Say what becomes of them: "
-            f"{delete}--sink-rows empty (the next run removes all rows), or --sink-rows keep (they stay, and are there "
-            "twice unless you remove them)."
+            f"{delete}--sink-rows empty (the next run removes all rows), or --sink-rows keep (they stay, and are "
+            "duplicated unless you remove them)."
         )
 
 

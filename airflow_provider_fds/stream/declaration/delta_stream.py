@@ -239,7 +239,7 @@ class DeltaStream:
         """Return a new stream that continues where this one is when the new one first runs.
 
         The first row that it reads is the first one that this stream had not committed at that moment, also within a
-        version or an initial snapshot. From then on the two are independent. The fork may not load into the sink that
+        version or an initial snapshot. From then on the two are independent. The fork must not load into the sink that
         this stream loads into, unless this one is retired. Calling this does no I/O.
 
         Args:

@@ -142,7 +142,7 @@ def repeated_notes(
     if sink.merges:
         stays = (
             "Nothing is removed from the sink: a row whose key the source no longer has stays, and with scd=2 the "
-            "history that is read again is there twice."
+            "history that is read again is duplicated."
         )
         return (f"{lead} and merged again by their keys.", stays)
     last = None if is_forgotten else _last_without(loads, again, start)
@@ -154,7 +154,7 @@ def repeated_notes(
             f"provenance), or {ways}"
         )
     return (
-        f"{lead}. Their rows stay in the sink, and are there twice unless you remove them.{known}",
+        f"{lead}. Their rows stay in the sink, and are duplicated unless you remove them.{known}",
         f"To have the next run remove them, use instead: {ways}.",
     )
 

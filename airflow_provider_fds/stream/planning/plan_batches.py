@@ -241,7 +241,7 @@ def plan_interval(
         replaces: Whether the sink replaces; it gets a batch without rows if an earlier run may have left some.
 
     Raises:
-        StoppedError: The interval has a version that the stream may not pass.
+        StoppedError: The interval has a version that the stream cannot pass.
         LostPositionError: Commits of the interval are gone.
     """
     place = f"{interval_folder(record.interval)}/{record.generation}"

@@ -122,7 +122,7 @@ class SinkColumns:
         metadata = log.state_at(min(first, log.latest())).metadata
         if text := self._misfit(metadata, self._sink, is_feed=self._connected.stream.options.read_change_feed):
             raise SchemaMismatchError(
-                f"stream {self._state.name!r} is not loaded anew, and no row of the sink was removed: {text}",
+                f"stream {self._state.name!r} is not loaded again, and no row of the sink was removed: {text}",
                 table=self._sink.uri,
             )
 

@@ -61,7 +61,7 @@ class PollResult:
         has_data: Whether there are rows for the stream.
         reason: ``data``. ``position is old``: there are only commits without data, and the position must move before
             the log is cleaned up past it. ``end is near``: there are only commits without data before the stream's end,
-            and a run must move the position there. ``stopped: …``: a commit that the stream may not pass, for the run
+            and a run must move the position there. ``stopped: …``: a commit that the stream cannot pass, for the run
             to report. ``position is lost``: log cleanup removed versions, and a run continues after them
             (``on_lost_position="earliest"``). If the stream is finished, a sentence that says so.
         is_finished: Whether the stream has read everything up to its end, so that there is nothing to wait for.

@@ -69,7 +69,7 @@ class Drain:
 
         Raises:
             StreamBusyError: Another run owns the next batches.
-            FdsError: As :meth:`StreamSession.begin`. A version that the stream may not pass is an error only if nothing
+            FdsError: As :meth:`StreamSession.begin`. A version that the stream cannot pass is an error only if nothing
                 was loaded before it; else it is :attr:`stopped`.
         """
         if self._is_over:

@@ -130,7 +130,7 @@ class OffsetScope(Scope):
         try:
             newest = transactions(log, log.latest(), [app_id]).get(app_id)
         except FdsError:
-            # there is no table yet, or it may not be read from here; then the driver finds out
+            # there is no table yet, or it cannot be read from here; then the driver finds out
             return False
         if newest is None or newest >= fence_version(state.epoch):
             return False

@@ -152,7 +152,7 @@ class StreamSession:
         Raises:
             StreamBusyError: Planned batches belong to a run that is still running.
             LostPositionError: The position, or commits of the interval, no longer exist in the table.
-            StoppedError: The next version, or one of the interval, is one the stream may not pass
+            StoppedError: The next version, or one of the interval, is one the stream cannot pass
                 (``on_violation="fail"``).
             ConfigurationError: Sink and stream do not fit together, the position or a planned batch cuts a commit that
                 the sink must see whole, or the interval is not over.

@@ -1,6 +1,6 @@
 """Checks a driver's report of a batch against the sink's own log, with one GET of the commit that the report names.
 
-Others may be able to write to a report's file; only the sink's commit proves the batch. If the worker may not read the
+Others may be able to write to a report's file; only the sink's commit proves the batch. If the worker cannot read the
 sink, the report alone counts (docs/threat_model.md).
 """
 
@@ -173,7 +173,7 @@ class SinkLog:
             self._refuse_reading(error)
             return
         raise self._refused(
-            f"the fence of epoch {epoch}", f"it says that there is no sink, but the sink is at {version}"
+            f"the fence of epoch {epoch}", f"its report says that there is no sink, but the sink is at {version}"
         )
 
     def _refuse_reading(self, error: Exception) -> None:
@@ -187,7 +187,7 @@ class SinkLog:
         )
 
     def _read(self, version: int, what: str) -> SinkCommit | None:
-        """Return a commit, or ``None`` if this worker may not read the sink."""
+        """Return a commit, or ``None`` if this worker cannot read the sink."""
         if not self._is_readable:
             return None
         try:

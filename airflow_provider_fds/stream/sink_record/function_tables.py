@@ -61,7 +61,7 @@ def read_tables(
     Args:
         state: The stream's state.
         open_table: Opens the folder of a table.
-        unreadable: Errors for which a table is left out; by default those of a worker that may not read it.
+        unreadable: Errors for which a table is left out; by default those of a worker that cannot read it.
     """
     sink, found = state.sink or state.fence_sink, {}
     for name, uri in ({} if sink is None else tables_in_order(sink)).items():

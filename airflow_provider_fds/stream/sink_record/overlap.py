@@ -1,4 +1,4 @@
-"""Two streams of one table that append to one sink: their ranges must not overlap, or its rows are there twice.
+"""Two streams of one table that append to one sink: their ranges must not overlap, or its rows are duplicated.
 
 Two sources tell what other streams load: the commits in the sink name the range of each batch, and the ledgers of these
 streams, and of the stream's own backfills, tell what is still to come.
@@ -132,7 +132,7 @@ def refuse_overlap_of_interval(
 
 
 def _concerns(connected: ConnectedStream, sink: Sink) -> bool:
-    """Whether rows could be there twice, or replace others, or a sink would take those of a backfill for newer ones."""
+    """Whether rows could be duplicated, or replace others, or a sink would take those of a backfill for newer ones."""
     if connected.stream.allow_overlap or sink.table_uri is None:
         return False
     if isinstance(sink, DeltaReplaceSink) and sink.replaces_by_version:
@@ -156,7 +156,7 @@ def _refuse(connected: ConnectedStream, sink: Sink, own: VersionRange, others: l
         return
     raise ConfigurationError(
         f"Stream {name!r} would append {own.describe()} of {table} to the sink {sink.table_uri}, but stream "
-        f"{other.stream!r} already appends {other.describe()} ({other.source}): rows would be there twice, or one "
+        f"{other.stream!r} already appends {other.describe()} ({other.source}): rows would be duplicated, or one "
         "stream would replace those of the other. Choose "
         "a range that does not overlap, or another sink; if the two load different rows, or the sink no longer has "
         "those rows, set allow_overlap=True on this stream (`fds`: --allow-overlap).",

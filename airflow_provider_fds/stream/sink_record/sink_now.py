@@ -38,7 +38,7 @@ class SinkNow:
 def sink_now(connected: ConnectedStream, state: StreamState) -> SinkNow:
     """Compare a Delta sink with the stream's last commit in it; costs one request if nobody has committed since.
 
-    A sink that may not be read from here is not compared. Of many commits since then, the newest are read.
+    A sink that cannot be read from here is not compared. Of many commits since then, the newest are read.
     """
     sink, known = state.sink, state.sink_version
     if sink is None or sink.is_user_defined or known is None or state.reads_by_interval:
@@ -57,7 +57,7 @@ def sink_now(connected: ConnectedStream, state: StreamState) -> SinkNow:
     except LogRewoundError:
         return SinkNow(_problem(state, "is at an earlier version: it was restored from a copy", _again(state)))
     except FdsError:
-        # it may not be read from here, or its log does not tell
+        # it cannot be read from here, or its log does not tell
         return SinkNow()
     account = kept(commits, txn_app_id(state.uuid))
     if account.place(known) != "there":
@@ -69,7 +69,7 @@ def sink_now(connected: ConnectedStream, state: StreamState) -> SinkNow:
 
 
 def find_sink(connected: ConnectedStream, state: StreamState) -> Literal["there", "gone", "unknown"]:
-    """Return whether the stream's sink is there, as seen from here; ``unknown`` if it may not be read.
+    """Return whether the stream's sink is there, as seen from here; ``unknown`` if it cannot be read.
 
     A function's sink is there if each table that the stream has written still has its writes.
     """

@@ -59,7 +59,7 @@ def refuse_lost_ledger(connected: ConnectedStream, sink: Sink) -> None:
 def loaded_by_others(connected: ConnectedStream, sink: Sink) -> tuple[LoadedStream, ...]:
     """Return what other streams have loaded into the sink, except those declared on it.
 
-    What log cleanup has removed from the log is known only if a later batch has recorded it; of a sink that may not be
+    What log cleanup has removed from the log is known only if a later batch has recorded it; of a sink that cannot be
     read from here, nothing is. A sink that was read in this session is not read again.
     """
     ours = {connected.state.uuid, *sink.others}

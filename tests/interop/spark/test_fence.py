@@ -1,4 +1,4 @@
-"""The fence closes older epochs in the sink: what they write late is skipped or refused, and never there twice."""
+"""The fence closes older epochs in the sink: what they write late is skipped or refused, and never duplicated."""
 
 from __future__ import annotations
 

@@ -220,7 +220,7 @@ def test_a_stream_that_removes_rows_of_its_own_from_a_shared_sink_takes_none_of_
             "the sink has transaction 4294967300 of the stream, but the report says 4294967296",
         ),
         ({"removed": []}, "version 3 of the sink is a removal by epoch 2, but the report omits it"),
-        ({"outcome": "sink_missing"}, "it says that there is no sink"),
+        ({"outcome": "sink_missing"}, "its report says that there is no sink"),
     ],
 )
 def test_a_report_that_leaves_out_what_the_sink_has_begins_no_epoch(desk, changes, why):

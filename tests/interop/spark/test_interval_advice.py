@@ -129,7 +129,7 @@ def test_an_older_copy_of_a_replacing_sink_is_loaded_under_another_name_of_the_s
 def test_runs_with_overlapping_intervals_do_not_append_their_rows_twice(spark, tmp_path):
     days = Days(spark, tmp_path, DeltaAppendSink)
     days.load(0, 1)
-    with pytest.raises(LedgerError, match=r"versions 0 to 1 are|version 0 is .*there twice"):
+    with pytest.raises(LedgerError, match=r"versions 0 to 1 are|version 0 is .*duplicated"):
         days.load(0, minutes=3)
     assert days.ids() == list(range(20))
 

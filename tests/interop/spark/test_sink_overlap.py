@@ -66,10 +66,10 @@ def test_two_streams_that_load_the_snapshot_at_once_find_each_other_in_their_nex
     known = {"sink_table_id": theirs_done[-1].sink_table_id, "sink_version": landed.commit.version}
     message = refused(stream, spark, stream.job(following, **known))
     assert "has loaded the snapshot of version 2" in message
-    assert "rows are there twice. Version 3 of the sink is the last without these rows" in message
+    assert "rows are duplicated. Version 3 of the sink is the last without these rows" in message
     (theirs_next,) = of_another([following])
     theirs_next = replace(theirs_next, uuid=theirs.uuid)
-    assert "rows are there twice" in refused(stream, spark, stream.job(theirs_next, **stream.after(theirs_done[-1])))
+    assert "rows are duplicated" in refused(stream, spark, stream.job(theirs_next, **stream.after(theirs_done[-1])))
 
 
 def test_rows_that_a_fence_has_removed_may_be_loaded_by_another_stream(spark, stream):

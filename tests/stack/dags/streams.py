@@ -1,6 +1,6 @@
 """One DAG per test, so that the tests may run in any order.
 
-``grows`` waits for a table, deferred, and loads the new rows; ``stops`` finds a version that its stream may not pass;
+``grows`` waits for a table, deferred, and loads the new rows; ``stops`` finds a version that its stream cannot pass;
 ``endless`` has a function that only ends with its process.
 """
 

@@ -402,7 +402,7 @@ class Epochs(Processes, RuleBasedStateMachine):
             for other in rows.setdefault(commit.version, []):
                 older = min(other.key, commit.key)
                 assert older[0] < max(other.key, commit.key)[0], f"{commit.key} and {other.key} in one epoch"
-                assert older in self.told, f"version {commit.version} is there twice, {older} was never shown"
+                assert older in self.told, f"version {commit.version} is duplicated, {older} was never shown"
             rows[commit.version].append(commit)
 
     @invariant()

@@ -10,7 +10,7 @@ const CONDITIONS = {
   blocked: { words: "Blocked", tone: "bad", meaning: "A batch in the sink differs from the plan. Someone must decide how to continue." },
   quarantined: { words: "Quarantined", tone: "bad", meaning: "The stream stopped before a version. Someone must decide how to continue." },
   failing: { words: "Failing", tone: "bad", meaning: "The last run of the stream failed." },
-  held: { words: "On hold", tone: "warn", meaning: "Someone paused the stream." },
+  held: { words: "On hold", tone: "warn", meaning: "Someone put the stream on hold." },
   loading: { words: "Loading", tone: "busy", meaning: "Batches are planned and not yet committed." },
   waiting: { words: "Waiting", tone: "idle", meaning: "The stream waits for more data, another stream, or its next interval." },
   behind: { words: "Behind", tone: "idle", meaning: "The table has new data, and no run has begun since." },

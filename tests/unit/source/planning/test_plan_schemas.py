@@ -143,7 +143,7 @@ def test_a_change_of_the_schema_that_replaces_rows_too_needs_two_decisions(plan:
     said = stops(plan)
     assert "also changes data (it adds 0 data files and removes 1 data file)" in said
     assert "`fds accept STREAM --version 2 --why …`" in said
-    assert "after the schema, `fds skip STREAM --version 2 --why …` goes on without its rows" in said
+    assert "after the schema, `fds skip STREAM --version 2 --why …` continues without its rows" in said
 
 
 FEED = {"delta.enableChangeDataFeed": "true"}

@@ -16,6 +16,7 @@ from airflow_provider_fds.delta.storage.local import LocalStorage
 from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import ConfigurationError, StorageError
 from airflow_provider_fds.ledger.operator_entries import Acknowledged, Held, Retired
+from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.options.limits import LIMITS
 from airflow_provider_fds.source.options.options import SourceOptions
 from airflow_provider_fds.source.streaming_checkpoint import read_streaming_checkpoint
@@ -94,7 +95,8 @@ def test_import_of_the_exported_checkpoint_gives_the_same_position(held, tmp_pat
     assert "the query has finished its batch 1" in held.capsys.readouterr().out
     assert not (tmp_path / "other").exists()
     assert main([*imports, *again, "--yes"]) == 0
-    assert connected.load().position in held.capsys.readouterr().out
+    position = Offset.from_json(connected.load().position)
+    assert f"starts at {position.describe()}, the end of batch 1" in held.capsys.readouterr().out
 
 
 def test_the_options_for_the_query_are_printed(held):

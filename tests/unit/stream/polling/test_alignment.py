@@ -120,7 +120,7 @@ def test_a_batch_ends_before_it_runs_ahead_of_the_slowest_and_says_for_whom_it_w
     assert (work.status, work.batches) == ("up_to_date", ())
     assert work.reason == (
         "Stream 's0' is waiting for stream 's1', whose watermark is 2026-01-01T00:00:00.000000Z: version 4 has event "
-        "times up to 2026-01-01T01:00:36.000000Z, and max_drift is 1 h. It goes on when that stream has committed "
+        "times up to 2026-01-01T01:00:36.000000Z, and max_drift is 1 h. It continues when that stream has committed "
         "later rows or is idle."
     )
     assert lake.last.scope.waits_for == work.reason

@@ -1,4 +1,4 @@
-"""A stream that reads data intervals, in a sink to which another stream appends: no version is there twice."""
+"""A stream that reads data intervals, in a sink to which another stream appends: no version is duplicated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A version that the stream may not pass: fail each run, or write it down once and wait for a person."""
+"""A version that the stream cannot pass: fail each run, or write it down once and wait for a person."""
 
 from __future__ import annotations
 

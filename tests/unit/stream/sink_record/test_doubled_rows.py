@@ -32,7 +32,7 @@ def test_a_new_epoch_plans_nothing_so_that_the_stream_can_be_retired(
     assert work.status == "fence"
     leave_fence(bench, session, session.job(work, sink))
     session.collect(work)
-    with pytest.raises(BatchRejectedError, match="rows are there twice") as told:
+    with pytest.raises(BatchRejectedError, match="rows are duplicated") as told:
         session.begin(sink)
     kept, retired = ("one", "two") if starts[0] == 0 else ("two", "one")
     for part in (f"Retire stream '{retired}'", f"`fds rewind {kept} --to 1 --sink-rows delete --force-sink"):
