@@ -14,6 +14,7 @@ from airflow_provider_fds.backends.registry import find_backend
 from airflow_provider_fds.backends.spark_master import SparkMaster, application_arguments, check_master, submitted
 from airflow_provider_fds.decorators.delta_batch import DeltaBatchDecoratedOperator
 from airflow_provider_fds.errors import ConfigurationError
+from airflow_provider_fds.places import Place
 
 STEPS = [("1m", {"spark.executor.instances": 2}), ("10g", {"spark.executor.instances": 40})]
 STREAM = DeltaStream("orders", table="s3://lake/orders")
@@ -27,7 +28,7 @@ def application(*sizes):
     transactions = [SimpleNamespace(parts=[SimpleNamespace(num_bytes=size)]) for size in sizes]
     session = SimpleNamespace(
         scope=SimpleNamespace(transactions=lambda batches: transactions),
-        connected=SimpleNamespace(places=lambda uri: [("s3://lake/orders", {})]),
+        connected=SimpleNamespace(places=lambda uri: [Place("s3://lake/orders")]),
     )
     work = SimpleNamespace(batches=[SimpleNamespace(num_bytes=size) for size in sizes])
     return Application(session, DeltaAppendSink("s3://lake/bronze"), work, "s3a://staging/x.job.json")
