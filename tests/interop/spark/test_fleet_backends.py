@@ -19,6 +19,7 @@ from airflow_provider_fds.checkpoint.file import FileCheckpointStore
 from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.ledger.owner import Actor, Owner
+from airflow_provider_fds.places import Place
 from airflow_provider_fds.sinks import DeltaAppendSink
 from airflow_provider_fds.stream import DeltaStream, StreamContext, StreamSession
 from airflow_provider_fds.stream.run import collecting
@@ -157,7 +158,9 @@ def test_a_fleet_with_one_sink_on_s3_commits_through_the_log_store(lake, monkeyp
     quick, slow = lake.parts
     on_s3 = DeltaAppendSink("s3://lake/bronze/quick")
     monkeypatch.setattr(
-        type(quick.session.connected), "places", lambda _, uri: [("file:/staging", {}), (uri or "", {"region": "eu"})]
+        type(quick.session.connected),
+        "places",
+        lambda _, uri: [Place("file:/staging"), Place(uri or "", {"region": "eu"})],
     )
     parts = (FleetPart(quick.session, on_s3, quick.work, quick.spec_uri), slow)
     storage = FleetApplication(parts, "s3://staging/x.fleet.json", lambda: None).storage()
