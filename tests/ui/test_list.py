@@ -254,7 +254,7 @@ def test_a_stream_whose_dag_is_gone_is_marked_in_the_list_and_on_its_page(page, 
     assert page.locator("tr", has=page.locator(".no-dag")).locator("th").all_inner_texts() == ["orders", "refunds"]
     said = (
         "Airflow no longer has the DAG orders_to_bronze. No run since 2026-01-02 04:04:05 GMT+1. Was it renamed? "
-        "Continue under the new name with `fds clone`. Has it ended? Use `fds retire`."
+        "Continue under the new name with `fds fork`. Has it ended? Use `fds retire`."
     )
     expect(page.locator(".no-dag").first).to_have_attribute("title", said)
     assert "since" not in page.locator(".no-dag").last.get_attribute("title")
