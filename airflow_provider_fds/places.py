@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 
 @dataclass(frozen=True)
@@ -23,10 +23,17 @@ class Place:
     Attributes:
         uri: URI or path of its folder.
         options: The options with which the folder is opened (``delta/storage/open.py``), including credentials.
+        name: Its name in a catalog; empty: it is known by its URI only.
+        table_id: What its catalog tells it by from another table of that name; empty: nothing does.
+        view: Takes the opened folder (``delta/storage/storage.py``) and returns it as its catalog shows it; ``None``: as
+            it is. The newest commits of a table can be known to its catalog only.
     """
 
     uri: str
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    name: str = ""
+    table_id: str = ""
+    view: Callable[[Any], Any] | None = field(default=None, repr=False)
 
 
 class Places(Protocol):

@@ -56,6 +56,15 @@ class Reason(str, Enum):  # noqa: UP042 - the driver may run Python 3.9
     #: there is no Delta table at the URI
     #: To do: correct the URI, or create the table
     TABLE_NOT_FOUND = "TABLE_NOT_FOUND"
+    #: a name is not one of the catalog's, or has too few or too many parts
+    #: To do: correct it, see [tables by name](catalogs.md)
+    CATALOG_NAME_INVALID = "CATALOG_NAME_INVALID"
+    #: the catalog has no table of this name
+    #: To do: correct the name; if the table was renamed, use the new name
+    CATALOG_TABLE_NOT_FOUND = "CATALOG_TABLE_NOT_FOUND"
+    #: the catalog has the table, but FDS cannot read it: it is a view, not Delta, or has no folder
+    #: To do: follow the message, see [tables by name](catalogs.md)
+    CATALOG_TABLE_UNREADABLE = "CATALOG_TABLE_UNREADABLE"
     #: the staging folder has no stream of this name
     #: To do: check the name and `--staging`
     STREAM_NOT_FOUND = "STREAM_NOT_FOUND"
@@ -176,6 +185,9 @@ class Reason(str, Enum):  # noqa: UP042 - the driver may run Python 3.9
     #: storage did not answer, or answered inconsistently
     #: To do: nothing at first
     STORAGE_FAILED = "STORAGE_FAILED"
+    #: a catalog did not answer, answered too slowly, or with something else than the table
+    #: To do: nothing at first; a login page means that the host of the connection is wrong
+    CATALOG_UNAVAILABLE = "CATALOG_UNAVAILABLE"
     #: Airflow's API or database did not answer
     #: To do: nothing at first
     AIRFLOW_UNAVAILABLE = "AIRFLOW_UNAVAILABLE"
@@ -188,6 +200,9 @@ class Reason(str, Enum):  # noqa: UP042 - the driver may run Python 3.9
     #: storage refuses the credentials
     #: To do: grant the rights that the message names
     ACCESS_DENIED = "ACCESS_DENIED"
+    #: a catalog refuses the credentials of its connection, or a right is missing
+    #: To do: grant the rights that the message names, see [tables by name](catalogs.md)
+    CATALOG_DENIED = "CATALOG_DENIED"
     #: the credentials expired
     #: To do: renew them, then clear the task
     CREDENTIALS_EXPIRED = "CREDENTIALS_EXPIRED"

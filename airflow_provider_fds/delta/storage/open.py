@@ -92,8 +92,9 @@ def open_storage(uri: str, options: Mapping[str, Any] | None = None) -> Storage:
 
 
 def open_place(place: Place) -> Storage:
-    """Open the folder of a table. Raises as :func:`open_storage`."""
-    return open_storage(place.uri, place.options)
+    """Open the folder of a table, as its catalog shows it. Raises as :func:`open_storage`."""
+    folder = open_storage(place.uri, place.options)
+    return folder if place.view is None else place.view(folder)
 
 
 def _check_options(options: Mapping[str, Any], uri: str) -> None:

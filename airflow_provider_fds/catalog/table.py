@@ -1,0 +1,89 @@
+"""What a catalog implements, and the places that streams get of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from airflow_provider_fds.catalog.names import TableName
+from airflow_provider_fds.places import Place
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from airflow_provider_fds.delta.storage.storage import Storage
+
+
+@dataclass(frozen=True)
+class CatalogTable:
+    """What a catalog says of a table that FDS can read: one answer, which is used at once and never stored.
+
+    Attributes:
+        name: Its name, as the catalog spells it.
+        location: URI or path of its folder.
+        table_id: What tells it from another table that gets its name: it stays when the table is renamed or moved, and
+            is another one after ``DROP`` and ``CREATE``. An id, or the time of creation. Empty: the catalog has none.
+        options: Options with which its folder is opened (``delta/storage/open.py``), if the catalog gives credentials;
+            empty: those of the storage connection.
+        view: Returns the folder as the catalog shows it; ``None``: as it is.
+    """
+
+    name: TableName
+    location: str
+    table_id: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    view: Callable[[Storage], Storage] | None = field(default=None, repr=False)
+
+
+class Catalog(Protocol):
+    """A catalog, reached by one connection. Used by many threads at once; keeps its connection between calls."""
+
+    #: What messages call it, such as ``"Hive metastore"``.
+    title: ClassVar[str]
+
+    def load(self, name: TableName) -> CatalogTable:
+        """Return what the catalog says of a table. Bounded in time and size; asks the catalog each time.
+
+        Raises:
+            ConfigurationError: The name has too few or too many parts (``CATALOG_NAME_INVALID``), there is no table of
+                this name (``CATALOG_TABLE_NOT_FOUND``), or it is none that FDS can read: a view, not Delta, without a
+                folder (``CATALOG_TABLE_UNREADABLE``).
+            AccessDeniedError: The catalog refuses the credentials, or a right is missing (``CATALOG_DENIED``).
+            StorageError: The catalog does not answer, or not as it should (``CATALOG_UNAVAILABLE``); retryable.
+        """
+
+    def tables(self, schema: TableName) -> list[TableName]:
+        """Return the names of all tables of a schema, whatever they are, sorted. Raises as :meth:`load`."""
+
+
+@dataclass(frozen=True)
+class CatalogPlaces:
+    """Tables by the names of a catalog; what is a URI is taken as one: ledgers record URIs.
+
+    Attributes:
+        catalog: The catalog.
+        storage: Returns the options of the storage connection for a URI, without asking Airflow: any thread may call.
+    """
+
+    catalog: Catalog = field(repr=False)
+    storage: Callable[[str], Mapping[str, Any]] = field(repr=False)
+
+    def resolve(self, table: str) -> Place:
+        """Return the place of a table: of a name as the catalog says now, of a URI without asking it.
+
+        Raises:
+            FdsError: As :meth:`Catalog.load`.
+        """
+        if "://" in table or table.startswith("/"):
+            return Place(table, self.storage(table))
+        found = self.catalog.load(TableName.parse(table))
+        return Place(
+            found.location,
+            found.options or self.storage(found.location),
+            name=str(found.name),
+            table_id=found.table_id,
+            view=found.view,
+        )
+
+
+__all__ = ["Catalog", "CatalogPlaces", "CatalogTable"]
