@@ -25,8 +25,8 @@ class Place:
         options: The options with which the folder is opened (``delta/storage/open.py``), including credentials.
         name: Its name in a catalog; empty: it is known by its URI only.
         table_id: What its catalog tells it by from another table of that name; empty: nothing does.
-        view: Takes the opened folder (``delta/storage/storage.py``) and returns it as its catalog shows it; ``None``: as
-            it is. The newest commits of a table can be known to its catalog only.
+        view: Takes the opened folder (``delta/storage/storage.py``), and returns it as its catalog shows it; ``None``:
+            as it is. The newest commits of a table can be known to its catalog only.
     """
 
     uri: str
