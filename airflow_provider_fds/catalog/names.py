@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from typing import Final
+from urllib.parse import quote
 
 from airflow_provider_fds.credentials import redacted_uri
 from airflow_provider_fds.errors import ConfigurationError
@@ -88,8 +89,20 @@ class TableName:
         return ".".join(part if _PLAIN.fullmatch(part) else "`" + part.replace("`", "``") + "`" for part in self.parts)
 
 
+def name_uri(conn_id: str, name: str) -> str:
+    """Return a URI that stands for the table of a name before its catalog is asked: in assets and shared polls.
+
+    Raises:
+        ConfigurationError: As :meth:`TableName.parse`.
+
+    >>> name_uri("unity", "main.sales.orders")
+    'catalog://unity/main.sales.orders'
+    """
+    return f"catalog://{quote(conn_id, safe='')}/{quote(str(TableName.parse(name)), safe='.`')}"
+
+
 def _invalid(problem: str) -> ConfigurationError:
     return ConfigurationError(problem, reason=Reason.CATALOG_NAME_INVALID)
 
 
-__all__ = ["TableName"]
+__all__ = ["TableName", "name_uri"]

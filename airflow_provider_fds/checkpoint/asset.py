@@ -22,7 +22,7 @@ _NOT_FOUND: Final = 404
 
 def table_asset_uri(table: str) -> str:
     """Return the URI of the asset of a source table: ``s3a`` and ``s3n`` become ``s3``, a path a ``file`` URI."""
-    return with_plain_scheme(canonical_uri(table))
+    return with_plain_scheme(table if table.startswith("catalog://") else canonical_uri(table))
 
 
 def check_asset_state_store() -> None:

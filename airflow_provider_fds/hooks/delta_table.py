@@ -22,6 +22,7 @@ class DeltaTableHook(BaseHook):
 
     Args:
         storage_conn_id: Id of the connection; ``None`` to use the environment's credentials.
+        catalog_conn_id: Id of the connection of a catalog: tables are then given by their names in it.
 
     Examples:
         >>> from airflow_provider_fds import DeltaTableHook
@@ -32,9 +33,10 @@ class DeltaTableHook(BaseHook):
     conn_name_attr = "storage_conn_id"
     hook_name = "Delta Lake table"
 
-    def __init__(self, storage_conn_id: str | None = None) -> None:
+    def __init__(self, storage_conn_id: str | None = None, catalog_conn_id: str | None = None) -> None:
         super().__init__()
         self.storage_conn_id = storage_conn_id
+        self.catalog_conn_id = catalog_conn_id
 
     def get_conn(self) -> DeltaTableHook:
         """Return the hook itself: it holds no connection open."""
@@ -47,7 +49,7 @@ class DeltaTableHook(BaseHook):
             ConfigurationError: Unknown scheme, no such connection, or a connection whose type belongs to a different
                 store.
         """
-        return open_table(self.storage_conn_id, uri)
+        return open_table(self.storage_conn_id, uri, self.catalog_conn_id)
 
     def get_log(self, uri: str) -> DeltaLog:
         """Return the transaction log of the table at ``uri``. Reads nothing yet."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from airflow_provider_fds.catalog.names import name_uri
 from airflow_provider_fds.delta.storage.open import open_place, open_storage
-from airflow_provider_fds.hooks.storage import storage_options
+from airflow_provider_fds.hooks.storage import options_by_uri, storage_options
 from airflow_provider_fds.places import Paths
 
 if TYPE_CHECKING:
@@ -13,18 +14,51 @@ if TYPE_CHECKING:
     from airflow_provider_fds.places import Places
 
 
-def table_places(conn_id: str | None, table: str) -> Places:
-    """Return what finds tables with an Airflow connection. Looks it up now, for ``table``, as :func:`storage_options`.
+def table_places(conn_id: str | None, table: str, catalog_conn_id: str | None = None) -> Places:
+    """Return what finds tables with Airflow connections. Looks them up now; what it returns asks Airflow nothing.
+
+    Args:
+        conn_id: Connection of the storage; ``None`` for the environment's credentials.
+        table: The table that is looked for.
+        catalog_conn_id: Connection of the catalog that has the table's name; ``None``: the table is a URI or path.
 
     Raises:
-        ConfigurationError: As :func:`storage_options`.
+        ConfigurationError: As :func:`storage_options` and :func:`catalog_of`.
     """
-    return Paths(storage_options(conn_id, table))
+    if catalog_conn_id is None:
+        return Paths(storage_options(conn_id, table))
+    from airflow_provider_fds.catalog.table import CatalogPlaces
+    from airflow_provider_fds.hooks.catalogs import catalog_of
+
+    return CatalogPlaces(catalog_of(catalog_conn_id), options_by_uri(conn_id, f"storage_conn_id for {table!r}"))
 
 
-def open_table(conn_id: str | None, table: str) -> Storage:
-    """Open a table with an Airflow connection. Raises as :func:`storage_options`."""
-    return open_place(table_places(conn_id, table).resolve(table))
+def open_table(conn_id: str | None, table: str, catalog_conn_id: str | None = None) -> Storage:
+    """Open a table with Airflow connections. Raises as :func:`table_places` and :meth:`Places.resolve`."""
+    return open_place(table_places(conn_id, table, catalog_conn_id).resolve(table))
+
+
+class TableAddress(NamedTuple):
+    """A table as arguments name it, with the Airflow connections by which it is found.
+
+    Attributes:
+        table: Canonical URI, or name in the catalog.
+        storage_conn_id: Connection of its storage; ``None``: the environment's credentials.
+        catalog_conn_id: Connection of its catalog; ``None``: it is known by its URI.
+    """
+
+    table: str
+    storage_conn_id: str | None = None
+    catalog_conn_id: str | None = None
+
+    @property
+    def uri(self) -> str:
+        """What identifies the table in events and cursors."""
+        return self.table if self.catalog_conn_id is None else name_uri(self.catalog_conn_id, self.table)
+
+    def open(self) -> Storage:
+        """Open the table, with the connections as they are now. Raises as :func:`open_table`."""
+        return open_table(self.storage_conn_id, self.table, self.catalog_conn_id)
 
 
 def open_folder(conn_id: str | None, uri: str) -> Storage:
@@ -32,4 +66,4 @@ def open_folder(conn_id: str | None, uri: str) -> Storage:
     return open_storage(uri, storage_options(conn_id, uri))
 
 
-__all__ = ["open_folder", "open_table", "table_places"]
+__all__ = ["TableAddress", "open_folder", "open_table", "table_places"]

@@ -12,6 +12,7 @@ import json
 import shlex
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
@@ -78,8 +79,30 @@ def storage_options(conn_id: str | None, uri: str) -> dict[str, Any]:
     if conn_id is None or kind is None:
         # delta.open refuses an unknown scheme and suggests the nearest known one
         return {}
-    connection = find_storage_connection(conn_id, uri)
-    return {} if kind == "local" else {**connection_options(connection, uri), "storage_conn_id": conn_id}
+    return _options(find_storage_connection(conn_id, uri), uri)
+
+
+def options_by_uri(conn_id: str | None, purpose: str) -> Callable[[str], dict[str, Any]]:
+    """Return what :func:`storage_options` returns, as a function of the URI that any thread may call.
+
+    Looks up the connection now, and never again: the URI of a table is not known before its catalog is asked.
+
+    Args:
+        conn_id: Id of the connection; ``None``: no options.
+        purpose: What it is for, in words: ``"storage_conn_id for main.sales.orders"``.
+
+    Raises:
+        ConfigurationError: The connection does not exist. The function raises as :func:`storage_options`.
+    """
+    if conn_id is None:
+        return lambda _uri: {}
+    connection = find_connection(conn_id, purpose, lambda: [one[2:] for one in CONNECTIONS.values()])
+    return partial(_options, connection)
+
+
+def _options(connection: StorageConnection, uri: str) -> dict[str, Any]:
+    found = connection_options(connection, uri)
+    return {**found, "storage_conn_id": connection.conn_id} if store_kind(uri) not in (None, "local") else {}
 
 
 def find_storage_connection(conn_id: str, uri: str) -> StorageConnection:

@@ -41,10 +41,10 @@ def working_context(
     if sink is not None and sink.table_uri is not None:
         sink_places = table_places(sink.connection_id or stream.storage_conn_id, sink.table_uri)
     return StreamContext(
-        places=table_places(stream.storage_conn_id, stream.table),
+        places=table_places(stream.storage_conn_id, stream.table, stream.catalog_conn_id),
         staging_uri=staging,
         staging_options=storage_options(stream.storage_conn_id, staging),
-        checkpoints=checkpoint_store(stream.name, stream.checkpoint, stream.table),
+        checkpoints=checkpoint_store(stream.name, stream.checkpoint, stream.table_uri),
         deployment=actor.deployment,
         actor=actor,
         owner=owner,
@@ -69,10 +69,10 @@ def reading_context(stream: DeltaStream, *, staging: str | None = None, deployme
     staging = staging or staging_uri(stream.staging, stream.name)
     deployment = deployment or this_deployment()
     return StreamContext(
-        places=table_places(stream.storage_conn_id, stream.table),
+        places=table_places(stream.storage_conn_id, stream.table, stream.catalog_conn_id),
         staging_uri=staging,
         staging_options=storage_options(stream.storage_conn_id, staging),
-        checkpoints=checkpoint_store(stream.name, stream.checkpoint, stream.table),
+        checkpoints=checkpoint_store(stream.name, stream.checkpoint, stream.table_uri),
         deployment=deployment,
         actor=Actor(deployment=deployment),
         owner=Owner(kind="airflow", deployment=deployment),

@@ -17,6 +17,7 @@ from airflow_provider_fds.ledger.request_entries import Requested
 # the annotations of a struct are read when it is defined
 from airflow_provider_fds.ledger.values import (
     Acknowledgement,
+    CatalogName,
     Fence,
     LeftSink,
     Origin,
@@ -163,6 +164,24 @@ class Forked(Created, frozen=True, kw_only=True, tag="forked"):
     def apply(self, state: StreamState) -> StreamState:
         """Request the first epoch, and remember where it begins and what people let the other stream pass."""
         return replace(super().apply(state), origin=self.origin)
+
+
+@register
+class Named(CatalogName, BaseAction, frozen=True, kw_only=True, tag="named"):
+    """The stream has found its table, at the place that it had, by this name in a catalog."""
+
+    subject: ClassVar[str] = "record the name {0.name}"
+
+    def decide(self, state: StreamState) -> Self | None:
+        """Allow it, unless this is the name that was recorded last."""
+        return None if state.catalog == self._value() else self
+
+    def apply(self, state: StreamState) -> StreamState:
+        """Record it."""
+        return replace(state, catalog=self._value())
+
+    def _value(self) -> CatalogName:
+        return CatalogName(connection=self.connection, name=self.name, table_id=self.table_id)
 
 
 @register

@@ -26,6 +26,7 @@ from airflow_provider_fds.ledger.owner import Owner  # noqa: TC001
 from airflow_provider_fds.ledger.records import AnsweredRequest, ClosedEpoch, IntervalRecord, RunRecord
 from airflow_provider_fds.ledger.values import (
     Acknowledgement,
+    CatalogName,
     LeftSink,
     Origin,
     PlannedBatch,
@@ -71,6 +72,7 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
         quarantined_at: Number of the entry of the last quarantine, or ``None`` if there is none, and in older folds.
         moved_at: When the position last changed, ISO 8601, UTC, or ``None`` if it never has, and in older folds.
         origin: The stream that this one continues as a fork, or ``None`` if it is not a fork.
+        catalog: The name in a catalog by which a run has found the source table last; ``None``: by its URI.
         table_id: ``metaData.id`` of the source table.
         snapshot: The frozen initial snapshot the epoch starts with.
         left: The sink before a replan with a new sink, until the open epoch is bound to a sink.
@@ -118,6 +120,7 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
     position: str | None = None
     moved_at: str | None = None
     origin: Origin | None = None
+    catalog: CatalogName | None = None
     table_id: str | None = None
     snapshot: SnapshotRef | None = None
     sink: SinkBinding | None = None

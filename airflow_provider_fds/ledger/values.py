@@ -14,6 +14,20 @@ from airflow_provider_fds.ledger.layout import check_manifest_key, check_snapsho
 from airflow_provider_fds.sinks import sink_class
 
 
+class CatalogName(msgspec.Struct, frozen=True, kw_only=True):
+    """The name by which a stream has found its table last.
+
+    Attributes:
+        connection: Id of the Airflow connection of the catalog.
+        name: The name, as the catalog spells it.
+        table_id: What the catalog tells the table by from another one of that name; empty if nothing does.
+    """
+
+    connection: str
+    name: str
+    table_id: str = ""
+
+
 class SnapshotRef(msgspec.Struct, frozen=True, kw_only=True):
     """A frozen initial snapshot in staging.
 
@@ -389,6 +403,7 @@ class Recovered(msgspec.Struct, frozen=True, kw_only=True):
 
 __all__ = [
     "Acknowledgement",
+    "CatalogName",
     "EventTime",
     "Fence",
     "GivenUp",

@@ -23,7 +23,7 @@ def add_checkpoint_inlet(operator: Any, stream: object) -> None:
 
     check_asset_state_store()
     if "{{" not in stream.table:
-        asset = Asset(table_asset_uri(stream.table))
+        asset = Asset(table_asset_uri(stream.table_uri))
         # an asset of another name and the same URI would conflict with the user's
         if asset.uri not in {getattr(inlet, "uri", None) for inlet in operator.inlets}:
             operator.inlets = [*operator.inlets, asset]

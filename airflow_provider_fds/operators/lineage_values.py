@@ -57,9 +57,7 @@ class Lineage:
     def planned(cls, stream: DeltaStream, sink: Sink | None) -> Lineage:
         """Return what is known before anything is read."""
         tables = () if sink is None else sink.known_tables
-        return cls(
-            stream, TableUse(canonical_uri(stream.table)), tuple(TableUse(canonical_uri(uri)) for uri in tables), sink
-        )
+        return cls(stream, TableUse(stream.table_uri), tuple(TableUse(canonical_uri(uri)) for uri in tables), sink)
 
     @property
     def maps_columns(self) -> bool:

@@ -97,8 +97,9 @@ class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
             names no zone; a template such as ``"{{ data_interval_end }}"``.
         grace: With ``"interval_complete"``: how long after the end of the interval to wait for a commit that proves it
             complete. ``None``: until ``timeout``.
-        table: Instead of ``stream``: URI of the table.
+        table: Instead of ``stream``: URI of the table, or its name in a catalog.
         storage_conn_id: With ``table``: its connection; default: the environment's credentials.
+        catalog_conn_id: With a name: the connection of the catalog.
         version: With ``table``: the version to wait for, an integer or a template of one.
         changed_since: With ``table``: ``"last_run"``.
         committed_after: With ``table``: a ``datetime`` or a string, in UTC if it names no zone; a template such as
@@ -118,6 +119,7 @@ class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
         "at",
         "table",
         "storage_conn_id",
+        "catalog_conn_id",
         "version",
         "committed_after",
     )
@@ -134,6 +136,7 @@ class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
         grace: timedelta | float | None = None,
         table: str | None = None,
         storage_conn_id: str | None = None,
+        catalog_conn_id: str | None = None,
         version: int | str | None = None,
         changed_since: Literal["last_run"] | None = None,
         committed_after: datetime | str | None = None,
@@ -145,7 +148,7 @@ class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
             kwargs["poke_interval"] = poll_interval
         else:
             kwargs.setdefault("poke_interval", poll_interval_seconds())
-        without = TableArguments(table, storage_conn_id, version, changed_since, committed_after)
+        without = TableArguments(table, storage_conn_id, catalog_conn_id, version, changed_since, committed_after)
         _check_arguments(stream, wait_for, grace, at, without)
         if problems := removed_problems(kwargs):
             raise ConfigurationError(*problems, subject=f"sensor {kwargs.get('task_id')!r}")
@@ -156,6 +159,7 @@ class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
         self.grace = parse_duration(grace)
         self.table = table
         self.storage_conn_id = storage_conn_id
+        self.catalog_conn_id = catalog_conn_id
         self.version = version
         self.changed_since = changed_since
         self.committed_after = committed_after
@@ -232,6 +236,7 @@ class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
             return DeltaTableConditionTrigger(
                 table=self.table,
                 storage_conn_id=self.storage_conn_id,
+                catalog_conn_id=self.catalog_conn_id,
                 condition=self._condition.to_dict(),
                 poll_interval=self.poke_interval,
             )
@@ -278,7 +283,7 @@ class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
 
     @property
     def _without_stream(self) -> TableArguments:
-        return TableArguments(self.table, self.storage_conn_id, self.version, self.changed_since, self.committed_after)
+        return TableArguments(**{name: getattr(self, name) for name in TableArguments._fields})
 
     def _poll_table(self, context: Any) -> PollResult | None:
         from airflow_provider_fds.hooks.places import open_table
@@ -287,7 +292,7 @@ class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
         arguments = self._without_stream
         _check_arguments(None, self.wait_for, self.grace, self.at, arguments)
         table = str(self.table)
-        storage = open_table(self.storage_conn_id, table)
+        storage = open_table(self.storage_conn_id, table, self.catalog_conn_id)
         self._condition = arguments.condition(context, storage)
         poller = ConditionPoller(storage, self._condition)
         found = poller.check()

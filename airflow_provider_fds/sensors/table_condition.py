@@ -26,6 +26,7 @@ class TableArguments(NamedTuple):
 
     table: str | None
     storage_conn_id: str | None
+    catalog_conn_id: str | None
     version: int | str | None
     changed_since: str | None
     committed_after: datetime | str | None

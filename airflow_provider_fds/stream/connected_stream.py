@@ -13,6 +13,7 @@ from airflow_provider_fds.delta.reader.log import DeltaLog
 from airflow_provider_fds.delta.storage.open import canonical_uri, open_place, open_storage
 from airflow_provider_fds.errors import CheckpointError, ConfigurationError, FdsError, LedgerError
 from airflow_provider_fds.fault_points import reach
+from airflow_provider_fds.ledger.epoch_entries import Named
 from airflow_provider_fds.ledger.layout import StreamFolder
 from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.places import Paths, Place
@@ -96,7 +97,8 @@ class ConnectedStream:
         self.context = context
         #: Whether ``stream`` has the options of its declaration; ``False`` if only its ledger is known.
         self.is_declared = is_declared
-        place = context.places.resolve(stream.table)
+        #: Where the table is, as its catalog said when the stream was connected.
+        self.place = place = context.places.resolve(stream.table)
         for uri in (place.uri, context.staging_uri):
             _check_uri(uri)
         self.table: Storage = open_place(place)
@@ -153,13 +155,7 @@ class ConnectedStream:
             self._known.add(self.ledger.source)
         reach("ledger.read")
         if state.phase != "empty" and state.table != self.table.uri:
-            raise LedgerError(
-                f"stream {self.stream.name!r} has read {state.table} since it was created, but its table is now "
-                f"{self.table.uri}. A position belongs to one table: use a stream with another name for the other "
-                "table, or restore the table's URI",
-                table=self.table.uri,
-                reason=Reason.STREAM_TABLE_CHANGED,
-            )
+            raise _of_another_table(state, self.place, self.table.uri)
         return state
 
     def _read(self, checkpoints: CheckpointStore) -> Checkpoint | None:
@@ -192,6 +188,13 @@ class ConnectedStream:
         if state.phase != "empty" and (self._shown is None or self._shown.n < self.ledger.n):
             self.show_checkpoint()
         return state
+
+    def record_name(self) -> StreamState:
+        """Record the name by which the table was found, and its id in the catalog, if the ledger has others."""
+        place, conn_id = self.place, self.stream.catalog_conn_id
+        if not place.name or conn_id is None:
+            return self.state
+        return self.execute(Named(connection=conn_id, name=place.name, table_id=place.table_id))
 
     def execute(self, action: BaseAction) -> StreamState:
         """Propose one action to the ledger, then show the new position in the checkpoint."""
@@ -259,6 +262,29 @@ class ConnectedStream:
     def _sink_place(self, uri: str) -> Place:
         places = self.context.sink_places
         return (self.context.places if places is None else places).resolve(uri)
+
+
+def _of_another_table(state: StreamState, place: Place, table: str) -> LedgerError:
+    """Return the error about a stream whose table is at another place than its ledger says."""
+    known = state.catalog
+    other = "use a stream with another name for the other table"
+    if known is None or not place.name:
+        text = (
+            f"stream {state.name!r} has read {state.table} since it was created, but its table is now {table}. A "
+            f"position belongs to one table: {other}, or restore the table's URI"
+        )
+    elif known.table_id and known.table_id == place.table_id:
+        text = (
+            f"stream {state.name!r} has read {known.name} at {state.table}, but its catalog has moved that table to "
+            f"{table}. Move it back, or continue with a stream of another name that starts after the position"
+        )
+    else:
+        text = (
+            f"stream {state.name!r} has read the table {known.name} at {state.table}, but {place.name} is now another "
+            f"one, at {table}: it was dropped and created again, or it was renamed and its name given away. If it was "
+            f"renamed, give the stream the new name; else {other}"
+        )
+    return LedgerError(text, table=table, reason=Reason.STREAM_TABLE_CHANGED)
 
 
 def _check_uri(uri: str) -> None:

@@ -18,6 +18,7 @@ from airflow_provider_fds.triggers.pacing import pause_seconds
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Hashable
 
+    from airflow_provider_fds.hooks.places import TableAddress
     from airflow_provider_fds.triggers.table_poll import Tick, Watchers
     from airflow_provider_fds.triggers.watcher_cursor import Cursor
 
@@ -66,8 +67,9 @@ class DeltaTableChangeTrigger(BaseEventTrigger):
     trigger looks up the connection where it runs.
 
     Args:
-        table: URI or path of the table. Omit it if ``stream`` is given.
+        table: URI or path of the table; with ``catalog_conn_id``, its name. Omit it if ``stream`` is given.
         storage_conn_id: Airflow connection for the table; ``None`` for the environment's credentials.
+        catalog_conn_id: Airflow connection of the catalog that knows where the table of this name is.
         stream: The :class:`DeltaStream` that the asset's events start, with ``read="offset"``; its table is watched.
         poll_interval: Seconds between two polls; ``None``: ``[fds] poll_interval`` where the trigger runs. A shared
             poll uses the shortest interval of its watchers.
@@ -89,17 +91,17 @@ class DeltaTableChangeTrigger(BaseEventTrigger):
         *,
         table: str | None = None,
         storage_conn_id: str | None = None,
+        catalog_conn_id: str | None = None,
         stream: DeltaStream | str | None = None,
         poll_interval: float | None = None,
         name: str | None = None,
         **obsolete: Any,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        problems = _table_problems(table, storage_conn_id) if stream is None else []
-        if stream is not None and (table is not None or storage_conn_id is not None):
-            problems.append(
-                "stream already has a table and a storage_conn_id. Omit these two arguments, or omit stream."
-            )
+        own = {"table": table, "storage_conn_id": storage_conn_id, "catalog_conn_id": catalog_conn_id}
+        problems = _address_problems(**own) if stream is None else []
+        if stream is not None and any(value is not None for value in own.values()):
+            problems.append("stream already has a table and its connections. Omit these arguments, or omit stream.")
         known: Any = stream
         if isinstance(known, DeltaStream):
             problems += _stream_problems(known)
@@ -119,6 +121,7 @@ class DeltaTableChangeTrigger(BaseEventTrigger):
             raise WatcherArgumentsError(*problems, subject=type(self).__name__)
         self.table = table
         self.storage_conn_id = storage_conn_id
+        self.catalog_conn_id = catalog_conn_id
         self.stream: dict[str, Any] | None = known
         self.poll_interval = None if poll_interval is None else float(poll_interval)
         self.name = name
@@ -134,6 +137,7 @@ class DeltaTableChangeTrigger(BaseEventTrigger):
             {
                 "table": self.table,
                 "storage_conn_id": self.storage_conn_id,
+                **({} if self.catalog_conn_id is None else {"catalog_conn_id": self.catalog_conn_id}),
                 # Airflow 3.2 does not decode nested values of a watcher's trigger
                 "stream": None if self.stream is None else json.dumps(self.stream, sort_keys=True),
                 "poll_interval": self.poll_interval,
@@ -148,7 +152,7 @@ class DeltaTableChangeTrigger(BaseEventTrigger):
         """
         if not hasattr(BaseEventTrigger, "create_shared_stream_producer"):
             return None
-        return ("fds", *self._place())
+        return ("fds", *self._address())
 
     @classmethod
     def create_shared_stream_producer(cls, kwargs: dict[str, Any]) -> Any:
@@ -157,7 +161,7 @@ class DeltaTableChangeTrigger(BaseEventTrigger):
         from airflow_provider_fds.triggers.table_poll_producer import TablePollProducer
 
         trigger = cls(**kwargs)
-        return TablePollProducer(*trigger._place(), watchers_of(trigger.shared_stream_key()))  # own class
+        return TablePollProducer(trigger._address(), watchers_of(trigger.shared_stream_key()))  # own class
 
     async def filter_shared_stream(self, shared_stream: AsyncIterator[Any]) -> AsyncIterator[TriggerEvent]:
         """Fire for the ticks of a shared poll."""
@@ -172,7 +176,7 @@ class DeltaTableChangeTrigger(BaseEventTrigger):
         from airflow_provider_fds.triggers.table_poll import Watchers, ticks
 
         watchers = Watchers()
-        async for event in self._events(ticks(*self._place(), watchers), watchers):
+        async for event in self._events(ticks(self._address(), watchers), watchers):
             yield event
 
     async def _events(self, found: AsyncIterator[Tick], watchers: Watchers) -> AsyncIterator[TriggerEvent]:
@@ -186,7 +190,7 @@ class DeltaTableChangeTrigger(BaseEventTrigger):
                 except Exception as error:  # noqa: BLE001  # Airflow would start a watcher that raises again and again
                     self.log.warning(
                         "The watcher of %s could not process version %d: %s: %s",
-                        self._place()[0],
+                        self._address().uri,
                         tick.newest.version,
                         type(error).__name__,
                         error,
@@ -215,7 +219,7 @@ class DeltaTableChangeTrigger(BaseEventTrigger):
         reach("watcher.found")
         tick.stored.append(lambda: cursor.store(newest))
         payload = {
-            "table": self._place()[0],
+            "table": self._address().uri,
             "first_version": change.first_version,
             "last_version": change.last_version,
             "operations": list(change.operations),
@@ -229,15 +233,16 @@ class DeltaTableChangeTrigger(BaseEventTrigger):
         if self.stream is not None:
             return StreamCursor(self.stream)
         # the attribute is new in Airflow 3.3
-        return AssetCursor(getattr(self, "asset_state_store", None), self._place()[0], self.name)
+        return AssetCursor(getattr(self, "asset_state_store", None), self._address().uri, self.name)
 
-    def _place(self) -> tuple[str, str | None]:
-        """Return the canonical URI of the table, and its connection."""
+    def _address(self) -> TableAddress:
         from airflow_provider_fds.delta.storage.open import canonical_uri
+        from airflow_provider_fds.hooks.places import TableAddress
 
-        if self.stream is not None:
-            return canonical_uri(self.stream["table"]), self.stream.get("storage_conn_id")
-        return canonical_uri(str(self.table)), self.storage_conn_id
+        own = {"table": self.table, "storage_conn_id": self.storage_conn_id, "catalog_conn_id": self.catalog_conn_id}
+        given = self.stream or own
+        table, catalog = str(given["table"]), given.get("catalog_conn_id")
+        return TableAddress(table if catalog else canonical_uri(table), given.get("storage_conn_id"), catalog)
 
 
 def _decoded(stored: str) -> dict[str, Any] | None:
@@ -249,16 +254,28 @@ def _decoded(stored: str) -> dict[str, Any] | None:
     return stream if isinstance(stream, dict) and isinstance(stream.get("table"), str) else None
 
 
-def _table_problems(table: object, storage_conn_id: object) -> list[str]:
+def _address_problems(table: object, storage_conn_id: object, catalog_conn_id: object) -> list[str]:
     if table is None:
         return ["needs table=… or stream=…."]
     problems = text_problems("table", table) + _template_problems("table", table)
-    if not problems and store_kind(str(table)) is None:
-        problems.append(_uri_problem(str(table)))
-    if storage_conn_id is not None:
-        problems += text_problems("storage_conn_id", storage_conn_id)
-        problems += _template_problems("storage_conn_id", storage_conn_id)
+    if not problems:
+        problems += _table_problems(str(table), catalog_conn_id)
+    for argument, value in (("storage_conn_id", storage_conn_id), ("catalog_conn_id", catalog_conn_id)):
+        if value is not None:
+            problems += text_problems(argument, value) + _template_problems(argument, value)
     return problems
+
+
+def _table_problems(table: str, catalog_conn_id: object) -> list[str]:
+    if catalog_conn_id is None:
+        return [] if store_kind(table) is not None else [_uri_problem(table)]
+    from airflow_provider_fds.catalog.names import TableName
+
+    try:
+        TableName.parse(table)
+    except ConfigurationError as error:
+        return [f"table: {error}"]
+    return []
 
 
 def _uri_problem(table: str) -> str:

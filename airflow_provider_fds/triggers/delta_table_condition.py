@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_fds.hooks.places import open_table
+from airflow_provider_fds.hooks.places import TableAddress
 from airflow_provider_fds.stream.polling.table_condition import ConditionPoller, TableCondition
 from airflow_provider_fds.triggers.delta_table_version import DeltaTableVersionTrigger
 
@@ -20,19 +20,25 @@ class DeltaTableConditionTrigger(DeltaTableVersionTrigger):
     trigger writes nothing.
 
     Args:
-        table: URI of the table.
+        table: URI of the table, or its name.
         storage_conn_id: Connection for the table; ``None`` for the environment's credentials.
+        catalog_conn_id: Connection of the catalog that has the name; ``None``: the table is a URI.
         condition: What to wait for, as returned by :meth:`TableCondition.to_dict`.
         arguments: ``poll_interval``, ``recheck_every`` and ``max_refusals`` of :class:`DeltaTableVersionTrigger`.
     """
 
     def __init__(
-        self, *, table: str, storage_conn_id: str | None = None, condition: Mapping[str, Any], **arguments: Any
+        self,
+        *,
+        table: str,
+        storage_conn_id: str | None = None,
+        catalog_conn_id: str | None = None,
+        condition: Mapping[str, Any],
+        **arguments: Any,
     ) -> None:
         # the base class names both in its messages
         super().__init__(stream={"table": table, "storage_conn_id": storage_conn_id}, **arguments)
-        self.table = table
-        self.storage_conn_id = storage_conn_id
+        self.address = TableAddress(table, storage_conn_id, catalog_conn_id)
         self.condition = dict(condition)
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
@@ -44,15 +50,13 @@ class DeltaTableConditionTrigger(DeltaTableVersionTrigger):
             "airflow_provider_fds.triggers.delta_table_condition.DeltaTableConditionTrigger",
             {
                 **arguments,
-                "table": self.table,
-                "storage_conn_id": self.storage_conn_id,
+                **{name: value for name, value in self.address._asdict().items() if value is not None},
                 "condition": self.condition,
             },
         )
 
     def _poller(self) -> tuple[ConditionPoller, None]:
-        storage = open_table(self.storage_conn_id, self.table)
-        return ConditionPoller(storage, TableCondition.from_dict(self.condition)), None
+        return ConditionPoller(self.address.open(), TableCondition.from_dict(self.condition)), None
 
     def _send_status(self, poller: Any = None) -> None:
         """There is no stream, so there are no metrics."""

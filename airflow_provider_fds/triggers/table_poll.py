@@ -11,13 +11,13 @@ from weakref import WeakKeyDictionary
 
 from asgiref.sync import sync_to_async
 
-from airflow_provider_fds.hooks.places import open_table
 from airflow_provider_fds.stream.polling.table_changes import TableChanges
 from airflow_provider_fds.triggers.pacing import pause_seconds, poll_slot
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 
+    from airflow_provider_fds.hooks.places import TableAddress
     from airflow_provider_fds.stream.polling.table_changes import SeenVersion
 
 log = logging.getLogger(__name__)
@@ -103,7 +103,7 @@ def watchers_of(key: Hashable) -> Watchers:
     return _shared.setdefault(asyncio.get_running_loop(), {}).setdefault(key, Watchers())
 
 
-async def ticks(table: str, storage_conn_id: str | None, watchers: Watchers) -> AsyncIterator[Tick]:
+async def ticks(table: TableAddress, watchers: Watchers) -> AsyncIterator[Tick]:
     """Poll a table for ever. Yields a tick when its newest version changes, and when a watcher asks.
 
     A failed poll is logged and repeated after the interval, doubled each time, up to five minutes. If the watcher
@@ -117,12 +117,14 @@ async def ticks(table: str, storage_conn_id: str | None, watchers: Watchers) -> 
         try:
             async with poll_slot():
                 if changes is None or refusals:
-                    changes = await sync_to_async(_opened, thread_sensitive=False)(table, storage_conn_id, changes)
+                    changes = await sync_to_async(_opened, thread_sensitive=False)(table, changes)
                 is_checked = polls % _RECHECK_EVERY == 0 or refusals > 0
                 is_new = await (asyncio.to_thread(changes.check) if is_checked else changes.poll())
         except Exception as error:  # noqa: BLE001  # storage or Airflow's API server may be restarting
             refusals += 1
-            log.warning("Polling table %s failed (%d in a row): %s: %s", table, refusals, type(error).__name__, error)
+            log.warning(
+                "Polling table %s failed (%d in a row): %s: %s", table.table, refusals, type(error).__name__, error
+            )
         else:
             refusals = 0
             polls += 1
@@ -135,9 +137,9 @@ async def ticks(table: str, storage_conn_id: str | None, watchers: Watchers) -> 
                 yield tick
 
 
-def _opened(table: str, storage_conn_id: str | None, changes: TableChanges | None) -> TableChanges:
-    """Open the table, with the connection as it is now. Blocks."""
-    storage = open_table(storage_conn_id, table)
+def _opened(table: TableAddress, changes: TableChanges | None) -> TableChanges:
+    """Open the table, with the connections as they are now. Blocks."""
+    storage = table.open()
     if changes is None:
         return TableChanges(storage)
     changes.reopen(storage)

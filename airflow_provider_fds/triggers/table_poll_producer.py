@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from airflow.triggers.shared_stream import AdvanceItem, SharedStreamProducer
 
+    from airflow_provider_fds.hooks.places import TableAddress
     from airflow_provider_fds.triggers.table_poll import Tick, Watchers
 else:
     try:
@@ -28,19 +29,17 @@ class TablePollProducer(SharedStreamProducer):
     """Polls a table once for all its watchers, and has them move their cursors when Airflow has stored their events.
 
     Args:
-        table: URI of the table.
-        storage_conn_id: Its connection.
+        table: The table.
         watchers: Its watchers in this process.
     """
 
-    def __init__(self, table: str, storage_conn_id: str | None, watchers: Watchers) -> None:
+    def __init__(self, table: TableAddress, watchers: Watchers) -> None:
         self._table = table
-        self._storage_conn_id = storage_conn_id
         self._watchers = watchers
 
     async def open_stream(self) -> AsyncIterator[tuple[Tick, Tick]]:
         """Yield ticks, each also as what comes back in :meth:`advance`."""
-        async for tick in ticks(self._table, self._storage_conn_id, self._watchers):
+        async for tick in ticks(self._table, self._watchers):
             yield tick, tick
 
     async def advance(self, batch: Sequence[AdvanceItem]) -> None:
@@ -58,7 +57,7 @@ class TablePollProducer(SharedStreamProducer):
                 try:
                     await stored()
                 except Exception as error:  # noqa: BLE001  # an error would end the poll of all watchers
-                    _log_unmoved(self._table, error)
+                    _log_unmoved(self._table.table, error)
 
 
 def _log_unmoved(table: str, error: Any) -> None:

@@ -7,8 +7,10 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from airflow_provider_fds.catalog.names import TableName, name_uri
 from airflow_provider_fds.checkpoint.registry import checkpoint_problem
 from airflow_provider_fds.credentials import redacted_uri, secret_part
+from airflow_provider_fds.delta.storage.open import canonical_uri
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.source.options.options import SourceOptions
 from airflow_provider_fds.stream.declaration.backfill_range import (
@@ -41,9 +43,10 @@ class DeltaStream:
 
     Args:
         name: Name of the position: at most 100 characters of ``[A-Za-z0-9._-]``, not starting with a dot.
-        table: URI (``s3://…``, ``file:///…``) or path of the source table.
+        table: URI (``s3://…``, ``file:///…``) or path of the source table; with ``catalog_conn_id``, its name.
         storage_conn_id: Airflow connection for the storage of table and staging; ``None`` to use the environment's
             credentials.
+        catalog_conn_id: Airflow connection of the catalog that knows where the table of this name is.
         read: ``"offset"``: from the last committed offset to the newest version. ``"data_interval"``: each run reads
             the versions committed in its own data interval, start inclusive, end exclusive. There is no offset, and
             runs may execute in any order.
@@ -71,6 +74,7 @@ class DeltaStream:
     __slots__ = (
         "allow_overlap",
         "backfill_range",
+        "catalog_conn_id",
         "checkpoint",
         "fork_of",
         "name",
@@ -84,6 +88,7 @@ class DeltaStream:
     name: str
     table: str
     storage_conn_id: str | None
+    catalog_conn_id: str | None
     read: Literal["offset", "data_interval"]
     checkpoint: str
     staging: str | None
@@ -98,6 +103,7 @@ class DeltaStream:
         table: str,
         *,
         storage_conn_id: str | None = None,
+        catalog_conn_id: str | None = None,
         read: str = "offset",
         checkpoint: str = "variable",
         staging: str | None = None,
@@ -108,11 +114,11 @@ class DeltaStream:
         **source_options: Any,
     ) -> None:
         problems = _name_problems(name)
-        problems += text_problems("table", table) or _catalog_name_problems(table)
-        if staging is not None:
-            problems += text_problems("staging", staging)
-        if storage_conn_id is not None:
-            problems += text_problems("storage_conn_id", storage_conn_id)
+        problems += text_problems("table", table) or _table_problems(table, catalog_conn_id)
+        given = {"staging": staging, "storage_conn_id": storage_conn_id, "catalog_conn_id": catalog_conn_id}
+        for argument, text in given.items():
+            if text is not None:
+                problems += text_problems(argument, text)
         problems += _read_problems(read)
         if (problem := checkpoint_problem(checkpoint)) is not None:
             problems.append(problem)
@@ -141,6 +147,7 @@ class DeltaStream:
             ("name", name),
             ("table", table),
             ("storage_conn_id", storage_conn_id),
+            ("catalog_conn_id", catalog_conn_id),
             ("read", read),
             ("checkpoint", checkpoint),
             ("staging", staging),
@@ -174,6 +181,17 @@ class DeltaStream:
         """Whether each run reads its own data interval; then there is no offset."""
         return self.read == "data_interval"
 
+    @property
+    def table_uri(self) -> str:
+        """What identifies the table without asking anybody: its canonical URI, or its name in a catalog as a URI.
+
+        Raises:
+            ConfigurationError: The table is a template, or a URI that no store has.
+        """
+        if self.catalog_conn_id is not None:
+            return name_uri(self.catalog_conn_id, self.table)
+        return canonical_uri(self.table)
+
     def to_dict(self) -> dict[str, Any]:
         """Return the stream as JSON-compatible values that :meth:`from_dict` accepts. Contains no secret."""
         found: dict[str, Any] = {
@@ -185,6 +203,8 @@ class DeltaStream:
             "staging": self.staging,
             "options": self.options.to_dict(),
         }
+        if self.catalog_conn_id is not None:
+            found["catalog_conn_id"] = self.catalog_conn_id
         if self.allow_overlap:
             found["allow_overlap"] = True
         if self.fork_of is not None:
@@ -391,14 +411,22 @@ def text_problems(argument: str, value: object) -> list[str]:
     return [f"{argument} must be a non-empty string, got {value!r}."]
 
 
-def _catalog_name_problems(table: str) -> list[str]:
-    """Refuse what is a name in a catalog, unless there is such a folder here."""
+def _table_problems(table: str, catalog_conn_id: str | None) -> list[str]:
+    """Refuse what is no name if there is a catalog, and what looks like one if there is none."""
+    if is_template(table):
+        return []
+    if catalog_conn_id is not None:
+        try:
+            TableName.parse(table)
+        except ConfigurationError as error:
+            return [f"table: {error}."]
+        return []
     if _CATALOG_NAME.fullmatch(table) is None or Path(table).exists():
         return []
     return [
         (
-            f"table {table!r} looks like a name in a catalog, but a stream needs the table's URI or path (in Spark, "
-            f"DESCRIBE DETAIL {table} shows it). If it is a folder, write './{table}'."
+            f"table {table!r} looks like a name in a catalog. Set catalog_conn_id to the Airflow connection of that "
+            f"catalog, or give the table's URI. If it is a folder, write './{table}'."
         )
     ]
 

@@ -95,10 +95,13 @@ def _refuse_other_start(state: StreamState, start: Offset | None) -> None:
 
 
 def ensure_created(connected: ConnectedStream, sink: Sink | None, *, start: Offset | None = None) -> StreamState:
-    """Create the stream, if it does not exist yet."""
-    state = connected.load_to_work()
-    if state.phase != "empty":
-        return state
+    """Create the stream, if it does not exist yet, and record the name by which it has found its table."""
+    if connected.load_to_work().phase == "empty":
+        _create(connected, sink, start)
+    return connected.record_name()
+
+
+def _create(connected: ConnectedStream, sink: Sink | None, start: Offset | None) -> None:
     connected.log.latest()  # no stream for a missing table
     if start is not None:
         _check_start(connected, start)
@@ -107,8 +110,9 @@ def ensure_created(connected: ConnectedStream, sink: Sink | None, *, start: Offs
         refuse_overlap_of_new(connected, sink, start)
     if connected.stream.fork_of is not None:
         refuse_sink_of_origin(connected, sink)
-        return connected.execute(forked(connected))
-    return connected.execute(
+        connected.execute(forked(connected))
+        return
+    connected.execute(
         Created(
             uuid=str(uuid4()),
             name=connected.stream.name,

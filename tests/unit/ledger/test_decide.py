@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from airflow_provider_fds.batch.spec import fence_version, txn_version
 from airflow_provider_fds.errors import LedgerError, SinkError, StreamBusyError
 from airflow_provider_fds.ledger.commit_entries import Accepted, Blocked
-from airflow_provider_fds.ledger.epoch_entries import Ended, Opened
+from airflow_provider_fds.ledger.epoch_entries import Ended, Named, Opened
 from airflow_provider_fds.ledger.operator_entries import Acknowledged, Held, Quarantined, Resumed, Retired, Transferred
 from airflow_provider_fds.ledger.plan_entries import Claimed
 from airflow_provider_fds.ledger.protocol import decide, evolve
@@ -114,6 +114,7 @@ TABLE = {
         L,
     ),
     "acknowledge": (L, *["acknowledged"] * 9, L),
+    "name": (L, *["named"] * 9, L),
     "transfer": (L, *["transferred"] * 9, L),
     "retire": (L, "retired", "retired", L, L, "retired", L, "retired", L, L, "."),
 }
@@ -142,6 +143,7 @@ def command(make, name):
         "resume": lambda: Resumed(why="done"),
         "quarantine": lambda: Quarantined(why="schema", version=7),
         "acknowledge": lambda: Acknowledged(version=7, why="read it"),
+        "name": lambda: Named(connection="unity", name="main.sales.orders", table_id="u1"),
         "transfer": lambda: Transferred(deployment="prod2", why="moved"),
         "retire": lambda: Retired(why="no longer needed"),
     }[name]()

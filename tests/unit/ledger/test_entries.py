@@ -15,7 +15,7 @@ from airflow_provider_fds.errors import LedgerError
 from airflow_provider_fds.ledger.action import KINDS, BaseAction, register
 from airflow_provider_fds.ledger.commit_entries import Accepted, Blocked, Committed
 from airflow_provider_fds.ledger.entries import Entry, digest_of
-from airflow_provider_fds.ledger.epoch_entries import Bound, Created, Ended, Forked, Opened, StartKept
+from airflow_provider_fds.ledger.epoch_entries import Bound, Created, Ended, Forked, Named, Opened, StartKept
 from airflow_provider_fds.ledger.fold import Fold
 from airflow_provider_fds.ledger.interval_entries import Boundary, IntervalOpened
 from airflow_provider_fds.ledger.log import Ledger
@@ -206,6 +206,7 @@ def every_action(make):
         ),
         Ended(epoch=1, instant="2024-01-01T00:03:30.000Z", version=3),
         StartKept(epoch=1, options={"starting_version": 7}),
+        Named(connection="unity", name="main.sales.orders", table_id="0b1c"),
         Transferred(previous="prod", deployment="prod2", why="moved"),
         Retired(why="no longer needed"),
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pytest
 
@@ -12,7 +12,6 @@ from airflow_provider_fds.places import Place
 from airflow_provider_fds.sinks import DeltaAppendSink
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream import DeltaStream, TablePoller
-from airflow_provider_fds.stream.declaration import delta_stream
 from airflow_provider_fds.stream.monitoring.all_statuses import all_statuses
 from airflow_provider_fds.stream.monitoring.monitor import StreamMonitor
 
@@ -24,20 +23,21 @@ class Names:
     """A catalog of local folders. What is no name is a URI: ledgers record those."""
 
     folders: dict[str, str]
+    ids: dict[str, str] = field(default_factory=dict)
 
     def resolve(self, table: str) -> Place:
-        return Place(self.folders.get(table, table))
+        if table not in self.folders:
+            return Place(table)
+        return Place(self.folders[table], name=table, table_id=self.ids.get(table, ""))
 
 
 @pytest.fixture
-def places(bench, two_appends, monkeypatch):
-    # as long as no catalog exists, a declaration takes no name
-    monkeypatch.setattr(delta_stream, "_catalog_name_problems", lambda _: [])
-    return Names({TABLE: str(bench.table)})
+def places(bench, two_appends):
+    return Names({TABLE: str(bench.table)}, {TABLE: "u1"})
 
 
 def named(**options):
-    return DeltaStream("orders", table=TABLE, **{"starting_version": 0, **options})
+    return DeltaStream("orders", **{"table": TABLE, "catalog_conn_id": "unity", "starting_version": 0, **options})
 
 
 def loaded(bench, places, sink, run="run-1"):
@@ -77,10 +77,33 @@ def test_the_same_table_by_path_is_the_same_stream(bench, places, sink, log_buil
     assert by_path.connected.state.uuid == session.connected.state.uuid
 
 
-def test_a_name_that_has_moved_is_another_table(bench, places, sink, tmp_path):
+def test_the_ledger_has_the_name_and_a_new_id_or_name_at_the_same_place(bench, places, sink):
+    session, _, _ = loaded(bench, places, sink)
+    known = session.connected.state.catalog
+    assert (known.connection, known.name, known.table_id) == ("unity", TABLE, "u1")
+    entries = session.connected.ledger.n
+
+    # registered anew over the same files, and renamed: the log there decides whether it is the same table
+    places.folders["main.sales.renamed"], places.ids["main.sales.renamed"] = places.folders[TABLE], "u2"
+    again = bench.session("run-2", stream=named(table="main.sales.renamed"), places=places)
+    again.begin(sink)
+    assert again.connected.state.catalog.name == "main.sales.renamed"
+    assert again.connected.state.catalog.table_id == "u2"
+    written = [entry.action.kind for entry in again.connected.ledger.entries()][entries + 1 :]
+    assert written.count("named") == 1
+
+
+@pytest.mark.parametrize(
+    ("table_id", "words"),
+    [
+        ("u1", r"catalog has moved that table to .*/moved\. Move it back"),
+        ("u2", r"main\.sales\.orders is now another one, at .*/moved: it was dropped and created again"),
+    ],
+)
+def test_a_table_at_another_place_stops_the_stream(bench, places, sink, tmp_path, table_id, words):
     loaded(bench, places, sink)
-    places.folders[TABLE] = str(tmp_path / "moved")
-    with pytest.raises(LedgerError, match=r"but its table is now .*/moved"):
+    places.folders[TABLE], places.ids[TABLE] = str(tmp_path / "moved"), table_id
+    with pytest.raises(LedgerError, match=words):
         bench.session("run-2", stream=named(), places=places).connected.load()
 
 
