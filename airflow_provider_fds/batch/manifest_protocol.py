@@ -1,8 +1,8 @@
 """The protocol of a manifest: derived from the source's by allow-lists, so that nothing that affects reading is lost.
 
 Dropping a reader feature is only correct if it does not change how data files are read. Therefore every feature of the
-source is either kept (``DATA_FEATURES``), dropped on purpose (``LOG_FEATURES``), or refused by name; an unknown feature
-is never dropped.
+source is either kept (``DATA_FEATURES``), dropped on purpose (``LOG_FEATURES``, ``CATALOG_FEATURES``), or refused by
+name; an unknown feature is never dropped.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from airflow_provider_fds.delta.protocol import DATA_FEATURES, LOG_FEATURES
+from airflow_provider_fds.delta.protocol import CATALOG_FEATURES, DATA_FEATURES, LOG_FEATURES
 from airflow_provider_fds.errors import UnsupportedFeatureError
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def manifest_protocol(
         UnsupportedFeatureError: The protocol has a reader feature or version outside the allow-lists.
     """
     features = _reader_features(protocol, table=table, version=version)
-    unknown = features - DATA_FEATURES - LOG_FEATURES
+    unknown = features - DATA_FEATURES - LOG_FEATURES - CATALOG_FEATURES
     if unknown:
         names = tuple(sorted(unknown))
         raise UnsupportedFeatureError(

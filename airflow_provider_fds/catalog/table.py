@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 from airflow_provider_fds.catalog.names import TableName
+from airflow_provider_fds.credentials import is_secret
 from airflow_provider_fds.places import Place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from airflow_provider_fds.delta.storage.storage import Storage
+
+#: Parts of the names of options with which obstore proves who asks, besides the secret ones.
+_LOGIN_PARTS: Final = (
+    "access_key_id", "authority", "application_credentials", "client_id", "credential", "federated", "imdsv1",
+    "metadata_endpoint", "msi", "object_id", "role", "service_account", "sas_", "skip_signature", "tenant",
+    "use_azure_cli",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -77,13 +85,23 @@ class CatalogPlaces:
         if "://" in table or table.startswith("/"):
             return Place(table, self.storage(table))
         found = self.catalog.load(TableName.parse(table))
+        options = self.storage(found.location)
+        if found.options:
+            # keys of the catalog, at the endpoint and with the limits of the storage connection
+            options = {key: value for key, value in options.items() if not _is_login(key)} | dict(found.options)
         return Place(
             found.location,
-            found.options or self.storage(found.location),
+            options,
             name=str(found.name),
             table_id=found.table_id,
             view=found.view,
         )
+
+
+def _is_login(option: str) -> bool:
+    """Return whether an option says who asks, instead of where and how."""
+    name = option.lower()
+    return name == "storage_conn_id" or is_secret(name) or any(part in name for part in _LOGIN_PARTS)
 
 
 __all__ = ["Catalog", "CatalogPlaces", "CatalogTable"]

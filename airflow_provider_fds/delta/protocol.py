@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from airflow_provider_fds.errors import UnsupportedFeatureError
+from airflow_provider_fds.errors import ConfigurationError, UnsupportedFeatureError
+from airflow_provider_fds.reasons import Reason
 
 if TYPE_CHECKING:
     from airflow_provider_fds.delta.actions import Metadata, Protocol
@@ -31,8 +32,15 @@ DATA_FEATURES: Final = frozenset(
 #: Reader features that only concern the log or VACUUM.
 LOG_FEATURES: Final = frozenset({"v2Checkpoint", "vacuumProtocolCheck"})
 
-#: All reader features that FDS supports.
+#: Features of a log whose newest commits only a catalog knows: supported if the log is read through the catalog, and by
+#: path refused.
+CATALOG_FEATURES: Final = frozenset({"catalogManaged", "catalogOwned", "catalogOwned-preview"})
+
+#: All reader features that FDS supports, however a table is reached.
 READABLE_FEATURES: Final[frozenset[str]] = DATA_FEATURES | LOG_FEATURES
+
+#: The property with the catalog's id of a table, today's name and that of ``catalogOwned``.
+_CATALOG_ID_PROPERTIES: Final = ("io.unitycatalog.tableId", "ucTableId")
 
 _MAX_READER_VERSION: Final = 3
 
@@ -59,7 +67,14 @@ _REFUSED_FOR_WRITERS: Final = ("catalogManaged", "catalogOwned", "coordinatedCom
 _REDIRECT_PROPERTIES: Final = ("delta.redirectReaderWriter", "delta.redirectReaderWriter-preview")
 
 
-def check_readable(protocol: Protocol, *, table: str, version: int, metadata: Metadata | None = None) -> None:
+def check_readable(
+    protocol: Protocol,
+    *,
+    table: str,
+    version: int,
+    metadata: Metadata | None = None,
+    catalog_table_id: str | None = None,
+) -> None:
     """Check that FDS can read the table under this protocol.
 
     Args:
@@ -67,17 +82,20 @@ def check_readable(protocol: Protocol, *, table: str, version: int, metadata: Me
         table: URI of the table, for the message.
         version: The version, for the message.
         metadata: The metadata in force there, which may also show a redirect.
+        catalog_table_id: The id in its catalog, if the log is read as the catalog shows it; ``None``: by path.
 
     Raises:
         UnsupportedFeatureError: Names all unsupported features, with the reasons.
+        ConfigurationError: The log belongs to another table of the catalog.
     """
+    supported = READABLE_FEATURES if catalog_table_id is None else READABLE_FEATURES | CATALOG_FEATURES
     reader_version = protocol.minReaderVersion
     refused: dict[str, str] = {}
     for feature in protocol.readerFeatures or ():
-        if feature not in READABLE_FEATURES:
+        if feature not in supported:
             refused[feature] = _why(feature)
     for feature in protocol.writerFeatures or ():
-        if feature.startswith(_REFUSED_FOR_WRITERS):
+        if feature not in supported and feature.startswith(_REFUSED_FOR_WRITERS):
             refused[feature] = _why(feature)
     for key in _REDIRECT_PROPERTIES:
         if metadata is not None and metadata.property(key):
@@ -100,6 +118,24 @@ def check_readable(protocol: Protocol, *, table: str, version: int, metadata: Me
             table=table,
             version=version,
         )
+    if catalog_table_id is not None and metadata is not None:
+        _check_catalog_id(protocol, metadata, catalog_table_id, table=table, version=version)
+
+
+def _check_catalog_id(protocol: Protocol, metadata: Metadata, expected: str, *, table: str, version: int) -> None:
+    found = next((value for name in _CATALOG_ID_PROPERTIES if (value := metadata.property(name))), "")
+    features = {*(protocol.readerFeatures or ()), *(protocol.writerFeatures or ())}
+    # a version from before the catalog managed the table has no id
+    if found == expected or (not found and not features & CATALOG_FEATURES):
+        return
+    raise ConfigurationError(
+        f"the log of {table} belongs to another table than the catalog says: the catalog's id is {expected}, and "
+        f"version {version} has {found or 'none'} ({_CATALOG_ID_PROPERTIES[0]}). Correct the location of the table in "
+        "the catalog",
+        table=table,
+        version=version,
+        reason=Reason.CATALOG_TABLE_UNREADABLE,
+    )
 
 
 def _why(feature: str) -> str:

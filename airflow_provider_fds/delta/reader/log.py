@@ -56,6 +56,8 @@ class DeltaLog:
         self.storage = storage
         self.known = known
         self.table_uri = storage.uri
+        #: The id of the table in the catalog whose view of the log this is; ``None``: the log is read as it is.
+        self.catalog_table_id: str | None = getattr(storage, "catalog_table_id", None)
         # only file systems show incomplete files
         self._check_rows = isinstance(storage, LocalStorage)
 
@@ -154,7 +156,13 @@ class DeltaLog:
                 table=self.table_uri,
                 version=version,
             )
-        check_readable(protocol, table=self.table_uri, version=version, metadata=metadata)
+        check_readable(
+            protocol,
+            table=self.table_uri,
+            version=version,
+            metadata=metadata,
+            catalog_table_id=self.catalog_table_id,
+        )
         if self.known is not None:
             is_known = (known := self.known.up_to(version)) is not None and known.version == version
             last = last or (None if is_known else self.storage.head(commit_key(version)))

@@ -53,15 +53,23 @@ class Barrier:
         table: URI of the table, for messages.
         table_id: ``metaData.id`` that the stream reads.
         allowances: What lets the stream pass versions besides its options.
+        catalog_table_id: The id of the table in the catalog that shows its log; ``None``: the log is read as it is.
     """
 
     def __init__(
-        self, options: SourceOptions, table: str, table_id: str, allowances: Allowances = NO_ALLOWANCES
+        self,
+        options: SourceOptions,
+        table: str,
+        table_id: str,
+        allowances: Allowances = NO_ALLOWANCES,
+        *,
+        catalog_table_id: str | None = None,
     ) -> None:
         self.allowances = allowances
         self._options = options
         self._table = table
         self._table_id = table_id
+        self._catalog_table_id = catalog_table_id
         self._policy = SchemaPolicy(options.on_schema_change, allowances.schema_changes)
 
     def state_after(
@@ -95,7 +103,9 @@ class Barrier:
                 table=table,
                 version=version,
             )
-        check_readable(protocol, table=table, version=version, metadata=metadata)
+        check_readable(
+            protocol, table=table, version=version, metadata=metadata, catalog_table_id=self._catalog_table_id
+        )
         if metadata.id != self._table_id:
             raise TableReplacedError(
                 f"{table}: version {version} changes the id of the table to {metadata.id}, but this stream reads "

@@ -123,7 +123,9 @@ class BatchPlanner:
         self._snapshot = snapshot
         self._snapshot_storage = snapshot_storage
         self._snapshot_timestamp_ms = snapshot_timestamp_ms
-        self._barrier = Barrier(options, log.table_uri, start.table_id, allowances)
+        self._barrier = Barrier(
+            options, log.table_uri, start.table_id, allowances, catalog_table_id=log.catalog_table_id
+        )
         self._keeps_replaced_rows = keeps_replaced_rows
         self._drift = drift
         self._timestamps = CommitTimestamps(log)

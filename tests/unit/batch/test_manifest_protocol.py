@@ -11,7 +11,7 @@ from airflow_provider_fds.batch.manifest_protocol import (
     manifest_protocol,
 )
 from airflow_provider_fds.delta.actions import Protocol
-from airflow_provider_fds.delta.protocol import DATA_FEATURES, LOG_FEATURES
+from airflow_provider_fds.delta.protocol import CATALOG_FEATURES, DATA_FEATURES, LOG_FEATURES
 from airflow_provider_fds.errors import UnsupportedFeatureError
 
 ROW_IDS = {
@@ -45,7 +45,7 @@ def test_a_feature_that_changes_reading_is_listed_for_readers_and_writers(name):
     assert built(source) == (3, 7, (name,), tuple(sorted((name, GUARD_FEATURE))))
 
 
-@pytest.mark.parametrize("name", sorted(LOG_FEATURES))
+@pytest.mark.parametrize("name", sorted(LOG_FEATURES | CATALOG_FEATURES))
 def test_a_feature_of_the_log_alone_is_dropped(name):
     assert built(Protocol(3, 7, (name,), (name,))) == (1, 7, None, (GUARD_FEATURE,))
 
@@ -71,7 +71,7 @@ def test_row_ids_bring_both_of_their_features():
 
 @pytest.mark.parametrize(
     "name",
-    ["catalogManaged", "redirectReaderWriter-preview", "adaptiveMetadata-preview", "geospatial", "geospatial-dev", "x"],
+    ["redirectReaderWriter-preview", "adaptiveMetadata-preview", "geospatial", "geospatial-dev", "x"],
 )
 def test_any_other_reader_feature_is_refused_by_name(name):
     with pytest.raises(UnsupportedFeatureError) as caught:

@@ -1,0 +1,207 @@
+"""Unity Catalog: where a table is, with which credentials, and which commits it has.
+
+Speaks version 1 of its API for Delta. A catalog that lacks it is asked by its older API for tables, which knows nothing
+of the commits of tables that the catalog manages: these are refused.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+from urllib.parse import quote
+
+from airflow_provider_fds.catalog import problems
+from airflow_provider_fds.catalog.log_view import CatalogLogView
+from airflow_provider_fds.catalog.names import TableName
+from airflow_provider_fds.catalog.table import CatalogTable
+from airflow_provider_fds.catalog.unity_answers import TableAnswer, delta_table, rest_credentials, rest_table
+from airflow_provider_fds.catalog.unity_http import Answer, Login, NoAnswerError, RefusedError, UnityHttp
+from airflow_provider_fds.catalog.vended import Credentials, NoCredentialsError, chosen, provider
+from airflow_provider_fds.schemes import with_plain_scheme
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airflow_provider_fds.catalog.log_view import LogTip
+    from airflow_provider_fds.delta.storage.storage import Storage
+
+_OK: Final = 200
+_TABLE_ENDPOINT: Final = "GET /v1/catalogs/{catalog}/schemas/{schema}/tables/{table}"
+#: The most pages of a listing of tables; a server may repeat itself.
+_MOST_PAGES: Final = 1_000
+_READ_RIGHTS: Final = "Grant SELECT on the table, USE SCHEMA on its schema and USE CATALOG on its catalog"
+_EXTERNAL_RIGHTS: Final = (
+    "Grant SELECT on the table and EXTERNAL USE SCHEMA on its schema, which only the catalog's owner can, and have "
+    "external data access switched on for the metastore. A table with row filters or column masks cannot be read"
+)
+
+
+class UnityCatalog:
+    """A Unity Catalog, see :class:`~airflow_provider_fds.catalog.table.Catalog`.
+
+    Args:
+        url: ``https://host`` of the workspace or server.
+        login: A token, or a client's id and secret.
+        conn_id: The connection that they come from, for messages.
+        vends_credentials: Whether tables are read with credentials of the catalog, or with the storage connection.
+        timeout_seconds: The longest time for a request with all its repetitions.
+
+    Raises:
+        ConfigurationError: The URL is none, or the extra ``[unity]`` is not installed.
+    """
+
+    title: ClassVar[str] = "Unity Catalog"
+
+    def __init__(
+        self,
+        url: str,
+        login: Login | None = None,
+        *,
+        conn_id: str = "",
+        vends_credentials: bool = True,
+        timeout_seconds: float = 60.0,
+    ) -> None:
+        self._http = UnityHttp(url, login or Login(), timeout_seconds=timeout_seconds)
+        self._conn_id = conn_id
+        self._vends_credentials = vends_credentials
+        self._with_delta_api: set[str] = set()
+        self._words = f"{self.title} {self._http.host}" + (f" (connection {conn_id!r})" if conn_id else "")
+
+    def __repr__(self) -> str:
+        return f"UnityCatalog({self._http.host!r})"
+
+    def load(self, name: TableName) -> CatalogTable:
+        """Return what the catalog says of a table, with credentials that are good for a while."""
+        name.expect("catalog", "schema", "table")
+        if any(part in (".", "..") for part in name.parts):
+            raise problems.not_found(self._words, name)
+        if not self._has_delta_api(name):
+            found = self._rest(name)
+            return CatalogTable(found.name or name, found.location, found.table_id, self._options(name, found))
+        found = self._loaded(name)
+        if not found.is_delta:
+            # also tables of which the server does not know the protocol
+            found = self._rest(name)
+        view = None
+        if (tip := found.tip) is not None:
+
+            def view(folder: Storage) -> Storage:
+                return CatalogLogView(folder, tip, lambda: self._tip(name, found), table_id=found.table_id)
+
+        return CatalogTable(name, found.location, found.table_id, self._options(name, found), view)
+
+    def tables(self, schema: TableName) -> list[TableName]:
+        """Return the names of all tables of a schema, whatever they are, sorted."""
+        catalog, within = schema.expect("catalog", "schema").parts
+        names: set[TableName] = set()
+        page: dict[str, str] = {}
+        for _ in range(_MOST_PAGES):
+            answer = self._get(schema, "/tables", catalog_name=catalog, schema_name=within, **page)
+            self._check(schema, answer, _READ_RIGHTS)
+            for item in answer.body.get("tables") or ():
+                if isinstance(item, dict) and isinstance(item.get("name"), str) and item["name"]:
+                    names.add(TableName((catalog, within, item["name"])))
+            token = answer.body.get("next_page_token")
+            if not isinstance(token, str) or not token or page.get("page_token") == token:
+                break
+            page = {"page_token": token}
+        return sorted(names, key=lambda found: found.parts)
+
+    def _has_delta_api(self, name: TableName) -> bool:
+        catalog = name.parts[0]
+        if catalog in self._with_delta_api:
+            return True
+        answer = self._get(name, "/delta/v1/config", catalog=catalog, **{"protocol-versions": "1.0"})
+        if answer.status == 404:  # noqa: PLR2004 - no such API, or no such catalog, which the other API tells
+            return False
+        if answer.status == 400:  # noqa: PLR2004
+            raise problems.unreadable(
+                self._words, name, f"in a catalog that refuses version 1.0 of its API: {answer.describe()}",
+                "Use a newer version of FDS",
+            )  # fmt: skip
+        self._check(name, answer, _READ_RIGHTS)
+        endpoints = answer.body.get("endpoints")
+        if isinstance(endpoints, list) and _TABLE_ENDPOINT not in endpoints:
+            return False
+        self._with_delta_api.add(catalog)
+        return True
+
+    def _loaded(self, name: TableName) -> TableAnswer:
+        answer = self._get(name, _path(name))
+        if answer.status == 400:  # noqa: PLR2004 - not Delta, or without a folder: the other API says what it is
+            self._rest(name)
+        self._check(name, answer, _READ_RIGHTS)
+        return delta_table(answer.body, self._words, name)
+
+    def _rest(self, name: TableName) -> TableAnswer:
+        answer = self._get(name, f"/tables/{quote('.'.join(name.parts), safe='')}")
+        self._check(name, answer, _READ_RIGHTS)
+        return rest_table(answer.body, self._words, name)
+
+    def _tip(self, name: TableName, before: TableAnswer) -> LogTip:
+        now = self._loaded(name)
+        if now.tip is None or (now.table_id, now.location) != (before.table_id, before.location):
+            raise problems.unavailable(
+                self._words,
+                name,
+                "since it was resolved, the table was created anew or moved, or the catalog no longer manages it",
+            )
+        return now.tip
+
+    def _options(self, name: TableName, found: TableAnswer) -> Mapping[str, Any]:
+        if not self._vends_credentials or "://" not in found.location or found.location.startswith("file:"):
+            return {}
+        key = (self._http.principal, found.table_id or str(name), with_plain_scheme(found.location), "READ")
+        vended = provider(key, lambda: self._credentials(name, found))
+        # here an error is the catalog's; in the middle of a request it would be the storage's
+        vended.current()
+        return {"credential_provider": vended} | ({"storage_conn_id": self._conn_id} if self._conn_id else {})
+
+    def _credentials(self, name: TableName, found: TableAnswer) -> Credentials:
+        if found.is_of_rest_api:
+            body = {"table_id": found.table_id, "operation": "READ"}
+            answer = self._asked(name, lambda: self._http.post("/temporary-table-credentials", body))
+        else:
+            answer = self._get(name, f"{_path(name)}/credentials", operation="READ")
+        if answer.status == 404:  # noqa: PLR2004
+            # the table exists: the catalog just said so
+            raise problems.unavailable(self._words, name, f"credentials for its files: {answer.describe()}")
+        self._check(name, answer, _EXTERNAL_RIGHTS)
+        items = rest_credentials(answer.body, found.location) if found.is_of_rest_api else None
+        listed = answer.body.get("storage-credentials") if items is None else items
+        try:
+            return chosen(listed if isinstance(listed, list) else (), found.location)
+        except NoCredentialsError as error:
+            raise problems.denied(
+                self._words, name, f"it {error}", f"{_EXTERNAL_RIGHTS}, or read it with the storage connection"
+            ) from None
+
+    def _get(self, name: TableName, path: str, **query: str) -> Answer:
+        return self._asked(name, lambda: self._http.get(path, **query))
+
+    def _asked(self, name: TableName, ask: Any) -> Answer:
+        try:
+            answer: Answer = ask()
+        except RefusedError as error:
+            raise problems.denied(
+                self._words, name, str(error), "Renew the token, or correct the client's id and secret"
+            ) from None
+        except NoAnswerError as error:
+            raise problems.unavailable(self._words, name, str(error)) from None
+        return answer
+
+    def _check(self, name: TableName, answer: Answer, rights: str) -> None:
+        if answer.status == _OK:
+            return
+        if answer.status == 403:  # noqa: PLR2004
+            raise problems.denied(self._words, name, answer.describe(), rights)
+        if answer.status == 404:  # noqa: PLR2004
+            raise problems.not_found(self._words, name)
+        raise problems.unavailable(self._words, name, f"it answers {answer.describe()}")
+
+
+def _path(name: TableName) -> str:
+    catalog, schema, table = (quote(part, safe="") for part in name.parts)
+    return f"/delta/v1/catalogs/{catalog}/schemas/{schema}/tables/{table}"
+
+
+__all__ = ["UnityCatalog"]

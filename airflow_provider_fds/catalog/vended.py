@@ -1,0 +1,166 @@
+"""Credentials that a catalog gives for one table, to read: kept until shortly before they expire, never stored."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from airflow_provider_fds.errors import FdsError
+from airflow_provider_fds.schemes import with_plain_scheme
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+_LONGEST_LEAD_SECONDS: Final = 300.0
+#: The part of a lifetime that is left when credentials are renewed: of 20 s, 5 s.
+_LEAD: Final = 0.25
+#: Pause after a failed renewal, while the credentials are still good.
+_PAUSE_SECONDS: Final = 5.0
+_MOST_PROVIDERS: Final = 2_000
+
+#: By kind of store, how the API names a credential and how obstore does.
+_NAMES: Final[tuple[dict[str, str], ...]] = (
+    {
+        "s3.access-key-id": "access_key_id",
+        "s3.secret-access-key": "secret_access_key",
+        "s3.session-token": "token",
+    },
+    {"azure.sas-token": "sas_token"},
+    {"gcs.oauth-token": "token"},
+)
+_OPTIONAL: Final = "s3.session-token"
+
+
+class NoCredentialsError(Exception):
+    """The answer has no credentials for the table; the text says why, after "it"."""
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """Credentials for a prefix.
+
+    Attributes:
+        config: What obstore calls them; without ``expires_at``.
+        expires_at: Seconds since the epoch; ``None``: never.
+    """
+
+    config: Mapping[str, str] = field(repr=False)
+    expires_at: float | None
+
+
+def chosen(items: Iterable[Any], location: str) -> Credentials:
+    """Return the credentials with the longest prefix that covers ``location``.
+
+    Args:
+        items: ``storage-credentials`` of an answer.
+        location: URI of the table.
+
+    Raises:
+        NoCredentialsError: None covers it, or one that does has an unknown form.
+    """
+    covering = [item for item in items if isinstance(item, dict) and _covers(item.get("prefix"), location)]
+    if not covering:
+        raise NoCredentialsError(f"gives no credentials for {location}, only for other folders")
+    best = max(covering, key=lambda item: (len(str(item["prefix"]).rstrip("/")), item.get("operation") == "READ"))
+    config = best.get("config")
+    given = config if isinstance(config, dict) else {}
+    for names in _NAMES:
+        if all(isinstance(given.get(name), str) and given[name] for name in names if name != _OPTIONAL):
+            expires_ms = best.get("expiration-time-ms")
+            is_number = isinstance(expires_ms, (int, float)) and expires_ms > 0
+            return Credentials(
+                {ours: given[name] for name, ours in names.items() if given.get(name)},
+                float(expires_ms) / 1000 if is_number else None,  # type: ignore[arg-type]
+            )
+    raise NoCredentialsError(
+        f"gives credentials of a form that FDS does not know: {', '.join(sorted(given)) or 'none'}"
+    )
+
+
+class VendedCredentials:
+    """A ``credential_provider`` of obstore for one table.
+
+    obstore calls it again for each request as soon as less than five minutes are left, so it keeps what it has, and
+    renews at a quarter of the lifetime, at most five minutes, before the end. If a renewal fails, the old credentials
+    are used until they expire.
+
+    Args:
+        fetch: Asks the catalog; raises ``FdsError``.
+        clock: Seconds since the epoch, for tests.
+    """
+
+    def __init__(self, fetch: Callable[[], Credentials], *, clock: Callable[[], float] = time.time) -> None:
+        self.fetch = fetch
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._held: Credentials | None = None
+        self._renew_at: float | None = None
+
+    def __repr__(self) -> str:
+        return "VendedCredentials()"
+
+    def __call__(self) -> dict[str, Any]:
+        """Return the credentials as obstore takes them. Sends a request if they must be renewed."""
+        held = self.current()
+        expires = None if held.expires_at is None else datetime.fromtimestamp(held.expires_at, UTC)
+        return {**held.config, "expires_at": expires}
+
+    def current(self) -> Credentials:
+        """Return credentials that are good for a while. Raises ``FdsError`` if there are none."""
+        with self._lock:
+            now = self._clock()
+            if self._held is not None and (self._renew_at is None or now < self._renew_at):
+                return self._held
+            try:
+                held = self.fetch()
+            except FdsError:
+                if self._held is None or self._held.expires_at is None or now >= self._held.expires_at:
+                    raise
+                self._renew_at = now + _PAUSE_SECONDS
+                return self._held
+            self._held = held
+            self._renew_at = None
+            if held.expires_at is not None:
+                self._renew_at = held.expires_at - min(_LONGEST_LEAD_SECONDS, (held.expires_at - now) * _LEAD)
+            return held
+
+    def forget(self) -> None:
+        """Ask the catalog next time, whatever is left: for credentials that storage refused."""
+        with self._lock:
+            self._held = None
+
+
+_PROVIDERS: Final[OrderedDict[tuple[str, ...], VendedCredentials]] = OrderedDict()
+_REGISTRY_LOCK: Final = threading.Lock()
+
+
+def provider(key: tuple[str, ...], fetch: Callable[[], Credentials]) -> VendedCredentials:
+    """Return the provider of ``key`` in this process: stores of obstore are cached by it.
+
+    Args:
+        key: The principal, the table, its location, the operation.
+        fetch: Asks the catalog; the newest one is used.
+    """
+    with _REGISTRY_LOCK:
+        found = _PROVIDERS.get(key)
+        if found is None:
+            found = _PROVIDERS[key] = VendedCredentials(fetch)
+        found.fetch = fetch
+        _PROVIDERS.move_to_end(key)
+        while len(_PROVIDERS) > _MOST_PROVIDERS:
+            _PROVIDERS.popitem(last=False)
+        return found
+
+
+def _covers(prefix: object, location: str) -> bool:
+    if not isinstance(prefix, str) or "://" not in prefix:
+        return False
+    folder = with_plain_scheme(prefix).rstrip("/")
+    return f"{with_plain_scheme(location).rstrip('/')}/".startswith(f"{folder}/")
+
+
+__all__ = ["Credentials", "NoCredentialsError", "VendedCredentials", "chosen", "provider"]
