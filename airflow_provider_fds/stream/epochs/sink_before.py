@@ -86,8 +86,9 @@ def refuse_lost_batches(
     *,
     write: str | None = None,
     known: int | None = None,
+    became: str | None = None,
 ) -> None:
-    """Refuse a rewind to a position after committed batches that a RESTORE removed from the sink.
+    """Refuse a rewind to a position after committed batches that the sink has lost, by a RESTORE or as a whole.
 
     Args:
         ledger: The stream's ledger.
@@ -96,6 +97,7 @@ def refuse_lost_batches(
         start: Where the epoch begins.
         write: The write of a function whose table it is about.
         known: Version of the last known commit of the stream; that in the ledger by default.
+        became: What became of the whole table; ``None`` if it was restored to a version.
 
     Raises:
         LedgerError: Names the batch that the rewind must go back to.
@@ -115,7 +117,7 @@ def refuse_lost_batches(
             starts |= {(action.epoch, batch.batch_id): Offset.from_json(batch.start) for batch in action.batches}
         elif isinstance(action, Committed):
             version = action.sink_version if write is None else action.tables.get(write)
-            if not evidence.restored_to < (version or 0) <= known:
+            if version is None or not evidence.restored_to < version <= known:
                 continue
             first = starts.get((action.epoch, action.batch_id))
             if first is not None and first.table_id == start.table_id and (lost is None or first < lost[0]):
@@ -126,11 +128,12 @@ def refuse_lost_batches(
     name, sink = state.name, state.sink or state.fence_sink
     rows = sink_rows_option(sink)
     table = "the sink" if write is None or sink is None else sink.tables[write]
+    way = "Load" if became is None else "Mount or restore it; only if it is gone for good, load"
+    became = became or f"version {evidence.broken_at} of {table} restored it to version {evidence.restored_to}"
     raise LedgerError(
-        f"stream {name!r}: version {evidence.broken_at} of {table} restored it to version "
-        f"{evidence.restored_to}, so it lacks batch {batch.batch_id} of epoch {batch.epoch}, which begins at "
+        f"stream {name!r}: {became}, so it lacks batch {batch.batch_id} of epoch {batch.epoch}, which begins at "
         f"version {first.version} of {state.table}. The requested epoch {state.epoch} would begin after that. "
-        f"Load everything from there on again: `fds rewind {name} --replace --to {first.version}{rows} "
+        f"{way} everything from there on again: `fds rewind {name} --replace --to {first.version}{rows} "
         "--why …`; to omit versions, also use `fds skip`",
         table=state.table,
         reason=Reason.SINK_ROWS_UNDECIDED,

@@ -675,6 +675,28 @@ def test_a_rewind_to_after_batches_that_a_table_lacks_does_not_begin(streamed):
     assert counted(stream) == once(range(30))
 
 
+@pytest.mark.parametrize("is_made_again", [False, True])
+def test_a_rewind_that_omits_rows_of_a_missing_table_does_not_begin(streamed, is_made_again):
+    stream = streamed(runs=2)
+    shutil.rmtree(stream.folder / "gone")
+    if is_made_again:
+        make_again(stream, "gone")
+    take_out(stream, "id >= 10", names=("kept",))
+    builder = stream.builder()
+    stream.perform(builder, builder.rewind(to="batch:1", sink_rows="keep"))
+    for _ in range(2):
+        with pytest.raises(
+            LedgerError,
+            match=r"write 'gone' was removed.* lacks batch 0 .*Mount or restore it; .*rewind orders --replace --to 0 ",
+        ):
+            stream.run()
+    take_out(stream, "true", names=("kept",))
+    builder = stream.builder(replaces=True)
+    stream.perform(builder, builder.rewind(to=0, sink_rows="keep"))
+    stream.run(most=5)
+    assert counted(stream) == once(range(30))
+
+
 def test_a_restore_is_noticed_at_the_fence_where_only_the_driver_can_read_the_table(streamed):
     stream = streamed(runs=2)
     restore(stream, "kept", 0)
