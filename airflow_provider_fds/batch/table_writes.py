@@ -74,6 +74,15 @@ class TableWrites:
     broken_at: Optional[int] = None
     restored_to: Optional[int] = None
 
+    def is_another(self, version: int, *, has_earlier: bool = True) -> bool:
+        """Whether it is not the table whose ``version`` has a transaction of the write.
+
+        Args:
+            version: Newest known version of the table with a transaction; 0 if only the fence is known.
+            has_earlier: Whether that transaction, or one before it, is not after the floor.
+        """
+        return self.newest is None or self.version < version or (self.is_new and has_earlier)
+
 
 #: There is no table.
 NO_TABLE = TableWrites(-1, is_new=True)

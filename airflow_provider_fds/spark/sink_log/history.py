@@ -179,6 +179,12 @@ class SinkLog:
             self._newest = (version, content)
         return content
 
+    def is_another(self) -> bool:
+        """Whether the table has another log now: it was removed since the last read, and created again."""
+        version, content = self._newest
+        file = self._file(version)
+        return version >= 0 and exists(file, self._spark) and read_bytes(file, self._spark) != content
+
     @property
     def newest_version(self) -> Optional[int]:
         """The newest version that was read, ``None`` if none was."""
@@ -192,8 +198,9 @@ class SinkLog:
         wanted = [version for version in reversed(self._versions) if down_to is None or version >= down_to]
         unread = [version for version in wanted if version not in self._read]
         if len(unread) > _MOST_FILES:
-            contents = commit_contents(self._spark, self._folder, unread)
-            self._read.update((version, parse_commit(version, contents[version])) for version in unread)
+            # the newest one is kept as it is, see is_another
+            contents = commit_contents(self._spark, self._folder, unread[1:])
+            self._read.update((version, parse_commit(version, content)) for version, content in contents.items())
         for version in wanted:
             if version not in self._read:
                 self._read[version] = parse_commit(version, self.content(version))

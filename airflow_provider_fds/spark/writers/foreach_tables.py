@@ -5,10 +5,10 @@ Standard library and pyspark, Python 3.9 syntax.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Set, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Set
 
 from airflow_provider_fds.batch.spec import fence_version, txn_app_id
-from airflow_provider_fds.batch.table_writes import TableWrite, table_writes
+from airflow_provider_fds.batch.table_writes import NO_TABLE, account
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.spark.fence.empty_append import append_nothing
 from airflow_provider_fds.spark.runtime.failures import RefusalError, is_conflict
@@ -19,8 +19,8 @@ from airflow_provider_fds.spark.sink_log.sink_place import check_table
 
 if TYPE_CHECKING:
     from airflow_provider_fds.batch.spec import BatchSpec
+    from airflow_provider_fds.batch.table_writes import TableWrite, TableWrites
     from airflow_provider_fds.sinks import ForeachBatchSink
-    from airflow_provider_fds.spark.sink_log.history import History
 
 
 class WrittenTables:
@@ -31,6 +31,8 @@ class WrittenTables:
         self._paths = {name: hadoop_path(uri, spark) for name, uri in sink.tables.items()}
         self._logs = {name: SinkLog(spark, path) for name, path in self._paths.items()}
         self._known = dict(known)
+        #: Names of the writes with a transaction before the current batch.
+        self._continued = set(known)
         self._checked: Set[str] = set()
         self._searched: Set[str] = set()
         self._warned = False
@@ -52,10 +54,10 @@ class WrittenTables:
         """
         self._warn()
         for name, path in self._paths.items():
-            writes = self._look(name, batch)
-            if writes is None:
+            found = self._look(name, batch)
+            if found is NO_TABLE:
                 continue
-            own = _of_batch(writes, batch)
+            own = _of_batch(found, batch)
             if name not in self._checked or is_repeated:
                 check_table(self._spark, path)
                 self._checked.add(name)
@@ -79,8 +81,7 @@ class WrittenTables:
                 restored in the meantime, or another stream of the same name has written to it.
         """
         for name in self._logs:
-            writes = self._look(name, batch, is_turn=name in asked)
-            if writes is None or _of_batch(writes, batch) is None:
+            if _of_batch(self._look(name, batch, is_turn=name in asked), batch) is None:
                 self._tell(name, batch, "not ", ": the function has written no rows of it")
 
     def check_kept(self, batch: BatchSpec) -> None:
@@ -97,40 +98,44 @@ class WrittenTables:
         """The version of each table that holds the newest transaction of its write, if known."""
         return dict(self._known)
 
-    def _look(self, name: str, batch: BatchSpec, *, is_turn: bool = True) -> Optional[Tuple[TableWrite, ...]]:
-        """Check what a table says of a write; return its transactions in order, or ``None`` without a table.
+    def _look(self, name: str, batch: BatchSpec, *, is_turn: bool = True) -> TableWrites:
+        """Check what a table says of a write, and return it, with the transactions before the batch as committed.
 
         Args:
             name: Name of the write.
             batch: The batch.
             is_turn: Whether the table must not have a later transaction.
         """
+        if self._logs[name].is_another():
+            self._logs[name] = SinkLog(self._spark, self._paths[name])
         app_id, log = txn_app_id(batch.uuid, write=name), self._logs[name]
-        history = log.since_transaction(app_id, batch.txn_version)
-        commits = () if history is None else history.commits[::-1]
-        writes = table_writes(commits, app_id, log.transaction(app_id) if commits else None)
-        self._check_there(name, batch, history, writes)
+        history, found = log.since_transaction(app_id, batch.txn_version), NO_TABLE
+        if history is not None:
+            found = account(history.commits[::-1], app_id, log.transaction(app_id), batch.txn_version - 1)
+        self._check_there(name, batch, found)
         if history is None:
-            return None
+            return found
         if is_turn:
-            self._check_turn(name, batch, writes[-1] if writes else None)
-        self._check_kept(name, batch, writes)
+            self._check_turn(name, batch, found.newest)
+        self._check_kept(name, batch, found)
         if name not in self._searched:
             self._searched.add(name)
             if {of.partition("#")[0] for of in log.transactions()} - {txn_app_id(batch.uuid)}:
                 history = log.history(None) or history
         refuse_namesakes(history, self._paths[name], batch.stream, batch.uuid, self._others)
-        if writes and writes[-1].version is not None:
-            self._known[name] = writes[-1].version
-        return writes
+        if found.committed is not None:
+            self._continued.add(name)
+        # what a later batch has written is not committed with this one
+        last = _of_batch(found, batch) or found.committed
+        if last is not None and last.version is not None:
+            self._known[name] = last.version
+        return found
 
-    def _check_there(
-        self, name: str, batch: BatchSpec, history: Optional[History], writes: Sequence[TableWrite]
-    ) -> None:
+    def _check_there(self, name: str, batch: BatchSpec, found: TableWrites) -> None:
         """Check that a table has what the stream has written to it, and no write of an epoch that was not closed."""
-        known, newest = self._known.get(name), writes[-1] if writes else None
+        known, newest = self._known.get(name), found.newest
         what = f"{_describe(batch)}: the table {self._paths[name]}"
-        if known is not None and (history is None or newest is None or history.newest_version < known):
+        if known is not None and found.is_another(known, has_earlier=name in self._continued):
             raise RefusalError(
                 Reason.SINK_MISSING,
                 f"{what} of write {name!r} was removed, restored from a copy, or created again after the stream had "
@@ -161,10 +166,9 @@ class WrittenTables:
                 "epoch, or the ledger is older than the table: compare the table with the stream's history",
             )
 
-    def _check_kept(self, name: str, batch: BatchSpec, writes: Sequence[TableWrite]) -> None:
+    def _check_kept(self, name: str, batch: BatchSpec, found: TableWrites) -> None:
         """Check that the rows of the write before this batch are in the table, and those of this batch if written."""
-        path = self._paths[name]
-        last = next((one for one in reversed(writes) if one.transaction < batch.txn_version), None)
+        path, last = self._paths[name], found.committed
         if last is not None and last.place != "there":
             raise RefusalError(
                 Reason.SINK_REPLACED,
@@ -173,7 +177,7 @@ class WrittenTables:
                 f"missing batch and of later ones from the tables, then run `fds rewind {batch.stream} --to batch:N "
                 "--sink-rows keep --why …`",
             )
-        own = _of_batch(writes, batch)
+        own = _of_batch(found, batch)
         if own is not None and own.place != "there":
             raise RefusalError(
                 Reason.SINK_REPLACED,
@@ -230,8 +234,8 @@ class WrittenTables:
         )
 
 
-def _of_batch(writes: Sequence[TableWrite], batch: BatchSpec) -> Optional[TableWrite]:
-    return next((one for one in writes if one.transaction == batch.txn_version), None)
+def _of_batch(found: TableWrites, batch: BatchSpec) -> Optional[TableWrite]:
+    return next((one for one in found.writes if one.transaction == batch.txn_version), None)
 
 
 def _describe(batch: BatchSpec) -> str:

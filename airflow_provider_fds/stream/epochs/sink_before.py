@@ -86,8 +86,9 @@ def refuse_lost_batches(
     *,
     write: str | None = None,
     known: int | None = None,
+    became: str | None = None,
 ) -> None:
-    """Refuse a rewind to a position after committed batches that a RESTORE removed from the sink.
+    """Refuse a rewind to a position after committed batches that the sink has lost, by a RESTORE or as a whole.
 
     Args:
         ledger: The stream's ledger.
@@ -96,6 +97,7 @@ def refuse_lost_batches(
         start: Where the epoch begins.
         write: The write of a function whose table it is about.
         known: Version of the last known commit of the stream; that in the ledger by default.
+        became: What became of the whole table; ``None`` if it was restored to a version.
 
     Raises:
         LedgerError: Names the batch that the rewind must go back to.
@@ -115,7 +117,7 @@ def refuse_lost_batches(
             starts |= {(action.epoch, batch.batch_id): Offset.from_json(batch.start) for batch in action.batches}
         elif isinstance(action, Committed):
             version = action.sink_version if write is None else action.tables.get(write)
-            if not evidence.restored_to < (version or 0) <= known:
+            if version is None or not evidence.restored_to < version <= known:
                 continue
             first = starts.get((action.epoch, action.batch_id))
             if first is not None and first.table_id == start.table_id and (lost is None or first < lost[0]):
@@ -126,11 +128,12 @@ def refuse_lost_batches(
     name, sink = state.name, state.sink or state.fence_sink
     rows = sink_rows_option(sink)
     table = "the sink" if write is None or sink is None else sink.tables[write]
+    way = "Load" if became is None else "Mount or restore it; only if it is gone for good, load"
+    became = became or f"version {evidence.broken_at} of {table} restored it to version {evidence.restored_to}"
     raise LedgerError(
-        f"stream {name!r}: version {evidence.broken_at} of {table} restored it to version "
-        f"{evidence.restored_to}, so it lacks batch {batch.batch_id} of epoch {batch.epoch}, which begins at "
+        f"stream {name!r}: {became}, so it lacks batch {batch.batch_id} of epoch {batch.epoch}, which begins at "
         f"version {first.version} of {state.table}. The requested epoch {state.epoch} would begin after that. "
-        f"Load everything from there on again: `fds rewind {name} --replace --to {first.version}{rows} "
+        f"{way} everything from there on again: `fds rewind {name} --replace --to {first.version}{rows} "
         "--why …`; to omit versions, also use `fds skip`",
         table=state.table,
         reason=Reason.SINK_ROWS_UNDECIDED,
@@ -237,7 +240,7 @@ def left_out(
             if request is None or request.reason not in ("rewind", "reset"):
                 continue
             asked = request.removal
-            removed = RemovedRows(epoch, UNKNOWN_VERSION, *((asked.what, asked.from_version) if asked else ()))
+            removed = RemovedRows(epoch, UNKNOWN_VERSION, *((asked.what, asked.from_version) if asked else ("rows",)))
         if not _is_read_again(state, removed, start, request):
             return removed
     return None
@@ -245,7 +248,7 @@ def left_out(
 
 def left_out_error(state: StreamState, removed: RemovedRows, request: Requested | None) -> LedgerError:
     """Return the error that names the removal of :func:`left_out` and the next step."""
-    if _is_foreign(removed):
+    if removed.what is None:
         return foreign_fence_error(state, removed.epoch, removed.sink_version)
     limit = _limit(state, removed, request)
     name, sink = state.name, state.sink or state.fence_sink
@@ -264,19 +267,23 @@ def left_out_error(state: StreamState, removed: RemovedRows, request: Requested 
 
 
 def foreign_fence_error(state: StreamState, epoch: int, version: int) -> LedgerError:
-    """Return the error for an epoch whose fence is another statement, and the possible next steps."""
+    """Return the error for an epoch whose fence is, or may be, another statement, and the possible next steps."""
+    again = f"everything again: `fds rewind {state.name} --to start --replace --sink-rows empty"
+    unknown = "It is unknown which rows it removed, so the epoch does not begin."
+    if version:
+        what = (
+            f"another statement closed the epochs before epoch {epoch} under the transaction of their fence, in "
+            f"version {version} of the sink. {unknown} Restore version {version - 1} of the sink, the last before it, "
+            f"and repeat the request with --replace; or load {again} --why …`"
+        )
+    else:
+        gone = f"log cleanup removed the commit that closed the epochs before epoch {epoch} from the sink's log"
+        what = f"{gone}. {unknown} Load {again} --force-sink --why …`"
     return LedgerError(
-        f"stream {state.name!r}: another statement closed the epochs before epoch {epoch} under the transaction of "
-        f"their fence, in version {version} of the sink. It is unknown which rows it removed, so the epoch does not "
-        f"begin. Restore version {version - 1} of the sink, the last before it, and repeat the request with --replace; "
-        f"or load everything again: `fds rewind {state.name} --to start --replace --sink-rows empty --why …`",
+        f"stream {state.name!r}: {what}",
         table=state.table,
         reason=Reason.SINK_ROWS_UNDECIDED,
     )
-
-
-def _is_foreign(removed: RemovedRows) -> bool:
-    return removed.what is None and removed.sink_version != UNKNOWN_VERSION
 
 
 def describe_seen(batch: SeenBatch) -> str:
@@ -288,7 +295,7 @@ def describe_seen(batch: SeenBatch) -> str:
 def _limit(state: StreamState, removed: RemovedRows, request: Requested | None) -> Offset | None:
     """Return the latest position where an epoch may begin, or ``None`` if only the start reads everything again."""
     table_id = state.table_id or ""
-    if _is_foreign(removed):
+    if removed.what is None:
         return None
     if removed.from_version is not None:
         return Offset(table_id, removed.from_version)

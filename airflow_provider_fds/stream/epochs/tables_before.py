@@ -6,8 +6,10 @@ at the requested position would omit rows that they lack, or load rows again tha
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
 
+from airflow_provider_fds.batch.sink_account import NEWEST
 from airflow_provider_fds.batch.spec import fence_version, txn_version
 from airflow_provider_fds.batch.table_writes import NO_TABLE
 from airflow_provider_fds.errors import LedgerError
@@ -28,6 +30,12 @@ if TYPE_CHECKING:
     from airflow_provider_fds.source.planning.start import SnapshotStart
     from airflow_provider_fds.stream.connected_stream import ConnectedStream
 
+#: What became of a table that is not the one the stream has written to.
+_GONE: Final = (
+    "was removed, restored from a copy, or created again after the stream had written to it, or its folder is not "
+    "mounted here"
+)
+
 
 def check_tables_before(
     connected: ConnectedStream, state: StreamState, report: FenceReport, start: Offset | SnapshotStart
@@ -47,10 +55,17 @@ def check_tables_before(
     tables = {name: report.tables.get(name, NO_TABLE) for name in tables_in_order(sink)}
     tables |= read_tables(state, connected.open_sink)
     refuse_lost(state, tables, sink.tables, start)
+    gone = gone_tables(state, tables)
     for name, found in tables.items():
         # the ledger does not record which version of a table has the fence
         known = None if found.committed is None else found.committed.version
-        refuse_lost_batches(connected.ledger, state, found, start, write=name, known=known)
+        if name not in gone:
+            refuse_lost_batches(connected.ledger, state, found, start, write=name, known=known)
+            continue
+        # an older copy has what was committed up to then
+        left = replace(found, restored_to=-1 if known is None else known)
+        became = f"the table {sink.tables[name]} of write {name!r} {_GONE}"
+        refuse_lost_batches(connected.ledger, state, left, start, write=name, known=NEWEST, became=became)
     if late := late_writes(state, tables, start):
         planned = () if state.closed is None else state.closed.planned
         epoch = 0 if state.closed is None else state.closed.epoch
@@ -80,9 +95,8 @@ def refuse_lost(
     name = state.name
     for write in gone_tables(state, found) if request.reason == "replan" else ():
         raise LedgerError(
-            f"stream {name!r}: the table {uris[write]} of write {write!r} was removed, restored from a copy, or "
-            "created again after the stream had written to it, or its folder is not mounted here. Mount or restore "
-            "it. Only if it is gone for good, remove the rows from the other tables and load everything again: `fds "
+            f"stream {name!r}: the table {uris[write]} of write {write!r} {_GONE}. Mount or restore it. Only if it is "
+            "gone for good, remove the rows from the other tables and load everything again: `fds "
             f"rewind {name} --replace --to start --sink-rows keep --why …`",
             table=state.table,
             reason=Reason.SINK_ROWS_UNDECIDED,

@@ -80,15 +80,9 @@ def gone_tables(state: StreamState, found: Mapping[str, TableWrites]) -> list[st
     return [
         name
         for name, of in found.items()
-        if (name in committed and _is_another(of, committed[name]))
+        if (name in committed and of.is_another(committed[name]))
         or (name in counted and (of.version < counted[name] or (of.is_new and all(w.is_fence for w in of.writes))))
     ]
-
-
-def _is_another(found: TableWrites, version: int) -> bool:
-    """Return whether a table is not the one in which ``version`` has a write."""
-    is_there = any(write.version == version and not write.is_fence for write in found.writes)
-    return found.version < version or found.newest is None or (found.is_new and not is_there)
 
 
 def floor_of(state: StreamState) -> int:

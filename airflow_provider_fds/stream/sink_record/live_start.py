@@ -43,6 +43,8 @@ def with_known_end(stream: DeltaStream, context: StreamContext) -> DeltaStream:
     if ended is not None and ended.instant == LIVE_START:
         return stream.ending_before_live(ended.version + 1)
     starts = starts_of(Ledger(staging, backfill.of))
+    # an epoch may have read another table, which was at this place before
+    starts = [start for start in starts if start.table_id == starts[-1].table_id]
     subject = f"The backfill of stream {backfill.of!r} ends where that stream began, and "
     if not starts:
         raise ConfigurationError(

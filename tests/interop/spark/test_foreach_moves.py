@@ -614,6 +614,33 @@ def test_a_removed_table_is_not_silently_created_again(streamed, is_made_again):
     assert counted(stream) == once(range(30))
 
 
+@pytest.mark.parametrize("dies", [False, True])
+@pytest.mark.parametrize("is_fenced", [False, True])
+def test_a_table_that_is_removed_while_the_function_writes_is_noticed(streamed, is_fenced, dies):
+    stream = streamed(runs=1)
+    if is_fenced:
+        builder = stream.builder()
+        stream.perform(builder, builder.replan())
+    load = stream.module.load
+
+    def removed_meanwhile(df, batch):
+        shutil.rmtree(stream.folder / "gone")
+        if not dies:
+            make_again(stream, "gone")
+        load(df, batch)
+        if dies:
+            raise KeyError("dies")
+
+    stream.module.load = removed_meanwhile
+    _, refused = stream.run()
+    stream.module.load = load
+    assert dies or "SINK_MISSING" in str(refused.failure)
+    _, refused = stream.run()
+    assert "SINK_MISSING" in str(refused.failure)
+    state = stream.builder().ledger.state
+    assert (state.epoch, state.last_batch_id) == ((2, None) if is_fenced else (1, 0))
+
+
 @pytest.mark.parametrize("is_made_again", [False, True])
 def test_a_table_that_is_removed_between_a_replan_and_its_run_keeps_the_epoch_from_beginning(streamed, is_made_again):
     stream = streamed(runs=1)
@@ -644,6 +671,28 @@ def test_a_rewind_to_after_batches_that_a_table_lacks_does_not_begin(streamed):
     take_out(stream, "id >= 10", names=("gone",))
     builder = stream.builder(replaces=True)
     stream.perform(builder, builder.rewind(to=1, sink_rows="keep"))
+    stream.run(most=5)
+    assert counted(stream) == once(range(30))
+
+
+@pytest.mark.parametrize("is_made_again", [False, True])
+def test_a_rewind_that_omits_rows_of_a_missing_table_does_not_begin(streamed, is_made_again):
+    stream = streamed(runs=2)
+    shutil.rmtree(stream.folder / "gone")
+    if is_made_again:
+        make_again(stream, "gone")
+    take_out(stream, "id >= 10", names=("kept",))
+    builder = stream.builder()
+    stream.perform(builder, builder.rewind(to="batch:1", sink_rows="keep"))
+    for _ in range(2):
+        with pytest.raises(
+            LedgerError,
+            match=r"write 'gone' was removed.* lacks batch 0 .*Mount or restore it; .*rewind orders --replace --to 0 ",
+        ):
+            stream.run()
+    take_out(stream, "true", names=("kept",))
+    builder = stream.builder(replaces=True)
+    stream.perform(builder, builder.rewind(to=0, sink_rows="keep"))
     stream.run(most=5)
     assert counted(stream) == once(range(30))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import shutil
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,9 @@ from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.ledger.epoch_entries import Requested
 from airflow_provider_fds.sinks import DeltaAppendSink, DeltaMergeSink
 from airflow_provider_fds.source.offset import Offset
+from airflow_provider_fds.stream.actions.action_builder import ActionBuilder
+from airflow_provider_fds.stream.actions.prepared_action import perform
+from tests.unit.stream.epochs.test_epoch_start import leave_fence
 
 if TYPE_CHECKING:
     from tests.unit.stream.conftest import Bench
@@ -140,6 +144,45 @@ def test_live_start_is_the_version_before_the_one_where_the_live_stream_began(be
     session.connected.load()
     session.connected.execute(Requested(reason="rewind", why="test", to={"starting_version": 2}))
     assert bench.load_once(sink, "run-2", live.backfill()).status == "finished"
+
+
+def recreate(table: Any, appends: int) -> None:
+    """Make another table at the same place."""
+    shutil.rmtree(table.root)
+    table.__init__(table.root)
+    table.table_id = "22222222-2222-3333-4444-555555555555"
+    table.with_appends(appends)
+
+
+def begin_again(bench: Bench, sink: Any, stream: DeltaStream) -> Any:
+    """Let a stream begin a new epoch at its start options; return a session that has opened it."""
+    session = bench.session("again", stream=stream)
+    session.connected.load()
+    ledger = session.connected.ledger
+    perform(ledger, ActionBuilder(ledger, "test").rewind(to="start", sink_rows="keep"), session.connected.context.actor)
+    work = session.begin(sink)
+    leave_fence(bench, session, session.job(work, sink))
+    session.collect(work)
+    return session
+
+
+def test_live_start_is_about_the_table_that_the_live_stream_reads_now(bench, table, sink):
+    bench.load_once(sink, "live", bench.stream(starting_version=2))
+    recreate(table, 5)
+    live = bench.stream(starting_version=4)
+    begin_again(bench, sink, live)
+    assert versions(bench.load_once(sink, "run-1", live.backfill())) == [(0, 3)]
+
+
+def test_streams_of_two_tables_at_one_place_load_each_row_of_both_once_into_one_sink(bench, table, sink):
+    one = bench.stream("one")
+    assert versions(bench.load_once(sink, "run-1", one)) == [(0, 6)]
+    recreate(table, 6)
+    two = bench.stream("two", ending_version=3)
+    assert versions(bench.load_once(sink, "run-2", two)) == [(0, 3)]
+    # what the first stream has read of the table that is gone does not count, what the second has read of this one does
+    session = begin_again(bench, sink, one)
+    assert "stream 'two' already appends versions 0 to 3" in refusal(lambda: session.begin(sink))
 
 
 def test_live_start_is_refused_if_there_is_nothing_before_it(bench, table, sink):
