@@ -16,6 +16,7 @@ from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.stream.declaration.delta_stream import DeltaStream
 
 if TYPE_CHECKING:
+    from airflow_provider_fds.catalog.table import Catalog
     from airflow_provider_fds.delta.storage.storage import Storage
     from airflow_provider_fds.ledger.log import Ledger
     from airflow_provider_fds.ledger.owner import Actor, Owner
@@ -34,6 +35,9 @@ STREAM_NEEDED: Final = "--stream NAME (the name under which staging keeps the po
 
 _SHORTEST_INTERVAL: Final = timedelta(seconds=1)
 
+#: The environment variable with the token for a catalog.
+_CATALOG_TOKEN: Final = "FDS_CATALOG_TOKEN"  # noqa: S105  # a name
+
 #: Help of ``--storage-option``.
 STORAGE_OPTION_HELP = (
     "an option of the object store, such as region=eu-west-1; may be repeated; pass secrets through the environment "
@@ -44,7 +48,8 @@ STORAGE_OPTION_HELP = (
 def add_stream(parser: argparse.ArgumentParser, *, may_be_in_file: bool = False) -> None:
     """Add table, stream name and source options. With ``may_be_in_file``, table and name may be omitted."""
     one = None if not may_be_in_file else "?"
-    parser.add_argument("table", metavar="TABLE", nargs=one, help="URI or path of the source table")
+    parser.add_argument("table", metavar="TABLE", nargs=one, help="URI or path of the source table, or its name")
+    add_catalog(parser)
     parser.add_argument("--stream", metavar="NAME", required=not may_be_in_file, help="name of the stream")
     parser.add_argument(
         "--option",
@@ -52,6 +57,17 @@ def add_stream(parser: argparse.ArgumentParser, *, may_be_in_file: bool = False)
         action="append",
         default=[],
         help="a source option, such as starting_version=0; may be repeated",
+    )
+
+
+def add_catalog(parser: argparse.ArgumentParser) -> None:
+    """Add the catalog that knows where a table of a name is."""
+    parser.add_argument(
+        "--catalog",
+        metavar="URI",
+        help="catalog that has the name TABLE: thrift://HOST:9083 (Hive metastore), https://HOST (Unity Catalog, with "
+        f"the token in the environment variable {_CATALOG_TOKEN}), or glue://REGION (with the environment's "
+        "credentials)",
     )
 
 
@@ -109,6 +125,7 @@ def stream_of(arguments: argparse.Namespace) -> DeltaStream:
     return DeltaStream(
         arguments.stream or _UNNAMED,
         table=arguments.table,
+        catalog_conn_id=getattr(arguments, "catalog", None),
         staging=arguments.staging,
         checkpoint=f"file:{checkpoint}" if checkpoint else "variable",
         allow_overlap=getattr(arguments, "allow_overlap", False),
@@ -207,7 +224,19 @@ def places_of(arguments: argparse.Namespace) -> Places:
     """Return what finds tables with the options of the arguments."""
     from airflow_provider_fds.places import Paths
 
-    return Paths(pairs(arguments.storage_option, "--storage-option"))
+    options = pairs(arguments.storage_option, "--storage-option")
+    if getattr(arguments, "catalog", None) is None:
+        return Paths(options)
+    from airflow_provider_fds.catalog.table import CatalogPlaces
+
+    return CatalogPlaces(catalog_of(arguments), lambda _uri: options)
+
+
+def catalog_of(arguments: argparse.Namespace) -> Catalog:
+    """Return the catalog of the arguments."""
+    from airflow_provider_fds.catalog.registry import catalog_at
+
+    return catalog_at(arguments.catalog, os.environ.get(_CATALOG_TOKEN))
 
 
 def open_table(arguments: argparse.Namespace, table: str) -> Storage:

@@ -26,6 +26,7 @@ _COMMANDS: Final = {
     "history": ("history", "the history of a stream, entry by entry"),
     "monitor": ("monitor", "watch all streams of a staging folder until it is interrupted"),
     "latest": ("plan", "the newest version of a table"),
+    "catalog": ("catalog", "what a name in a catalog stands for, and whether FDS can read it"),
     "plan": ("plan", "print the next batches of a table; with --stream, also write their plans and manifests"),
     "run": ("run", "load a table into a sink with Spark on this machine, until the sink is up to date"),
     "backfill": (
@@ -51,7 +52,7 @@ _ACTIONS: Final = "actions"
 
 #: Title of the help -> commands, in order.
 _GROUPS: Final[dict[str, tuple[str, ...]]] = {
-    "look": ("status", "explain", "history", "monitor", "latest"),
+    "look": ("status", "explain", "history", "monitor", "latest", "catalog"),
     "load": ("plan", "run", "backfill"),
     "decide": ("accept", "skip", "hold", "resume", "unlock"),
     "move": ("rewind", "replan"),

@@ -22,6 +22,7 @@ from airflow_provider_fds.stream.monitoring.monitor import StreamMonitor
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
+    from airflow_provider_fds.ledger.state import StreamState
     from airflow_provider_fds.places import Places
     from airflow_provider_fds.stream.monitoring.metrics import Sample
     from airflow_provider_fds.stream.monitoring.status import StreamStatus
@@ -154,8 +155,9 @@ class DeltaStreamMonitorTrigger(BaseTrigger):
             owner_is_running=lambda _owner: True,
         )
 
-    def _places_for(self, table: str) -> Places:
-        return table_places(self.storage_conn_id, table)
+    def _places_for(self, state: StreamState) -> Places:
+        known = state.catalog
+        return table_places(self.storage_conn_id, state.table, None if known is None else known.connection)
 
 
 __all__ = ["DeltaStreamMonitorTrigger"]

@@ -77,7 +77,8 @@ def add_commands(commands: CommandParsers) -> None:
     parser.add_argument("--output", choices=("text", "json"), default="text", help="default: %(default)s")
     parser.set_defaults(command=plan)
     parser = commands.add_parser("latest", description="Print the newest version.")
-    parser.add_argument("table", metavar="TABLE", help="URI or path of a Delta table")
+    parser.add_argument("table", metavar="TABLE", help="URI or path of a Delta table, or its name")
+    common.add_catalog(parser)
     parser.add_argument(
         "--storage-option", metavar="KEY=VALUE", action="append", default=[], help=common.STORAGE_OPTION_HELP
     )

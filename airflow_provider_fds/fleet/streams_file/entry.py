@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from airflow_provider_fds.catalog.names import TableName
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.fleet.streams_file.fields import (
     NO_DEFAULT,
@@ -118,7 +120,7 @@ def read_entry(
 def _stream(merged: Mapping[str, Given], sink: Sink) -> FleetStream:
     table = merged["table"].value
     # what is no text is reported by the stream
-    folders = [folder for folder in table.split("/") if folder] if isinstance(table, str) else ["table"]
+    folders = _parts(table, "catalog_conn_id" in merged) if isinstance(table, str) else ["table"]
     parts = {"schema": folders[-2] if len(folders) > 1 else "", "table": folders[-1] if folders else ""}
     name = merged["name"].value if "name" in merged else "{table}"
     name = expanded(name, parts) if isinstance(name, str) else name
@@ -127,6 +129,13 @@ def _stream(merged: Mapping[str, Given], sink: Sink) -> FleetStream:
         arguments["checkpoint"] = expanded_checkpoint(arguments["checkpoint"], name, parts)
     stream = DeltaStream(name, table=table, options=options, **arguments)
     return FleetStream(stream, expanded_sink(sink, parts), _value(merged, "batch_timeout"))
+
+
+def _parts(table: str, is_name: bool) -> list[str]:
+    if is_name:
+        with suppress(ConfigurationError):
+            return list(TableName.parse(table).parts)
+    return [folder for folder in table.split("/") if folder]
 
 
 def _pattern(merged: Mapping[str, Given], sink: Sink) -> TablePattern:

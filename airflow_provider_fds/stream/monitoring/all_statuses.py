@@ -10,6 +10,7 @@ from airflow_provider_fds.errors import ConfigurationError, FdsError
 from airflow_provider_fds.ledger.layout import check_stream_name
 from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.ledger.owner import Owner
+from airflow_provider_fds.places import Paths
 from airflow_provider_fds.stream.connected_stream import ConnectedStream
 from airflow_provider_fds.stream.declaration.delta_stream import DeltaStream
 from airflow_provider_fds.stream.monitoring.condition import attention_to_problem
@@ -63,14 +64,17 @@ def open_stream(context: StreamContext, ledger: Ledger) -> ConnectedStream:
     """Return a stream of any deployment, to be read.
 
     Args:
-        context: How staging and the table are reached.
+        context: How staging and the table are reached: by the table's URI, or, if its places know a catalog, by the
+            name in the ledger.
         ledger: Its ledger, as :func:`find_ledger` has read it. It is not read again, except for new entries.
 
     Raises:
         FdsError: The table's URI cannot be opened.
     """
     state = ledger.state
-    stream = DeltaStream(state.name, table=state.table, staging=context.staging_uri)
+    known = None if isinstance(context.places, Paths) else state.catalog
+    table, conn_id = (state.table, None) if known is None else (known.name, known.connection)
+    stream = DeltaStream(state.name, table=table, catalog_conn_id=conn_id, staging=context.staging_uri)
     context = replace(context, deployment=state.deployment, owner=Owner.of_plan(state.deployment))
     connected = ConnectedStream(stream, context, is_declared=False)
     connected.use(ledger)

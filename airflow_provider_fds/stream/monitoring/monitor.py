@@ -43,8 +43,8 @@ class StreamMonitor:
     Args:
         context: Returns how staging is reached; called at each full round, so that it can look credentials up again.
             The deployment is that of each stream.
-        places_for: Returns what finds a table, by its URI; ``None``: the places of the context. Called in the thread of
-            the caller.
+        places_for: Returns what finds the table of a stream; ``None``: the places of the context. Called in the thread
+            of the caller.
         recheck_every: Every Nth round is a full one, the first one included.
     """
 
@@ -52,7 +52,7 @@ class StreamMonitor:
         self,
         context: Callable[[], StreamContext],
         *,
-        places_for: Callable[[str], Places] | None = None,
+        places_for: Callable[[StreamState], Places] | None = None,
         recheck_every: int = 20,
     ) -> None:
         self._make_context = context
@@ -149,7 +149,7 @@ class _Watched:
         self,
         found: Ledger | FdsError | None,
         context: StreamContext,
-        places_for: Callable[[str], Places] | None,
+        places_for: Callable[[StreamState], Places] | None,
     ) -> None:
         """Connect to the table of the ledger that :func:`find_ledger` has found."""
         self._status = None
@@ -161,7 +161,7 @@ class _Watched:
         table = found.state.table
         try:
             if places_for is not None:
-                context = replace(context, places=places_for(table))
+                context = replace(context, places=places_for(found.state))
             self.connected = open_stream(context, found)
         except FdsError as problem:
             self._status = unreadable(self.name, table, problem)

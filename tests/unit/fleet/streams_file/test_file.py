@@ -490,3 +490,28 @@ def test_a_text_stands_for_a_value_of_another_type(sink, expected):
 )
 def test_a_text_that_stands_for_no_value_is_a_problem(sink, problem):
     assert problem in one_problem(f"streams:\n- {{table: /a, sink: {sink}}}\n")
+
+
+def test_a_table_by_name_has_the_parts_of_its_name():
+    text = """\
+streams:
+  - {table: main.`my sales`.orders, catalog_conn_id: unity, sink: "/bronze/{schema}/{table}"}
+"""
+    found, _ = parse_fleet_file(text, "f.yaml", {})
+    (one,) = found.groups[0].streams
+    assert (one.name, one.stream.catalog_conn_id, one.sink.uri) == ("orders", "unity", "/bronze/my sales/orders")
+
+
+def test_a_name_without_a_connection_and_a_pattern_with_one_are_problems():
+    text = """\
+streams:
+  - {table: main.sales.orders, sink: /bronze/orders}
+  - {table: sales., catalog_conn_id: unity, sink: /bronze/lines}
+  - {tables: /raw/*, catalog_conn_id: unity, sink: "/bronze/{table}"}
+"""
+    with pytest.raises(ConfigurationError) as raised:
+        parse_fleet_file(text, "f.yaml", {})
+    message = str(raised.value)
+    assert "Set catalog_conn_id to the Airflow connection of that catalog" in message
+    assert "its part 2 is empty" in message
+    assert "catalog_conn_id" in message.split("part 2 is empty")[1]
