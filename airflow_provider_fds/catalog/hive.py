@@ -1,0 +1,293 @@
+"""Tables of a Hive metastore, by its Thrift protocol without SASL (Kerberos) and TLS; needs pymetastore."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import threading
+import time
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
+from urllib.parse import urlsplit
+
+from airflow_provider_fds.catalog import problems
+from airflow_provider_fds.catalog.judge import MetastoreTable, delta_location
+from airflow_provider_fds.catalog.names import TableName
+from airflow_provider_fds.catalog.table import CatalogTable
+from airflow_provider_fds.credentials import redacted, redacted_uri
+from airflow_provider_fds.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+T = TypeVar("T")
+
+_PORT: Final = 9083
+#: Connections that are kept between calls.
+_MOST_IDLE: Final = 4
+#: An older one may be dead without a sign: load balancers and firewalls forget connections.
+_IDLE_SECONDS: Final = 60.0
+#: The most of one answer: a table of some ten thousand columns, or the names of some hundred thousand tables.
+_MOST_BYTES: Final = 32 << 20
+_MOST_ITEMS: Final = 1_000_000
+_RECEIVED_BYTES: Final = 1 << 16
+_DENIED: Final = re.compile(r"permission denied|not allowed|access ?control|authoriz|privilege", re.IGNORECASE)
+#: What a server that speaks another protocol looks like.
+_OTHER_PROTOCOL: Final = (
+    "FDS speaks Thrift without SASL (Kerberos), TLS and HTTP: a metastore that requires one of them cannot be used"
+)
+
+
+class HiveCatalog:
+    """A Hive metastore. Nothing is sent before the first call; names are ``database.table``.
+
+    Args:
+        uri: ``thrift://host:port``; several, separated by commas, are tried in this order.
+        timeout_seconds: The longest time of one call, with connecting.
+
+    Raises:
+        ConfigurationError: ``uri`` is none of these, or pymetastore is not installed.
+    """
+
+    title: ClassVar[str] = "Hive metastore"
+
+    def __init__(self, uri: str, *, timeout_seconds: float = 20.0) -> None:
+        self._lock = threading.Lock()
+        #: Each with its process, and when it was used last.
+        self._idle: list[tuple[int, float, _Connection]] = []
+        self._servers = [_server(one.strip()) for one in uri.split(",")]
+        self._timeout_seconds = timeout_seconds
+        self._called = f"{self.title} {uri.strip()}"
+        _require_client()
+
+    def __repr__(self) -> str:
+        return f"<{self._called}>"
+
+    def __del__(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections that are not in use."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for _, _, connection in idle:
+            connection.close()
+
+    def load(self, name: TableName) -> CatalogTable:
+        """Return what the metastore says of a table, see :class:`.Catalog`; its id is the second of its creation."""
+        database, table = name.expect("database", "table").parts
+        entry = self._call(name, lambda client: _get_table(client, database, table))
+        descriptor = entry.sd
+        serde = descriptor.serdeInfo if descriptor else None
+        found = MetastoreTable(
+            TableName((entry.dbName or database, entry.tableName or table)),
+            table_type=entry.tableType or "",
+            parameters=_texts(entry.parameters),
+            location=(descriptor.location or "") if descriptor else "",
+            serde_path=_texts(serde.parameters).get("path", "") if serde else "",
+            input_format=(descriptor.inputFormat or "") if descriptor else "",
+        )
+        location = delta_location(self._called, found)
+        return CatalogTable(found.name, location, str(entry.createTime or ""))
+
+    def tables(self, schema: TableName) -> list[TableName]:
+        """Return the names of all tables of a database, see :class:`.Catalog`."""
+        (database,) = schema.expect("database").parts
+
+        def names(client: Any) -> list[str]:
+            # without it, the names of a database that is missing are an empty list
+            client.get_database(database)
+            return [str(table) for table in client.get_all_tables(database)]
+
+        return [TableName((database, table)) for table in sorted(self._call(schema, names))]
+
+    def _call(self, name: TableName, ask: Callable[[Any], T]) -> T:
+        from pymetastore.hive_metastore.ttypes import MetaException, NoSuchObjectException
+
+        deadline = time.monotonic() + self._timeout_seconds
+        connection = self._kept()
+        is_kept = connection is not None
+        while True:
+            try:
+                if connection is None:
+                    connection = self._connect(deadline)
+                connection.start(deadline)
+                answer = ask(connection.client)
+            except (NoSuchObjectException, MetaException) as error:
+                self._keep(connection)
+                raise self._refused(name, error) from None
+            except Exception as error:  # noqa: BLE001 - bytes that are no answer raise anything
+                if connection is not None:
+                    connection.close()
+                if not (is_kept and isinstance(error, OSError) and time.monotonic() < deadline):
+                    raise problems.unavailable(self._called, name, self._describe(error, connection)) from None
+                # a server that restarted has closed the others too
+                self.close()
+                connection, is_kept = None, False
+            else:
+                self._keep(connection)
+                return answer
+
+    def _refused(self, name: TableName, error: Any) -> Exception:
+        from pymetastore.hive_metastore.ttypes import NoSuchObjectException
+
+        text = redacted(str(error.message or "")).split("\n", 1)[0][:500]
+        if isinstance(error, NoSuchObjectException):
+            found = "" if len(name.parts) > 1 else "There is no database of this name"
+            return problems.not_found(self._called, name, found)
+        if _DENIED.search(text):
+            return problems.denied(
+                self._called, name, text, "Grant the user of the connection the right to read the table's metadata"
+            )
+        return problems.unavailable(self._called, name, text or type(error).__name__)
+
+    def _describe(self, error: Exception, connection: _Connection | None) -> str:
+        if connection is None:
+            return f"no connection ({error})"
+        if isinstance(error, TimeoutError):
+            return f"no complete answer within {self._timeout_seconds:g} seconds. {_OTHER_PROTOCOL}"
+        if isinstance(error, OSError):
+            return f"the connection broke ({error}). {_OTHER_PROTOCOL}"
+        text = redacted(str(error)).split("\n", 1)[0][:200]
+        if type(error).__name__ == "TApplicationException":
+            return f"it answered {type(error).__name__}: {text}"
+        return f"what came is no answer of a metastore ({type(error).__name__}: {text}). {_OTHER_PROTOCOL}"
+
+    def _connect(self, deadline: float) -> _Connection:
+        failed = []
+        for i, (host, port) in enumerate(self._servers):
+            seconds = max(0.1, (deadline - time.monotonic()) / (len(self._servers) - i))
+            try:
+                return _Connection(socket.create_connection((host, port), seconds))
+            except OSError as error:
+                failed.append(f"{host}:{port}: {error}")
+        raise ConnectionError("; ".join(failed))
+
+    def _kept(self) -> _Connection | None:
+        with self._lock:
+            while self._idle:
+                pid, since, connection = self._idle.pop()
+                # a child shares the sockets of its parent
+                if pid == os.getpid() and time.monotonic() - since < _IDLE_SECONDS:
+                    return connection
+                connection.close()
+        return None
+
+    def _keep(self, connection: _Connection | None) -> None:
+        if connection is None:
+            return
+        with self._lock:
+            if len(self._idle) < _MOST_IDLE:
+                self._idle.append((os.getpid(), time.monotonic(), connection))
+                return
+        connection.close()
+
+
+class _Connection:
+    """A connection, which is what Thrift's protocol calls a transport: bounded in time and bytes for each call."""
+
+    def __init__(self, server: socket.socket) -> None:
+        from pymetastore.hive_metastore import ThriftHiveMetastore
+        from thrift.protocol.TBinaryProtocol import TBinaryProtocol
+
+        self._socket = server
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._written = bytearray()
+        self._received = b""
+        self._at = 0
+        self._bytes_left = 0
+        self._deadline = 0.0
+        limits = {"string_length_limit": _MOST_BYTES, "container_length_limit": _MOST_ITEMS}
+        self.client = ThriftHiveMetastore.Client(TBinaryProtocol(self, **limits))
+
+    def start(self, deadline: float) -> None:
+        """Begin a call."""
+        self._deadline = deadline
+        self._bytes_left = _MOST_BYTES
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def write(self, data: bytes) -> None:
+        self._written += data
+
+    def flush(self) -> None:
+        written, self._written = bytes(self._written), bytearray()
+        self._wait()
+        self._socket.sendall(written)
+
+    def readAll(self, size: int) -> bytes:  # noqa: N802 - Thrift's name
+        """Return exactly so many bytes."""
+        end = self._at + size
+        if end > len(self._received):
+            parts = [self._received[self._at :]]
+            missing = size - len(parts[0])
+            while missing > 0:
+                part = self._receive()
+                parts.append(part)
+                missing -= len(part)
+            self._received = b"".join(parts)
+            self._at, end = 0, size
+        data = self._received[self._at : end]
+        self._at = end
+        return data
+
+    def _receive(self) -> bytes:
+        self._wait()
+        part = self._socket.recv(_RECEIVED_BYTES)
+        if not part:
+            raise ConnectionError("the server closed it")
+        self._bytes_left -= len(part)
+        if self._bytes_left < 0:
+            raise ValueError(f"more than {_MOST_BYTES >> 20} MB")
+        return part
+
+    def _wait(self) -> None:
+        seconds = self._deadline - time.monotonic()
+        if seconds <= 0:
+            raise TimeoutError
+        self._socket.settimeout(seconds)
+
+
+def _get_table(client: Any, database: str, table: str) -> Any:
+    """Ask for a table; newer metastores only know the second way."""
+    from thrift.Thrift import TApplicationException
+
+    try:
+        return client.get_table(database, table)
+    except TApplicationException as error:
+        if error.type != TApplicationException.UNKNOWN_METHOD:
+            raise
+    from pymetastore.hive_metastore.ttypes import GetTableRequest
+
+    return client.get_table_req(GetTableRequest(dbName=database, tblName=table)).table
+
+
+def _texts(parameters: Any) -> dict[str, str]:
+    return {str(key): str(value) for key, value in (parameters or {}).items() if value is not None}
+
+
+def _server(uri: str) -> tuple[str, int]:
+    try:
+        parts = urlsplit(uri)
+        port = parts.port or _PORT
+    except ValueError:
+        parts, port = urlsplit(""), 0
+    if parts.scheme != "thrift" or not parts.hostname or parts.path.strip("/") or "@" in parts.netloc or parts.query:
+        raise ConfigurationError(
+            f"{redacted_uri(uri)!r} is not the address of a Hive metastore: expected thrift://<host>:<port>, such as "
+            f"thrift://metastore:{_PORT}"
+        )
+    return parts.hostname, port
+
+
+def _require_client() -> None:
+    if not all(find_spec(module) for module in ("pymetastore", "thrift")):
+        raise ConfigurationError(
+            "the connection is of a Hive metastore, for which pymetastore is not installed: "
+            "pip install 'airflow-provider-fds[hive]'"
+        )
+
+
+__all__ = ["HiveCatalog"]
