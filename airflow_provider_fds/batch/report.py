@@ -119,8 +119,9 @@ class RemovedRows:
 
     Attributes:
         epoch: The epoch of the fence.
-        sink_version: The commit that removed rows.
-        what: As in :class:`FenceSpec`; ``None`` for a statement that FDS did not write, whose effect is unknown.
+        sink_version: The commit that removed rows; 0 if log cleanup removed it, and only its transaction is known.
+        what: As in :class:`FenceSpec`; ``None`` if the effect is unknown: of a statement that FDS did not write, or
+            that log cleanup removed.
         from_version: As in :class:`FenceSpec`.
         rows: Written by earlier versions, for such a statement.
         is_all: Written by earlier versions, for such a statement.

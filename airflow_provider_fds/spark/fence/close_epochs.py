@@ -99,6 +99,8 @@ class _Fence:
                 return self._report(history, found)
             if self._is_cut(history):
                 self._checkpointed = self._log.transaction(self._fence.txn_app_id)
+                if self._checkpointed == self._fence.txn_version:
+                    raise self._hidden()
             if not self._is_older and (self._fence.removes != "all" or self._sink.keeps_history):
                 # a RESTORE that takes such a batch must come before the fence
                 self._uncommitted(history, history.kept(self._fence.txn_app_id), history.newest_version + 1, -1)
@@ -228,7 +230,20 @@ class _Fence:
             if is_fence and is_removal and commit.version in (*kept.versions, fence.version):
                 asked = dict((commit.metadata or {}).get("removes") or {})
                 found.append(RemovedRows(epoch, commit.version, asked.get("what"), asked.get("from_version")))
-        return tuple(found)
+        own = {c.transaction_of(self._fence.txn_app_id): c.metadata or {} for c in history.commits}
+        # the fences of epochs that never began have what the log checkpoint contained before them
+        known = {self._checkpointed, *(told.get("newest") for at, told in own.items() if at is not None)}
+        hidden = (at for at in known - own.keys() if isinstance(at, int) and at == fence_version(txn_epoch(at)))
+        return (*found, *(RemovedRows(txn_epoch(at), 0) for at in sorted(hidden)))
+
+    def _hidden(self) -> RefusalError:
+        stream, epoch = self._fence.stream, self._fence.epoch
+        return RefusalError(
+            Reason.SINK_OUT_OF_ORDER,
+            f"stream {stream!r}: log cleanup removed the commit that closed the epochs before epoch {epoch} from the "
+            f"log of the sink {self._path}. It is unknown which rows it removed. Load everything again: `fds rewind "
+            f"{stream} --to start --replace --sink-rows empty --force-sink --why …`",
+        )
 
     def _removed_to(self, fence: SinkCommit) -> Optional[int]:
         """Return the newest version whose rows the fence removed, or ``None`` if it removed something else."""
@@ -345,7 +360,8 @@ def _account(log: SinkLog, fence: FenceSpec) -> Dict[str, TableWrites]:
     history = log.since_transaction(fence.txn_app_id, committed + 1)
     if history is None:
         return {}
-    return {fence.write or "": account(history.commits[::-1], fence.txn_app_id, None, committed)}
+    newest = log.transaction(fence.txn_app_id)
+    return {fence.write or "": account(history.commits[::-1], fence.txn_app_id, newest, committed)}
 
 
 __all__: List[str] = ["close_epochs", "close_writes"]

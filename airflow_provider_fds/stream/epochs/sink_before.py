@@ -240,7 +240,7 @@ def left_out(
             if request is None or request.reason not in ("rewind", "reset"):
                 continue
             asked = request.removal
-            removed = RemovedRows(epoch, UNKNOWN_VERSION, *((asked.what, asked.from_version) if asked else ()))
+            removed = RemovedRows(epoch, UNKNOWN_VERSION, *((asked.what, asked.from_version) if asked else ("rows",)))
         if not _is_read_again(state, removed, start, request):
             return removed
     return None
@@ -248,7 +248,7 @@ def left_out(
 
 def left_out_error(state: StreamState, removed: RemovedRows, request: Requested | None) -> LedgerError:
     """Return the error that names the removal of :func:`left_out` and the next step."""
-    if _is_foreign(removed):
+    if removed.what is None:
         return foreign_fence_error(state, removed.epoch, removed.sink_version)
     limit = _limit(state, removed, request)
     name, sink = state.name, state.sink or state.fence_sink
@@ -267,19 +267,23 @@ def left_out_error(state: StreamState, removed: RemovedRows, request: Requested 
 
 
 def foreign_fence_error(state: StreamState, epoch: int, version: int) -> LedgerError:
-    """Return the error for an epoch whose fence is another statement, and the possible next steps."""
+    """Return the error for an epoch whose fence is, or may be, another statement, and the possible next steps."""
+    again = f"everything again: `fds rewind {state.name} --to start --replace --sink-rows empty"
+    unknown = "It is unknown which rows it removed, so the epoch does not begin."
+    if version:
+        what = (
+            f"another statement closed the epochs before epoch {epoch} under the transaction of their fence, in "
+            f"version {version} of the sink. {unknown} Restore version {version - 1} of the sink, the last before it, "
+            f"and repeat the request with --replace; or load {again} --why …`"
+        )
+    else:
+        gone = f"log cleanup removed the commit that closed the epochs before epoch {epoch} from the sink's log"
+        what = f"{gone}. {unknown} Load {again} --force-sink --why …`"
     return LedgerError(
-        f"stream {state.name!r}: another statement closed the epochs before epoch {epoch} under the transaction of "
-        f"their fence, in version {version} of the sink. It is unknown which rows it removed, so the epoch does not "
-        f"begin. Restore version {version - 1} of the sink, the last before it, and repeat the request with --replace; "
-        f"or load everything again: `fds rewind {state.name} --to start --replace --sink-rows empty --why …`",
+        f"stream {state.name!r}: {what}",
         table=state.table,
         reason=Reason.SINK_ROWS_UNDECIDED,
     )
-
-
-def _is_foreign(removed: RemovedRows) -> bool:
-    return removed.what is None and removed.sink_version != UNKNOWN_VERSION
 
 
 def describe_seen(batch: SeenBatch) -> str:
@@ -291,7 +295,7 @@ def describe_seen(batch: SeenBatch) -> str:
 def _limit(state: StreamState, removed: RemovedRows, request: Requested | None) -> Offset | None:
     """Return the latest position where an epoch may begin, or ``None`` if only the start reads everything again."""
     table_id = state.table_id or ""
-    if _is_foreign(removed):
+    if removed.what is None:
         return None
     if removed.from_version is not None:
         return Offset(table_id, removed.from_version)

@@ -21,7 +21,7 @@ from airflow_provider_fds.batch.sink_commit import parse_commit
 from airflow_provider_fds.batch.spec import JobSpec, fence_version, txn_app_id
 from airflow_provider_fds.delta.reader.log import DeltaLog
 from airflow_provider_fds.delta.storage.open import open_storage
-from airflow_provider_fds.errors import BatchFailedError, BatchRejectedError, ConfigurationError, LedgerError
+from airflow_provider_fds.errors import BatchFailedError, BatchRejectedError, ConfigurationError, FdsError, LedgerError
 from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.ledger.owner import Actor, Owner
 from airflow_provider_fds.sinks import DeltaAppendSink, DeltaMergeSink
@@ -582,6 +582,25 @@ def test_a_foreign_delete_after_a_fence_is_named_by_the_next_run(full_desk):
     (warning,) = full_desk.entries("committed")[-1].action.measures.warnings
     assert f"version {version} of the sink" in warning
     assert "(DELETE), by another writer, removed rows" in warning
+
+
+@pytest.mark.parametrize("name", ["replan", "rewind"])
+def test_no_epoch_begins_after_a_statement_whose_commit_log_cleanup_removed(full_desk, name):
+    to = {"to": 2, "sink_rows": "keep"} if name == "rewind" else {}
+    full_desk.move(name, **to)
+    full_desk.typed("DELETE FROM {} WHERE id >= 15")
+    others = [number for first in (100, 200, 300) for number in write_as_another(full_desk, first)]
+    clean_up_log(full_desk, before=5)
+    again = "which rows it removed.* everything again: `fds rewind orders --to start --replace --sink-rows empty"
+    for _ in range(3):
+        with pytest.raises(FdsError, match=again) as refused:
+            full_desk.load()
+        assert not getattr(refused.value, "retryable", False)
+        assert full_desk.ids() == [*range(15), *others]
+        full_desk.move(name, replaces=True, **to)
+    full_desk.move("rewind", to="start", sink_rows="empty", force_sink=True, replaces=True)
+    full_desk.load()
+    assert full_desk.ids() == EACH_ONCE
 
 
 # -- sinks that merge
