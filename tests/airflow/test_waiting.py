@@ -242,7 +242,7 @@ def test_a_task_waits_for_a_held_stream_and_names_the_reason_when_it_times_out(i
     consumed(0)
     ask(stream, Held(why="maintenance"))
     deferred(lambda: ingest().execute(context_of()))
-    with pytest.raises(AirflowSkipException, match=r"is held \(maintenance\)"):
+    with pytest.raises(AirflowSkipException, match=r"is on hold: maintenance"):
         ingest(timeout=0).execute(context_of())
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from msgspec import UNSET
 
@@ -10,14 +10,11 @@ from airflow_provider_fds.errors import StoppedError
 from airflow_provider_fds.ledger.operator_entries import Quarantined
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.stream.attempt.result import RunWork
+from airflow_provider_fds.stream.monitoring.condition import Evidence, advice_on
 
 if TYPE_CHECKING:
     from airflow_provider_fds.ledger.state import StreamState
     from airflow_provider_fds.stream.connected_stream import ConnectedStream
-
-
-#: What each decision on the version of a quarantine does.
-EFFECTS: Final = {"accept": "with the new schema", "skip": "without the rows of the version"}
 
 
 def paused_work(state: StreamState) -> RunWork | None:
@@ -33,19 +30,11 @@ def paused_work(state: StreamState) -> RunWork | None:
 
 def pause_of(state: StreamState) -> str | None:
     """Return why the stream is paused and what resumes it, or ``None`` if it is not paused."""
-    if state.held is not None:
-        return f"stream {state.name!r} is held ({state.held.why}); `fds resume {state.name} --why …` lets it continue"
-    if state.quarantined is None:
+    if state.held is None and state.quarantined is None:
         return None
-    found = state.quarantined
-    ways = "".join(
-        f"`fds {way} {state.name} --version {found.version} --why …` lets it continue {EFFECTS[way]}, "
-        for way in found.ways_on
-    )
-    return (
-        f"stream {state.name!r} is in quarantine: {found.why}\n{ways}`fds resume {state.name} "
-        "--why …` lets it try again, for example with other options"
-    )
+    cause, commands = advice_on("quarantined" if state.held is None else "held", Evidence(state))
+    ways = ", ".join(f"`{command}` {effect}" for command, effect in commands)
+    return f"stream {state.name!r}{cause.removeprefix('The stream')}\n{ways}"
 
 
 def quarantine(connected: ConnectedStream, error: StoppedError) -> RunWork | None:

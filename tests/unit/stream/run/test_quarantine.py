@@ -9,6 +9,7 @@ import pytest
 
 from airflow_provider_fds.cli.main import main
 from airflow_provider_fds.errors import SchemaChangedError, ViolationError
+from airflow_provider_fds.stream.monitoring.condition import Evidence, advice_on
 
 if TYPE_CHECKING:
     from airflow_provider_fds.sinks import DeltaAppendSink
@@ -211,3 +212,19 @@ def test_a_commit_that_names_one_file_twice_is_advised_to_be_skipped_which_helps
     assert "`fds skip orders --version 2" in run(bench, sink, "run-2", **options).reason
     assert fds(bench, "skip", "orders", "--version", "2", "--yes") == 0
     assert run(bench, sink, "run-3", **options).status == "work"
+
+
+@pytest.mark.parametrize("is_held", [False, True])
+def test_a_run_and_fds_explain_say_the_same_of_a_stream_that_waits_for_a_person(bench, table, sink, is_held):
+    if is_held:
+        bench.load_once(sink)
+        assert fds(bench, "hold", "orders") == 0
+    paused = run(bench, sink, "run-1", on_violation="quarantine")
+    while paused.status == "work":
+        paused = run(bench, sink, "run-2", on_violation="quarantine")
+    assert paused.status == "paused"
+    state = bench.session("run-3").connected.load()
+    cause, commands = advice_on("held" if is_held else "quarantined", Evidence(state))
+    assert cause.removeprefix("The stream") in paused.reason
+    for command, effect in commands:
+        assert f"`{command}` {effect}" in paused.reason
