@@ -38,6 +38,7 @@ from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.sinks import DeltaSink
 from airflow_provider_fds.stream.monitoring.alerts import find_alerts
 from airflow_provider_fds.stream.monitoring.all_statuses import unreadable
+from airflow_provider_fds.stream.run.drain import STOPPED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -103,6 +104,9 @@ class FleetRun:
                 result = self._load(streams)
             result = replace(result, outcomes=(*result.outcomes, *gone))
             log.info("%s", result.describe())
+            for one in result.loaded:
+                if one.stopped is not None:
+                    log.warning(STOPPED, one.stream, one.stopped)
             told = {**result.to_dict(), "warnings": self._warnings}
             if (error := self._error(result)) is not None:
                 self._context["ti"].xcom_push(key=FLEET_KEY, value=told)

@@ -28,7 +28,7 @@ from airflow_provider_fds.stream import DeltaStream
 from airflow_provider_fds.stream.attempt.batch_versions import describe_plan
 from airflow_provider_fds.stream.attempt.result import PhaseSeconds, RunResult
 from airflow_provider_fds.stream.declaration.sink_needs import coerce_sink
-from airflow_provider_fds.stream.run.drain import Drain
+from airflow_provider_fds.stream.run.drain import STOPPED, Drain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -205,6 +205,7 @@ class IngestRun:
         self._log.info("%s", result.describe())
         told = result.to_dict()
         if self._drained is not None and self._drained.stopped is not None:
+            self._log.warning(STOPPED, session.stream.name, self._drained.stopped)
             told["stopped"] = self._drained.stopped.facts()
         extra: dict[str, Any] | None = told
         has_loaded = self._drained is not None and self._drained.has_committed

@@ -187,13 +187,14 @@ def test_a_declared_asset_gets_the_event_of_its_stream_and_none_without_rows(fle
     assert context["outlet_events"][outlets[1]].extra["stream"] == "b"
 
 
-def test_each_stream_has_its_own_alerts(fleet):
+def test_each_stream_has_its_own_alerts(fleet, caplog):
     told = []
     alerts = StreamAlerts(notifiers=[lambda context: told.append(context["fds_alert"]["stream"])])
     fleet.logs["b"].commit(fleet.logs["b"].remove(next(iter(fleet.logs["b"].live))), operation="DELETE")
     streams = [fleet.one(name, on_violation="quarantine") for name in ("a", "b")]
     operator = fleet.operator(streams=streams, alerts=alerts, on_no_data="succeed")
     operator.execute(fleet.context())
+    assert caplog.text.count("Stream b: everything before this version was delivered") == 1
     for run in ("r2", "r3"):
         assert operator.execute(fleet.context(run))["counts"] == {"unchanged": 1, "paused": 1}
     assert told == ["b"]

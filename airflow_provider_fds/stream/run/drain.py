@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from airflow_provider_fds.errors import StoppedError
 from airflow_provider_fds.reasons import Reason
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from airflow_provider_fds.stream.run.session import StreamSession
 
 logger = logging.getLogger(__name__)
+
+#: What a task logs of :attr:`Drain.stopped`.
+STOPPED: Final = "Stream %s: everything before this version was delivered; the stream stops here: %s"
 
 
 class Drain:
@@ -139,9 +142,8 @@ class Drain:
             self._left -= len(collected.committed)
         self.is_out_of_time = is_late and (collected.failure is not None or work.is_more)
         if self.is_out_of_time or not work.is_more or self._left == 0:
-            self._end(work.warning)
-        else:
-            self._warn(work.warning)
+            self._is_over = True
+        self.stopped = work.warning or self.stopped
         return collected
 
     @property
@@ -155,19 +157,7 @@ class Drain:
 
     def _end(self, stopped: FdsError | None) -> None:
         self._is_over = True
-        self._warn(stopped)
-
-    def _warn(self, stopped: FdsError | None) -> None:
-        if stopped is not None:
-            is_known = str(stopped) == str(self.stopped)
-            self.stopped = stopped
-            if is_known:
-                return
-            logger.warning(
-                "Stream %s: everything before this version was delivered; the stream stops here: %s",
-                self._name,
-                stopped,
-            )
+        self.stopped = stopped or self.stopped
 
 
-__all__ = ["Drain"]
+__all__ = ["STOPPED", "Drain"]

@@ -83,3 +83,16 @@ def test_a_column_that_the_sink_lacks_stops_a_run_before_spark_starts(
 
     assert run("--sink-option", "columns=id,country")[0] == 0
     assert spark.started == 2
+
+
+def test_a_version_that_stops_a_run_is_named_once(
+    log_builder: Any, spark: Spark, run: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    log_builder.create()
+    log_builder.append()
+    log_builder.commit(log_builder.remove("part-00001-00000.parquet"), operation="DELETE")
+    code, said = run()
+    assert (code, spark.started) == (3, 1), said
+    assert "fds: stopped: " in said
+    # the command prints its log to the same place
+    assert f"{said}{caplog.text}".count("this commit only and records it") == 1
