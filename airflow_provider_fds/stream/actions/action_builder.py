@@ -38,7 +38,7 @@ from airflow_provider_fds.stream.actions.rewind_target import (
     parse_target,
 )
 from airflow_provider_fds.stream.actions.sink_removal import SinkRows, removal_of
-from airflow_provider_fds.stream.actions.stopping_version import check_accepted, check_skipped, describe_rows
+from airflow_provider_fds.stream.actions.stopping_version import check_accepted, check_skipped
 from airflow_provider_fds.stream.epochs.rows_read_again import repeated_notes
 from airflow_provider_fds.stream.epochs.sink_before import describe_seen
 from airflow_provider_fds.stream.epochs.skipped_versions import refuse_skipped
@@ -178,13 +178,13 @@ class ActionBuilder:
                 f"stream {self._name!r}: invalid version range {first} to {last}: expected 1 to {KEPT_SKIPS} versions, "
                 "with the first not after the last. For a longer range, set skip_versions on the stream"
             )
-        check_skipped(self._state, self.log, first, last)
+        rows = check_skipped(self._state, self.log, first, last)
         after, note = describe_skip(self._state, first, last)
         until = UNSET if first == last else last
         command = Acknowledged(
             version=first, last=until, why=self.why, skip=True, of="rows", table_id=self._other_table()
         )
-        notes = tuple(filter(None, (describe_rows(self.log, first, last), note)))
+        notes = tuple(filter(None, (rows, note)))
         return PreparedAction(self._name, (command,), describe_standing(self._state), after, notes)
 
     def accept(
@@ -201,10 +201,10 @@ class ActionBuilder:
                 f"stream {self._name!r}: accept needs exactly one of a version, a batch and a data interval"
             )
         if version is not None:
-            check_accepted(self._state, self.log, version)
+            rows = check_accepted(self._state, self.log, version)
             command: BaseAction = Acknowledged(version=version, why=self.why, of="schema", table_id=self._other_table())
             after = f"goes on with the schema of version {version}, and loads its rows"
-            return self._word(command, after, notes=tuple(filter(None, (describe_rows(self.log, version, version),))))
+            return self._word(command, after, notes=(rows,) if rows else ())
         if interval is not None:
             interval = interval_asked(interval)
             try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from airflow_provider_fds.batch.version_ranges import describe_range
@@ -14,12 +15,17 @@ from airflow_provider_fds.source.changes.classify import CommitContent
 from airflow_provider_fds.source.offset import Offset, describe_position
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from airflow_provider_fds.delta.actions import Action
     from airflow_provider_fds.delta.reader.log import DeltaLog
     from airflow_provider_fds.ledger.state import StreamState
 
 
-def check_accepted(state: StreamState, log: DeltaLog | None, version: int) -> None:
+def check_accepted(state: StreamState, log: DeltaLog | None, version: int) -> str:
     """Refuse to accept the schema of a version that does not stop the stream, or not by its schema.
+
+    Returns which rows the version adds, as :func:`check_skipped`.
 
     Args:
         state: State of the stream.
@@ -37,17 +43,25 @@ def check_accepted(state: StreamState, log: DeltaLog | None, version: int) -> No
                 state, f"version {version} stops the stream by its rows, not by its schema. {_skip(state, version)}"
             )
         if log is None:
-            return
+            return ""
     log = _known(state, log, version, version)
-    content = _content(log, version)
-    if content is not None and not _changes_schema(log, content):
+    try:
+        actions = log.commit(version).actions
+    except LostPositionError:
+        return ""
+    content = CommitContent.of(version, actions, table=log.table_uri)
+    if not _changes_schema(log, content):
         if content.adds and not content.removes:
             raise _refusal(state, f"version {version} only adds rows, which needs no word: run the stream")
         raise _refusal(state, f"version {version} does not change the schema. {_skip(state, version)}")
+    return _describe_rows(version, version, [actions])
 
 
-def check_skipped(state: StreamState, log: DeltaLog | None, first: int, last: int) -> None:
+def check_skipped(state: StreamState, log: DeltaLog | None, first: int, last: int) -> str:
     """Refuse to skip versions that the log does not have yet, or a single one that changes no rows.
+
+    Returns in words which rows the versions add, and which files they remove; nothing if the log cannot be read from
+    here, or log cleanup has removed one of them.
 
     Args:
         state: State of the stream.
@@ -60,40 +74,35 @@ def check_skipped(state: StreamState, log: DeltaLog | None, first: int, last: in
     """
     stop = state.quarantined
     if log is None and stop is not None and stop.version == first == last and stop.ways_on != ("accept",):
-        return
+        return ""
     log = _known(state, log, first, last)
-    if first < last:
-        return
-    content = _content(log, first)
-    if content is not None and not (content.adds or content.removes or content.change_files) and content.metadata:
+    try:
+        if first < last:
+            return _describe_rows(first, last, (log.commit(version).actions for version in range(first, last + 1)))
+        actions = log.commit(first).actions
+    except LostPositionError:
+        return ""
+    content = CommitContent.of(first, actions, table=log.table_uri)
+    if not (content.adds or content.removes or content.change_files) and content.metadata:
         raise _refusal(
             state,
             f"version {first} changes only the schema and has no rows to skip. To go on with the new schema: "
             f"`fds accept {state.name} --version {first} --why …`",
         )
+    return _describe_rows(first, last, [actions])
 
 
-def describe_rows(log: DeltaLog | None, first: int, last: int) -> str:
-    """Return in words which rows versions ``first`` to ``last`` (inclusive) add, and which files they remove.
-
-    The rows are counted by the statistics of the files, without deleted ones. Empty if the log cannot be read from
-    here, or log cleanup has removed one of the versions.
-    """
-    if log is None:
-        return ""
+def _describe_rows(first: int, last: int, commits: Iterable[Iterable[Action]]) -> str:
+    """Return which rows commits add, counted by the statistics of the files, without deleted ones."""
     rows: int | None = 0
     added = removed = changed = 0
-    try:
-        for version in range(first, last + 1):
-            for action in log.commit(version).actions:
-                if action.add is not None and action.add.dataChange is not False:
-                    added += 1
-                    found = num_rows_of(action.add)
-                    rows = None if rows is None or found is None else rows + found
-                removed += action.remove is not None and action.remove.dataChange is not False
-                changed += action.cdc is not None
-    except LostPositionError:
-        return ""
+    for action in chain.from_iterable(commits):
+        if action.add is not None and action.add.changes_data:
+            added += 1
+            found = num_rows_of(action.add)
+            rows = None if rows is None or found is None else rows + found
+        removed += action.remove is not None and action.remove.changes_data
+        changed += action.cdc is not None
     in_rows = "an unknown number of rows" if rows is None else format_count(rows, "row")
     verb = "adds" if first == last else "add"
     which = describe_range(first, last)
@@ -138,14 +147,6 @@ def _known(state: StreamState, log: DeltaLog | None, first: int, last: int) -> D
     return log
 
 
-def _content(log: DeltaLog, version: int) -> CommitContent | None:
-    """Return what a version changes, ``None`` if log cleanup has removed it."""
-    try:
-        return CommitContent.of(version, log.commit(version).actions, table=log.table_uri)
-    except LostPositionError:
-        return None
-
-
 def _changes_schema(log: DeltaLog, content: CommitContent) -> bool:
     if content.metadata is None or not content.version:
         return False
@@ -166,4 +167,4 @@ def _refusal(state: StreamState, problem: str) -> ConfigurationError:
     )
 
 
-__all__ = ["check_accepted", "check_skipped", "describe_rows"]
+__all__ = ["check_accepted", "check_skipped"]

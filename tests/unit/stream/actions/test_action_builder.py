@@ -253,6 +253,16 @@ def test_a_decision_on_a_version_shows_first_which_rows_it_is_about(loaded, log_
     assert "Versions 4 to 5 add an unknown number" in asked.skip((4, 5)).describe()
 
 
+@pytest.mark.parametrize("name", ["skip", "accept"])
+def test_a_decision_on_a_version_reads_its_commit_once(loaded, log_builder, monkeypatch, name):
+    log_builder.commit(log_builder.metadata([log_builder.field("other")]), log_builder.add("x"))
+    read, commit = [], DeltaLog.commit
+    monkeypatch.setattr(DeltaLog, "commit", lambda log, version: read.append(version) or commit(log, version))
+    asked = builder(loaded).skip((4, 4)) if name == "skip" else builder(loaded).accept(4)
+    assert "Version 4 adds 10 rows in 1 file." in asked.describe()
+    assert read == [4]
+
+
 def test_a_skipped_version_is_recorded_with_who_and_why(loaded, log_builder, sink):
     log_builder.append(1)
     log_builder.append(1)
