@@ -239,7 +239,7 @@ class _Fence:
     def _hidden(self) -> RefusalError:
         stream, epoch = self._fence.stream, self._fence.epoch
         return RefusalError(
-            Reason.SINK_ROWS_UNDECIDED,
+            Reason.SINK_OUT_OF_ORDER,
             f"stream {stream!r}: log cleanup removed the commit that closed the epochs before epoch {epoch} from the "
             f"log of the sink {self._path}. It is unknown which rows it removed. Load everything again: `fds rewind "
             f"{stream} --to start --replace --sink-rows empty --force-sink --why …`",
