@@ -168,8 +168,9 @@ class FleetApplication:
     Attributes:
         parts: The streams, each with its run, in the order of the fleet spec.
         spec_uri: URI of the :class:`~airflow_provider_fds.batch.fleet_spec.FleetSpec`, as Spark reads it.
-        commit: Commits what is reported so far, of all streams. It is called about every three seconds while Spark
-            runs, by one thread at a time and never after :meth:`SparkBackend.run_fleet` has returned.
+        commit: Commits what is reported so far, of all streams, and returns whether all of them have ended. It is
+            called about every three seconds while Spark runs, by one thread at a time and never after
+            :meth:`SparkBackend.run_fleet` has returned.
         parallelism: Number of batches that are worked on at the same time.
         name: Name that Spark shows.
         context: The context of the Airflow task, ``None`` on the command line.
@@ -178,7 +179,7 @@ class FleetApplication:
 
     parts: tuple[FleetPart, ...]
     spec_uri: str
-    commit: Callable[[], object]
+    commit: Callable[[], bool]
     parallelism: int = 8
     name: str = "fds"
     context: Any = None

@@ -17,6 +17,7 @@ from airflow_provider_fds.spark.submission import launch
 from airflow_provider_fds.stream.run.collecting import collecting, committing
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Callable, Mapping
 
 
@@ -63,15 +64,17 @@ class LocalBackend(SparkBackend):
 
     def run(self, application: Application) -> Outcome:
         """Run spark-submit, and commit batches as they are reported."""
-        with collecting(application.session, application.work, application.on_commit, end=self.cancel):
-            return self._run(application, self.arguments.conf)
+        with collecting(application.session, application.work, application.on_commit, end=self.cancel) as was_ended:
+            return self._run(application, self.arguments.conf, was_ended)
 
     def run_fleet(self, application: FleetApplication) -> Outcome:
         """Run spark-submit for the jobs of many streams, and commit batches as they are reported."""
-        with committing(application.commit):
-            return self._run(application, {**FLEET_CONF, **application.conf, **self.arguments.conf})
+        with committing(application.commit, end=self.cancel) as was_ended:
+            return self._run(application, {**FLEET_CONF, **application.conf, **self.arguments.conf}, was_ended)
 
-    def _run(self, application: Application | FleetApplication, conf: Mapping[str, Any]) -> Outcome:
+    def _run(
+        self, application: Application | FleetApplication, conf: Mapping[str, Any], was_ended: threading.Event
+    ) -> Outcome:
         lines: deque[str] = deque(maxlen=_LAST_LINES)
 
         def tell(line: str) -> None:
@@ -92,7 +95,7 @@ class LocalBackend(SparkBackend):
             )
         except SparkSetupError as error:
             raise ConfigurationError(str(error), reason=Reason.SPARK_UNUSABLE) from error
-        if code in launch.SAID_BY_THE_JOB:
+        if code in launch.SAID_BY_THE_JOB or was_ended.is_set():
             return Outcome()
         return Outcome(SparkEndedError("\n    ".join([f"Spark-submit ended with exit code {code}:", *lines])))
 

@@ -26,6 +26,7 @@ from airflow_provider_fds.spark.runtime.settings import FLEET_CONF
 from airflow_provider_fds.stream.run.collecting import collecting, committing
 
 if TYPE_CHECKING:
+    import threading
     from contextlib import AbstractContextManager
 
     from airflow_provider_fds.backends.base import SubmitTask
@@ -95,19 +96,21 @@ class SubmitBackend(ConnectionBackend):
     def run_fleet(self, application: FleetApplication) -> Outcome:
         """Call spark-submit for the jobs of many streams, and commit batches as they are reported."""
         shared = replace(application, conf={**FLEET_CONF, **application.conf})
-        return self._run(shared, committing(application.commit))
+        return self._run(shared, committing(application.commit, end=self.cancel))
 
-    def _run(self, application: Application | FleetApplication, meanwhile: AbstractContextManager[None]) -> Outcome:
+    def _run(
+        self, application: Application | FleetApplication, meanwhile: AbstractContextManager[threading.Event]
+    ) -> Outcome:
         assert self.task is not None  # noqa: S101 - a run has a task
         made = application_arguments(self.master, application, self.arguments)
         reach("submit.before")
         error: AirflowException | None = None
         try:
-            with submitted(self.master, made, cache_dir()) as arguments, meanwhile:
+            with submitted(self.master, made, cache_dir()) as arguments, meanwhile as was_ended:
                 self.task.submit(arguments, application.context)
         except AirflowException as failed:
             # the caller commits what it did before it failed
-            error = failed
+            error = None if was_ended.is_set() else failed
         reach("submit.after")
         return Outcome(error)
 

@@ -12,7 +12,7 @@ from airflow_provider_fds.ledger.layout import fleet_folder
 from airflow_provider_fds.stream.attempt.reports import new_attempt_id
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from airflow_provider_fds.fleet.stream_run import StreamRun
     from airflow_provider_fds.stream.connected_stream import ConnectedStream
@@ -73,16 +73,16 @@ class FleetFiles:
         self._staging.put(self._spec, data)
         return self._connected.staging_location(self._spec)
 
-    def reports(self) -> Mapping[str, int]:
-        """Return, by stream, how many reports the driver says that it has written. One GET."""
+    def progress(self) -> FleetProgress:
+        """Return the driver's last note of what it has reported. One GET."""
         try:
-            return FleetProgress.from_json(self._staging.get(self._progress)[0]).reports
+            return FleetProgress.from_json(self._staging.get(self._progress)[0])
         except FileNotFoundError:
-            return {}
+            return FleetProgress()
         except (FdsError, ValueError) as error:
             # a hint: the batches are committed later
             logger.debug("The progress of the fleet cannot be read.", exc_info=error)
-            return {}
+            return FleetProgress()
 
     def remove(self) -> None:
         """Remove the files of an application that has ended. If that fails, a later run does it."""

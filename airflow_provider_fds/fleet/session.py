@@ -157,14 +157,20 @@ class FleetSession:
             stop_after_ms=self._stop_after_ms,
         )
 
-    def commit_reported(self) -> None:
-        """Commit what Spark has reported so far, while it works on the rest. One GET if nothing is reported."""
+    def commit_reported(self) -> bool:
+        """Commit what Spark has reported so far, while it works on the rest. One GET if nothing is reported.
+
+        Returns:
+            Whether the work of every stream has ended.
+        """
         if self._files is None:
-            return
-        reports = self._files.reports()
+            return False
+        progress = self._files.progress()
+        reports = progress.reports
         self._each(self._commit_reported, [run for run in self.runs if reports.get(run.name, 0) > run.num_reported])
         for run in self.runs:
             run.num_reported = max(run.num_reported, reports.get(run.name, 0))
+        return all(run.name in progress.ended for run in self.runs)
 
     def collect(self, spark_error: Exception | None = None) -> None:
         """Commit what Spark has done, and end the streams that failed or have no more time.

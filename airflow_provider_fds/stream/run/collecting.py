@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 #: Each poll costs one request, which usually finds nothing.
 POLL_SECONDS: Final = 3.0
-#: How long Spark may take to end once all batches of its work are committed.
+#: How long Spark may take to end once it has reported everything.
 GRACE_SECONDS: Final = 90.0
 
 
@@ -53,10 +53,8 @@ def collecting(
     end: Callable[[], object] | None = None,
     poll_seconds: float = POLL_SECONDS,
     grace_seconds: float = GRACE_SECONDS,
-) -> Iterator[None]:
+) -> Iterator[threading.Event]:
     """Commit each batch of ``work`` as soon as the driver has reported it, while the body waits for Spark.
-
-    Once all are committed, nothing is lost if Spark does not end by itself: ``end`` then ends it.
 
     The session must not be used elsewhere until the body has ended. Errors do not propagate from here: the caller
     collects once more after Spark has ended and gets them then.
@@ -66,74 +64,97 @@ def collecting(
         work: The work that Spark runs.
         tell: Called from a separate thread with the attempt's outcome so far, whenever more batches are committed;
             default: a line in the log.
-        end: Ends the Spark application, and with it the body; called once, from that thread.
-        poll_seconds: Time between two polls.
-        grace_seconds: How long the body may go on once all batches are committed.
+        end: See :func:`committing`; called once all batches are committed.
+        poll_seconds: See :func:`committing`.
+        grace_seconds: See :func:`committing`.
+
+    Yields:
+        See :func:`committing`.
     """
     if not work.batches:
-        yield
+        yield threading.Event()
         return
+    subject = f"Stream {session.stream.name}"
 
     def say(collected: Collected) -> None:
         done, planned = len(collected.committed), len(work.batches)
         then = "Spark works on the next one" if done < planned else "waiting for Spark to end"
-        logger.info("Stream %s: committed %d of %d batches; %s.", session.stream.name, done, planned, then)
+        logger.info("%s: committed %d of %d batches; %s.", subject, done, planned, then)
 
     count = 0
-    ends_at: float | None = None
 
-    def collect() -> bool:
-        nonlocal count, ends_at
-        if ends_at is not None:
-            if end is None or time.monotonic() < ends_at:
-                return end is not None
-            logger.warning(
-                "Stream %s: all batches are committed, but Spark has not ended within %d s. FDS ends it: something "
-                "keeps its driver alive, such as a thread of a function or of a library.",
-                session.stream.name,
-                grace_seconds,
-            )
-            end()
-            return False
-        try:
-            collected = commit_reported(session, work)
-        except Exception:
-            logger.warning(
-                "Stream %s: batches are committed only after Spark has ended.", session.stream.name, exc_info=True
-            )
-            return False
+    def commit() -> bool:
+        nonlocal count
+        collected = commit_reported(session, work)
         if len(collected.committed) > count:
             count = len(collected.committed)
             (tell or say)(collected)
-        if count == len(work.batches):
-            ends_at = time.monotonic() + grace_seconds
-        return True
+        return count == len(work.batches)
 
-    with _repeating(collect, poll_seconds):
-        yield
+    with committing(
+        commit, subject=subject, end=end, poll_seconds=poll_seconds, grace_seconds=grace_seconds
+    ) as was_ended:
+        yield was_ended
 
 
 @contextmanager
-def committing(commit: Callable[[], object], *, poll_seconds: float = POLL_SECONDS) -> Iterator[None]:
+def committing(
+    commit: Callable[[], bool],
+    *,
+    subject: str = "Fleet",
+    end: Callable[[], object] | None = None,
+    poll_seconds: float = POLL_SECONDS,
+    grace_seconds: float = GRACE_SECONDS,
+) -> Iterator[threading.Event]:
     """Call ``commit`` every ``poll_seconds``, in one separate thread, while the body waits for Spark.
 
-    After an error it is called again: it is about many streams, and what fails for one may work for the others. The
-    body's end waits for a call that is running; there is none afterwards.
+    After an error it is called again: what fails for one stream may work for the others. Once nothing is left to
+    report, nothing is lost if Spark does not end by itself: ``end`` then ends it. The body's end waits for a call that
+    is running; there is none afterwards.
+
+    Args:
+        commit: Commits what is reported so far; returns whether Spark has reported everything.
+        subject: What the log calls the work.
+        end: Ends the Spark application, and with it the body; called once, from that thread.
+        poll_seconds: Time between two calls.
+        grace_seconds: How long the body may go on once everything is reported.
+
+    Yields:
+        Set if ``end`` was called: what Spark then says about its end is no failure.
     """
+    was_ended = threading.Event()
     has_failed = False
+    ends_at: float | None = None
 
     def call() -> bool:
-        nonlocal has_failed
-        try:
-            commit()
-        except Exception:
-            if not has_failed:
-                logger.warning("Some batches could not be committed while Spark works; FDS tries again.", exc_info=True)
-            has_failed = True
-        return True
+        nonlocal has_failed, ends_at
+        if ends_at is None:
+            try:
+                is_done = commit()
+            except Exception:
+                if not has_failed:
+                    logger.warning(
+                        "%s: batches could not be committed while Spark works; FDS tries again.", subject, exc_info=True
+                    )
+                has_failed = True
+                return True
+            if is_done:
+                ends_at = time.monotonic() + grace_seconds
+            return end is not None or not is_done
+        if end is None or time.monotonic() < ends_at:
+            return True
+        logger.warning(
+            "%s: Spark has reported everything, but has not ended within %d s. FDS ends it: something keeps its driver "
+            "alive, such as a thread of a function or of a library.",
+            subject,
+            grace_seconds,
+        )
+        was_ended.set()
+        end()
+        return False
 
     with _repeating(call, poll_seconds):
-        yield
+        yield was_ended
 
 
 @contextmanager

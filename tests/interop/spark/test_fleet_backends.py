@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 
 import deltalake
 import pyarrow as pa
 import pytest
 
-from airflow_provider_fds.backends import spark_submit
+from airflow_provider_fds.backends import local, spark_submit
 from airflow_provider_fds.backends.base import FleetApplication, FleetPart, UserArguments
 from airflow_provider_fds.backends.local import LocalBackend
 from airflow_provider_fds.backends.spark_connect import ConnectBackend
@@ -35,6 +36,15 @@ def slow(df):
     end = time.monotonic() + 120
     while not Path({committed!r}).exists() and time.monotonic() < end:
         time.sleep(0.1)
+    return df
+"""
+
+#: A function after which the driver cannot end itself.
+STAYING = """
+import sys, time
+
+def staying(df):
+    sys.modules["__main__"]._leave = lambda spark, code: time.sleep(600)
     return df
 """
 
@@ -82,6 +92,7 @@ class Lake:
             self.committed.setdefault(part.session.stream.name, []).append(len(done))
         if self.committed["quick"][-1] == 2:
             self.quick_is_committed.touch()
+        return all(counts[-1] == 2 for counts in self.committed.values())
 
     def check(self):
         for part in self.parts:
@@ -108,6 +119,17 @@ def test_spark_on_this_machine_loads_a_fleet_and_what_is_done_is_committed_meanw
     LocalBackend("local[2]", UserArguments(), lines.append).run_fleet(lake.application())
     # before Spark has ended
     assert (2, 0) in zip(lake.committed["quick"], lake.committed["slow"], strict=True), lines
+    lake.check()
+
+
+def test_a_driver_that_stays_after_all_streams_are_committed_is_ended(tmp_path, monkeypatch):
+    lake = Lake(tmp_path)
+    (tmp_path / "fleet_staying.py").write_text(STAYING)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{':'.join(sys.path)}")
+    monkeypatch.setattr(local, "committing", partial(collecting.committing, grace_seconds=1))
+    lake.add("quick")
+    lake.add("staying", transform="fleet_staying:staying")
+    assert LocalBackend("local[2]", UserArguments(), print).run_fleet(lake.application()).error is None
     lake.check()
 
 

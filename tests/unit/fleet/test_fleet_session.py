@@ -299,14 +299,17 @@ def test_done_streams_are_committed_while_others_run(fleet):
     uri = session.write_jobs(parallelism=2, max_bytes_in_flight=10)
     spec = FleetSpec.from_file(uri, storage.get(uri.removeprefix(f"{storage.uri}/"))[0])
     assert [job.stream for job in spec.jobs] == ["a", "b"]
+    progress = spec.progress.removeprefix(f"{storage.uri}/")
     session.commit_reported()
     fleet.benches["a"].report(first.session, first.work, first.spec_uri)
     session.commit_reported()
     assert first.session.result() is None
-    storage.put(spec.progress.removeprefix(f"{storage.uri}/"), FleetProgress(reports={"a": 1}).to_json())
-    session.commit_reported()
+    storage.put(progress, FleetProgress({"a": 1}, {"a": "done"}).to_json())
+    assert not session.commit_reported()
     assert first.session.result().files == 1
     assert second.session.result() is None
+    storage.put(progress, FleetProgress({"a": 1}, {"a": "done", "b": "left"}).to_json())
+    assert session.commit_reported()
     session.collect(RuntimeError("Spark died"))
     session.next_work()
     result = session.finish()

@@ -69,12 +69,13 @@ def test_spark_is_ended_if_it_goes_on_after_all_batches_are_committed(bench, two
     work = session.begin(sink)
     assert len(work.batches) == 1
     ended = threading.Event()
-    with collecting(session, work, lambda _: None, end=ended.set, poll_seconds=0.01, grace_seconds=0.2):
+    with collecting(session, work, lambda _: None, end=ended.set, poll_seconds=0.01, grace_seconds=0.2) as was_ended:
         assert not ended.wait(0.4)
         bench.report(session, work, session.job(work, sink))
         assert ended.wait(30)
+    assert was_ended.is_set()
     assert session.connected.state.last_batch_id == 0
-    assert "all batches are committed, but Spark has not ended within 0 s" in caplog.messages[-1]
+    assert "Stream orders: Spark has reported everything, but has not ended within 0 s" in caplog.messages[-1]
 
 
 def test_spark_that_ends_by_itself_is_left_alone(bench, two_appends, sink):
@@ -106,4 +107,4 @@ def test_a_fleet_is_committed_again_and_again_by_one_thread_until_spark_ends(cap
     assert set(calls) == {"fds-collect"}
     time.sleep(0.02)
     assert len(calls) == count
-    assert caplog.messages == ["Some batches could not be committed while Spark works; FDS tries again."]
+    assert caplog.messages == ["Fleet: batches could not be committed while Spark works; FDS tries again."]
