@@ -39,9 +39,10 @@ class Managed:
 
     def __init__(self, builder, *, published=3, latest=5):
         self.builder = builder
-        builder.create(**MANAGED)
+        protocol = {"protocol": MANAGED["protocol"]}
+        builder.commit(protocol, builder.metadata(configuration=MANAGED["configuration"]), inCommitTimestamp=1_000)
         for _ in range(latest):
-            builder.append(inCommitTimestamp=0)
+            self.append()
         self.staged = builder.log / "_staged_commits"
         self.staged.mkdir()
         self.requests = []
@@ -53,6 +54,11 @@ class Managed:
         self.lose(latest + 1)
         self.answers = []
 
+    def append(self):
+        """Publish a commit with the time that the protocol demands; the file's own means nothing."""
+        builder, version = self.builder, self.builder.version + 1
+        return builder.commit(builder.add(f"part-{version:05d}-00000.parquet"), inCommitTimestamp=1_000 + version)
+
     def stage(self, version):
         """Move a commit to the staged ones, and let the catalog name it."""
         path = self.builder.path_of(version)
@@ -63,7 +69,7 @@ class Managed:
 
     def commit(self):
         """Commit the next version through the catalog."""
-        version = self.builder.append()
+        version = self.append()
         self.stage(version)
         return version
 

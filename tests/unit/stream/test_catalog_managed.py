@@ -6,7 +6,6 @@ import json
 
 import pytest
 
-from airflow_provider_fds.batch.spec import JobSpec
 from airflow_provider_fds.catalog.table import CatalogPlaces
 from airflow_provider_fds.catalog.unity import UnityCatalog
 from airflow_provider_fds.source.offset import Offset
@@ -37,21 +36,18 @@ def table(log_builder, server):
 
 
 def planned(bench, session, sink):
-    """Load what a run finds; return the names of the files in its manifests, and their protocols."""
+    """Load what a run finds; return the names of the files in its new manifests, and their protocols and metadata."""
+    before = set(bench.staging.rglob("_delta_log/*.json"))
     work = session.begin(sink)
-    spec = session.job(work, sink)
-    bench.report(session, work, spec)
-    staging = session.connected.staging
-    job = JobSpec.from_json(staging.get(spec.removeprefix(f"{staging.uri}/"))[0])
-    files, protocols = [], []
-    for batch in job.batches:
-        manifest = batch.manifest_uri.removeprefix(f"{staging.uri}/")
-        for line in staging.get(f"{manifest}/_delta_log/{0:020d}.json")[0].splitlines():
+    bench.report(session, work, session.job(work, sink))
+    files, rest = [], []
+    for path in sorted(set(bench.staging.rglob("_delta_log/*.json")) - before):
+        for line in path.read_text().splitlines():
             action = json.loads(line)
             files += [action["add"]["path"].rpartition("/")[2]] if "add" in action else []
-            protocols += [line.decode()] if "protocol" in action or "metaData" in action else []
+            rest += [line] if "protocol" in action or "metaData" in action else []
     session.collect(work)
-    return files, "".join(protocols)
+    return files, "".join(rest)
 
 
 def test_exactly_the_rows_that_the_catalog_shows_are_planned(bench, table, server, sink, monkeypatch):
