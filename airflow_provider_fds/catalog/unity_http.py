@@ -8,6 +8,7 @@ import os
 import random
 import threading
 import time
+import weakref
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -225,7 +226,9 @@ class UnityHttp:
         with _CLIENTS:
             # connections cannot be shared with the parent of a fork
             if self._client is None or self._client[0] != os.getpid():
-                self._client = (os.getpid(), _httpx().Client(follow_redirects=False))
+                client = _httpx().Client(follow_redirects=False)
+                weakref.finalize(self, client.close).atexit = False
+                self._client = (os.getpid(), client)
             return self._client[1]
 
 
@@ -233,7 +236,7 @@ _CLIENTS: Final = threading.Lock()
 
 
 def _parts(url: str) -> tuple[str, str]:
-    text = url.strip().rstrip("/")
+    text = url.strip()
     try:
         found = urlsplit(text if "://" in text else f"https://{text}")
         is_sound = found.scheme in ("http", "https") and found.hostname and found.port != 0
@@ -245,7 +248,8 @@ def _parts(url: str) -> tuple[str, str]:
             "and parameters",
             reason=Reason.INVALID_OPTION,
         )
-    path = found.path if found.path.endswith(_ROOT) else found.path + _ROOT
+    path = found.path.rstrip("/")
+    path = path if path.endswith(_ROOT) else path + _ROOT
     return f"{found.scheme}://{found.netloc}", path
 
 

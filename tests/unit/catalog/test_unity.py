@@ -1,0 +1,276 @@
+"""Unity Catalog, against the recorded answers of a real server, and what the specification allows besides."""
+
+from __future__ import annotations
+
+import builtins
+import time
+
+import pytest
+
+from airflow_provider_fds.catalog import unity_http
+from airflow_provider_fds.catalog.names import TableName
+from airflow_provider_fds.catalog.table import CatalogPlaces
+from airflow_provider_fds.catalog.unity import UnityCatalog
+from airflow_provider_fds.catalog.unity_http import Login, UnityHttp
+from airflow_provider_fds.delta.reader.log import DeltaLog
+from airflow_provider_fds.delta.storage.open import open_place
+from airflow_provider_fds.errors import AccessDeniedError, ConfigurationError, StorageError
+from tests.unit.catalog.test_log_view import Managed
+from tests.unit.catalog.unity_server import Reply, UnityServer, recorded
+
+ORDERS = TableName.parse("main.sales.orders")
+EVENTS = TableName.parse("main.sales.events")
+API = "GET /delta/v1/catalogs/main/schemas/sales/tables/"
+TOKEN = "dapi-very-secret-1234567890"
+
+
+@pytest.fixture
+def server():
+    server = UnityServer()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def catalog(server):
+    return UnityCatalog(server.url, Login(token=TOKEN), conn_id="unity", timeout_seconds=3)
+
+
+def error(status, message="no", kind="SomeException", **headers):
+    return Reply(status, {"error": {"message": message, "type": kind, "code": status}}, **headers)
+
+
+def test_an_external_table_is_a_folder_and_an_id(catalog, server):
+    found = catalog.load(ORDERS)
+    body = recorded("15_external_load")["metadata"]
+    assert (found.location, found.table_id) == (body["location"], body["table-uuid"])
+    assert (found.name, found.options, found.view) == (ORDERS, {}, None)
+    assert {authorization for _, _, _, authorization, _ in server.requests} == {f"Bearer {TOKEN}"}
+    catalog.load(ORDERS)
+    assert server.paths() == ["GET /delta/v1/config", f"{API}orders", f"{API}orders"]
+
+
+@pytest.mark.parametrize("newest_first", [False, True])
+def test_the_log_of_a_managed_table_is_what_the_catalog_says(catalog, server, log_builder, newest_first):
+    table = Managed(log_builder)
+    serve(server, table, newest_first=newest_first)
+    places = CatalogPlaces(catalog, lambda _: {})
+    log = DeltaLog(open_place(places.resolve("main.sales.events")))
+    assert (log.latest(), [commit.version for commit in log.commits(0, 5)]) == (5, [0, 1, 2, 3, 4, 5])
+    before = len(server.requests)
+    assert not log.probe(6)
+    assert len(server.requests) == before + 1
+    table.commit()
+    serve(server, table, newest_first=newest_first)
+    assert log.latest(5) == 6
+
+
+def serve(server, table, *, newest_first=False, **changes):
+    """Serve a handmade table as the recorded managed one."""
+    body = recorded("39_managed_load_v3")
+    body["metadata"] |= {"location": table.builder.uri, **changes}
+    body["commits"] = [
+        {
+            "version": commit.version,
+            "file-name": commit.name,
+            "file-size": commit.size_bytes,
+            "file-modification-timestamp": commit.modified_ms,
+            "timestamp": 0,
+        }
+        for commit in sorted(table.tip.staged.values(), key=lambda one: one.version, reverse=newest_first)
+    ]
+    body["latest-table-version"] = table.tip.latest
+    server.replies[f"{API}events"] = Reply(200, body)
+
+
+def test_a_table_that_is_created_anew_under_an_open_view_is_noticed(catalog, server, log_builder):
+    table = Managed(log_builder)
+    serve(server, table)
+    log = DeltaLog(open_place(CatalogPlaces(catalog, lambda _: {}).resolve("main.sales.events")))
+    serve(server, table, **{"table-uuid": "another"})
+    with pytest.raises(StorageError, match="created anew or moved"):
+        log.latest(5)
+
+
+def changed(**changes):
+    body = recorded("39_managed_load_v3")
+    body["commits"][-1] |= {name.replace("_", "-"): value for name, value in changes.items()}
+    return Reply(200, body)
+
+
+def without_latest():
+    body = recorded("39_managed_load_v3")
+    del body["latest-table-version"]
+    return Reply(200, body)
+
+
+def typed(kind):
+    body = recorded("15_external_load")
+    body["metadata"] |= {"table-type": kind, "location": None}
+    return Reply(200, body)
+
+
+@pytest.mark.parametrize(
+    ("reply", "kind", "reason", "text"),
+    [
+        (error(404, kind="NotFoundException"), ConfigurationError, "NOT_FOUND", "has no table"),
+        (error(404, kind="NoSuchTableException"), ConfigurationError, "NOT_FOUND", "has no table"),
+        (error(404, kind="NoSuchCatalogException"), ConfigurationError, "NOT_FOUND", "has no table"),
+        (Reply(404, b""), ConfigurationError, "NOT_FOUND", "has no table"),
+        (error(401), AccessDeniedError, "DENIED", "Renew the token"),
+        (error(403), AccessDeniedError, "DENIED", "Grant SELECT .* USE SCHEMA .* USE CATALOG"),
+        (error(501), StorageError, "UNAVAILABLE", "answers 501"),
+        (Reply(303, b"", location="https://login.example/sso?secret=x"), StorageError, "UNAVAILABLE", "login.example"),
+        (Reply(200, b"<html>", content_type="text/html"), StorageError, "UNAVAILABLE", "no JSON object .text/html"),
+        (Reply(200, [1]), StorageError, "UNAVAILABLE", "no JSON object"),
+        (Reply(200, {}), StorageError, "UNAVAILABLE", "without the table's metadata"),
+        (Reply(200, b"[" * 100_000), StorageError, "UNAVAILABLE", "no JSON object"),
+        (typed("VIEW"), ConfigurationError, "UNREADABLE", "is a view"),
+        (typed("FOREIGN"), ConfigurationError, "UNREADABLE", "a foreign table"),
+        (typed("STREAMING_TABLE"), ConfigurationError, "UNREADABLE", "a streaming table"),
+        (typed("MATERIALIZED_VIEW"), ConfigurationError, "UNREADABLE", "a materialized view"),
+        (typed("NEW_KIND"), ConfigurationError, "UNREADABLE", "of the type NEW_KIND"),
+        (typed("EXTERNAL"), ConfigurationError, "UNREADABLE", "without a folder"),
+        (changed(file_name=None), ConfigurationError, "UNREADABLE", "a commit that is in no file .version 3"),
+        (changed(file_name="../../secret.json"), StorageError, "UNAVAILABLE", "version 3 that is not named so"),
+        (changed(version=9), StorageError, "UNAVAILABLE", "version 9"),
+        (changed(version=-1), StorageError, "UNAVAILABLE", "a commit without version"),
+        (changed(file_size=0), StorageError, "UNAVAILABLE", "without the size"),
+        (without_latest(), StorageError, "UNAVAILABLE", "without the latest version"),
+    ],
+)
+def test_a_wrong_answer_is_an_error_in_words(catalog, server, reply, kind, reason, text):
+    server.replies[f"{API}events"] = reply
+    with pytest.raises(kind, match=text) as caught:
+        catalog.load(EVENTS)
+    assert caught.value.reason_code.endswith(reason)
+    assert caught.value.retryable == (reason == "UNAVAILABLE")
+    assert "main.sales.events" in str(caught.value)
+    assert "'unity'" in str(caught.value)
+    assert TOKEN not in f"{caught.value!r} {catalog!r} {catalog.__dict__!r}"
+    assert "secret=" not in str(caught.value)
+
+
+@pytest.mark.parametrize("status", [200, 400])
+def test_what_is_not_delta_is_named(catalog, server, status):
+    # the real server answers 200 without protocol, the specification 400
+    reply = Reply(200, recorded("17_csv_load")) if status == 200 else error(400, kind="UnsupportedTableFormatException")
+    server.replies[f"{API}csvs"] = reply
+    server.replies["GET /tables/main.sales.csvs"] = Reply(200, recorded("12_csv_create_rest"))
+    with pytest.raises(ConfigurationError, match="a table of the format CSV"):
+        catalog.load(TableName.parse("main.sales.csvs"))
+
+
+def test_a_catalog_without_the_api_for_delta_is_asked_by_the_older_one(catalog, server):
+    server.replies["GET /delta/v1/config"] = Reply(404, b"")
+    found = catalog.load(ORDERS)
+    assert (found.location, found.table_id) == ("file:///data/ext/orders", "01a211bd-aec0-78c3-b1e8-f16af010df8d")
+    managed = recorded("16_external_rest_get")
+    managed["properties"]["delta.feature.catalogManaged"] = "supported"
+    server.replies["GET /tables/main.sales.orders"] = Reply(200, managed)
+    with pytest.raises(ConfigurationError, match="newest commits only the catalog knows"):
+        catalog.load(ORDERS)
+    server.replies["GET /tables/main.sales.orders"] = Reply(200, {**recorded("16_external_rest_get"), "row_filter": {}})
+    catalog.load(ORDERS)
+    filtered = {**recorded("16_external_rest_get"), "row_filter": {"function_name": "f"}}
+    server.replies["GET /tables/main.sales.orders"] = Reply(200, filtered)
+    with pytest.raises(ConfigurationError, match="row filter"):
+        catalog.load(ORDERS)
+
+
+def test_a_catalog_of_another_version_is_refused(catalog, server):
+    server.replies["GET /delta/v1/config"] = Reply(400, recorded("08_config_no_common_version"))
+    with pytest.raises(ConfigurationError, match="refuses version 1"):
+        catalog.load(ORDERS)
+
+
+@pytest.mark.parametrize("name", ["orders", "sales.orders", "a.b.c.d"])
+def test_a_name_has_three_parts(catalog, server, name):
+    with pytest.raises(ConfigurationError, match=r"<catalog>\.<schema>\.<table>"):
+        catalog.load(TableName.parse(name))
+    assert server.requests == []
+
+
+@pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
+def test_a_busy_catalog_is_asked_again(catalog, server, status):
+    good = server.replies[f"{API}orders"]
+    server.replies[f"{API}orders"] = [error(status, retry_after="0"), error(status, retry_after="0"), good]
+    assert catalog.load(ORDERS).location == "file:///data/ext/orders"
+    server.replies[f"{API}orders"] = error(status, retry_after="100")
+    begun = time.monotonic()
+    with pytest.raises(StorageError, match=f"answers {status} .no., and asks to wait for 100 s") as caught:
+        catalog.load(ORDERS)
+    assert caught.value.retryable
+    assert time.monotonic() - begun < 2
+
+
+def test_a_catalog_that_is_not_there_is_unavailable():
+    catalog = UnityCatalog("http://127.0.0.1:9", Login(token=TOKEN), timeout_seconds=0.3)
+    with pytest.raises(StorageError, match="ConnectError") as caught:
+        catalog.load(ORDERS)
+    assert caught.value.reason_code == "CATALOG_UNAVAILABLE"
+
+
+def test_an_answer_that_does_not_end_is_cut_off(catalog, server, monkeypatch):
+    monkeypatch.setattr(unity_http, "MOST_BYTES", 1 << 20)
+    server.replies[f"{API}orders"] = Reply(200, (b" " * 65_536 for _ in range(10_000)))
+    with pytest.raises(StorageError, match="more than 1 MB"):
+        catalog.load(ORDERS)
+
+
+def test_tables_are_listed_over_pages(catalog, server):
+    second = {"tables": [{"name": "csvs"}, {"name": "orders"}, {"noname": 1}]}
+    server.replies["GET /tables"] = [Reply(200, recorded("65_list_rest_tables")), Reply(200, second)]
+    assert [str(name) for name in catalog.tables(TableName.parse("main.sales"))] == [
+        "main.sales.csvs", "main.sales.orders", "main.sales.orders2",
+    ]  # fmt: skip
+    assert "page_token" in server.requests[-1][2]
+
+
+def test_a_client_gets_a_token_keeps_it_and_renews_it_once_when_it_is_refused(server):
+    now = [0.0]
+    http = UnityHttp(server.url, Login(client_id="me", client_secret="hidden-1"), clock=lambda: now[0])
+    tokens = [Reply(200, {"access_token": f"t{n}", "expires_in": 3600}) for n in range(1, 9)]
+    server.replies["POST /oidc/v1/token"] = tokens
+    used = lambda: [auth for _, path, _, auth, _ in server.requests if "token" not in path]  # noqa: E731
+    http.get("/tables")
+    http.get("/tables")
+    assert used() == ["Bearer t1", "Bearer t1"]
+    now[0] = 3545.0
+    http.get("/tables")
+    assert used()[-1] == "Bearer t2"
+    good = server.replies["GET /tables"]
+    server.replies["GET /tables"] = [error(401), good]
+    assert http.get("/tables").status == 200
+    assert used()[-1] == "Bearer t3"
+    server.replies["GET /tables"] = error(401)
+    with pytest.raises(unity_http.RefusedError):
+        http.get("/tables")
+    assert "hidden-1" not in repr(http)
+
+
+@pytest.mark.parametrize("status", [400, 401])
+def test_a_client_that_the_token_service_refuses_is_denied(server, status):
+    server.replies["POST /oidc/v1/token"] = Reply(status, {"error": "invalid_client"})
+    catalog = UnityCatalog(server.url, Login(client_id="me", client_secret="hidden-1"))
+    with pytest.raises(AccessDeniedError, match=f"token service answers {status}"):
+        catalog.load(ORDERS)
+
+
+@pytest.mark.parametrize("url", ["", "ftp://x", "https://", "https://me:pw@host", "https://host?token=x"])
+def test_a_host_that_is_none_is_refused(url):
+    with pytest.raises(ConfigurationError, match="expected https://<host>") as caught:
+        UnityCatalog(url)
+    assert "pw" not in str(caught.value)
+
+
+def test_without_the_extra_it_is_named(monkeypatch):
+    def missing(name, *rest, **more):
+        if name == "httpx":
+            raise ImportError(name)
+        return real(name, *rest, **more)
+
+    real = builtins.__import__
+    monkeypatch.setattr(builtins, "__import__", missing)
+    with pytest.raises(ConfigurationError, match=r"airflow-provider-fds\[unity\]"):
+        UnityCatalog("https://host")

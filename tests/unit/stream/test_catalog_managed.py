@@ -1,0 +1,75 @@
+"""Streams of a table whose newest commits only its catalog knows: polled, planned and committed by its name."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from airflow_provider_fds.catalog.table import CatalogPlaces
+from airflow_provider_fds.catalog.unity import UnityCatalog
+from airflow_provider_fds.source.offset import Offset
+from airflow_provider_fds.stream import DeltaStream, TablePoller
+from airflow_provider_fds.stream.declaration import delta_stream
+from tests.unit.catalog.test_log_view import Managed
+from tests.unit.catalog.test_unity import serve
+from tests.unit.catalog.unity_server import UnityServer
+
+TABLE = "main.sales.events"
+
+
+@pytest.fixture
+def server():
+    server = UnityServer()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def table(log_builder, server):
+    table = Managed(log_builder)
+    # a published copy that must not count, and one after the latest version
+    (log_builder.log / f"{3:020d}.json").write_text('{"commitInfo":{}}\n')
+    (log_builder.log / f"{6:020d}.json").write_text('{"commitInfo":{}}\n')
+    serve(server, table)
+    return table
+
+
+def planned(bench, session, sink):
+    """Load what a run finds; return the names of the files in its new manifests, and their protocols and metadata."""
+    before = set(bench.staging.rglob("_delta_log/*.json"))
+    work = session.begin(sink)
+    bench.report(session, work, session.job(work, sink))
+    files, rest = [], []
+    for path in sorted(set(bench.staging.rglob("_delta_log/*.json")) - before):
+        for line in path.read_text().splitlines():
+            action = json.loads(line)
+            files += [action["add"]["path"].rpartition("/")[2]] if "add" in action else []
+            rest += [line] if "protocol" in action or "metaData" in action else []
+    session.collect(work)
+    return files, "".join(rest)
+
+
+def test_exactly_the_rows_that_the_catalog_shows_are_planned(bench, table, server, sink, monkeypatch):
+    monkeypatch.setattr(delta_stream, "_catalog_name_problems", lambda _: [])
+    places = CatalogPlaces(UnityCatalog(server.url), lambda _: {})
+    stream = DeltaStream("events", table=TABLE, starting_version=0)
+    session = bench.session("run-1", stream=stream, places=places)
+    files, protocols = planned(bench, session, sink)
+    assert sorted(files) == [f"part-{version:05d}-00000.parquet" for version in range(1, 6)]
+    for name in ("catalogManaged", "inCommitTimestamp", "v2Checkpoint", "vacuumProtocolCheck", "InCommitTimestamps"):
+        assert name not in protocols
+
+    context = session.connected.context
+    position = Offset.from_json(session.connected.state.position)
+    poller = TablePoller(stream, context.open_table(TABLE), position)
+    before = len(server.requests)
+    assert poller.check() is None
+    assert len(server.requests) == before + 1
+    (table.builder.log / f"{6:020d}.json").unlink()
+    assert table.commit() == 6
+    table.publish(4, tell=True, keep=False)
+    serve(server, table)
+    assert poller.check().newest_version == 6
+    files, _ = planned(bench, bench.session("run-2", stream=stream, places=places), sink)
+    assert files == ["part-00006-00000.parquet"]
