@@ -1,0 +1,73 @@
+"""A real Hive metastore of Spark's own JARs, on loopback with Derby."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from airflow_provider_fds.spark.installation.install import bundled_spark_home
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+HERE = Path(__file__).parent
+_OPENED = [f"--add-opens=java.base/java.{package}=ALL-UNNAMED" for package in ("lang", "net", "util")]
+_START_SECONDS = 120
+
+
+class Program:
+    """A process that answers lines by lines; what else it prints is in a log."""
+
+    def __init__(self, command: list[str], folder: Path, **environment: str) -> None:
+        self._log = folder / "log"
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                command,
+                cwd=folder,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                env={**os.environ, **environment},
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._process.stdin.close()
+        try:
+            self._process.wait(30)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process.stdout.close()
+
+    def send(self, line: str) -> None:
+        self._process.stdin.write(line + "\n")
+        self._process.stdin.flush()
+
+    def receive(self, first_word: str) -> str:
+        """Return what follows this word on the next line that begins with it."""
+        timer = threading.Timer(_START_SECONDS, self._process.kill)
+        timer.start()
+        try:
+            for line in self._process.stdout:
+                word, _, rest = line.rstrip("\n").partition(" ")
+                if word == first_word:
+                    return rest
+        finally:
+            timer.cancel()
+        raise RuntimeError(f"it ended:\n{self._log.read_text(errors='replace')[-4000:]}")
+
+
+def metastore_program(folder: Path) -> Program:
+    """Return a metastore that starts; it prints its port, and keeps its tables in ``folder``."""
+    quick = ["-Xmx400m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", f"-Dderby.stream.error.file={folder}/derby.log"]
+    classes = str(bundled_spark_home() / "jars" / "*")
+    return Program(["java", *_OPENED, *quick, "-cp", classes, str(HERE / "Metastore.java"), str(folder)], folder)
