@@ -16,7 +16,7 @@ from airflow_provider_fds.catalog.table import CatalogTable
 from airflow_provider_fds.catalog.unity_answers import TableAnswer, delta_table, rest_credentials, rest_table
 from airflow_provider_fds.catalog.unity_http import Answer, Login, NoAnswerError, RefusedError, UnityHttp
 from airflow_provider_fds.catalog.vended import Credentials, NoCredentialsError, chosen, provider
-from airflow_provider_fds.schemes import with_plain_scheme
+from airflow_provider_fds.schemes import SCHEMES, with_plain_scheme
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -148,7 +148,8 @@ class UnityCatalog:
         return now.tip
 
     def _options(self, name: TableName, found: TableAnswer) -> Mapping[str, Any]:
-        if not self._vends_credentials or "://" not in found.location or found.location.startswith("file:"):
+        scheme = SCHEMES.get(found.location.partition("://")[0].lower())
+        if not self._vends_credentials or scheme is None or scheme.kind not in ("s3", "gcs", "azure"):
             return {}
         key = (self._http.principal, found.table_id or str(name), with_plain_scheme(found.location), "READ")
         vended = provider(key, lambda: self._credentials(name, found))

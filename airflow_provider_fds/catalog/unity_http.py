@@ -90,7 +90,7 @@ class UnityHttp:
         sleep: Waits, for tests.
 
     Raises:
-        ConfigurationError: The URL is none, or httpx is not installed.
+        ConfigurationError: The URL is none, a token has a line break, or httpx is not installed.
     """
 
     def __init__(
@@ -103,6 +103,14 @@ class UnityHttp:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.host, self._root = _parts(url)
+        if not all(
+            text.isascii() and text.isprintable() for text in (login.token, login.client_id, login.client_secret)
+        ):
+            raise ConfigurationError(
+                f"the token or the client's secret for {self.host} has characters that a request cannot carry, such as "
+                "a line break. Paste it again",
+                reason=Reason.INVALID_OPTION,
+            )
         self._login = login
         self._timeout_seconds = timeout_seconds
         self._clock = clock
@@ -180,7 +188,7 @@ class UnityHttp:
             try:
                 answer, retry_after = self._sent(method, url, deadline, **request)
                 problem = f"it answers {answer.describe()}"
-            except _httpx().TransportError as error:
+            except _httpx().RequestError as error:
                 answer, retry_after, problem = None, None, f"{type(error).__name__} from {self.host}"
             if answer is not None and answer.status not in _BUSY:
                 return answer

@@ -274,3 +274,16 @@ def test_without_the_extra_it_is_named(monkeypatch):
     monkeypatch.setattr(builtins, "__import__", missing)
     with pytest.raises(ConfigurationError, match=r"airflow-provider-fds\[unity\]"):
         UnityCatalog("https://host")
+
+
+@pytest.mark.parametrize("token", ["dapi-secret\n", "dapi-sécret"])
+def test_a_token_that_no_request_can_carry_is_refused_and_not_shown(token):
+    with pytest.raises(ConfigurationError, match="Paste it again") as caught:
+        UnityCatalog("https://host", Login(token=token))
+    assert "dapi" not in str(caught.value)
+
+
+def test_an_answer_that_cannot_be_decompressed_is_none(catalog, server):
+    server.replies[f"{API}orders"] = Reply(200, b"no gzip", content_encoding="gzip")
+    with pytest.raises(StorageError, match="DecodingError"):
+        catalog.load(ORDERS)
