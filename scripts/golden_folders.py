@@ -395,29 +395,12 @@ def _places(maker: Maker) -> None:
 
 def _by_name(maker: Maker) -> None:
     """A stream that has found its table by its name in a Hive metastore; later it is given by its URI."""
-    from pymetastore.hive_metastore import ttypes
-
-    from airflow_provider_fds.catalog.hive import HiveCatalog
-    from airflow_provider_fds.catalog.names import TableName
-    from tests.interop.catalog.metastore import metastore_program
+    from tests.interop.catalog.metastore import metastore_program, register
 
     options = {"starting_version": 0}
     with tempfile.TemporaryDirectory() as folder, metastore_program(Path(folder)) as program:
         uri = f"thrift://127.0.0.1:{program.receive('port')}"
-        table = ttypes.Table(
-            dbName="default",
-            tableName="customers",
-            sd=ttypes.StorageDescriptor(
-                cols=[],
-                location=(LAKE / "customers").as_uri(),
-                serdeInfo=ttypes.SerDeInfo(parameters={"path": (LAKE / "customers").as_uri()}),
-            ),
-            partitionKeys=[],
-            parameters={"spark.sql.sources.provider": "delta", "EXTERNAL": "TRUE"},
-            tableType="EXTERNAL_TABLE",
-        )
-        name = TableName(("default", "customers"))
-        HiveCatalog(uri)._call(name, lambda client: client.create_table(table))  # noqa: SLF001  # FDS creates none
+        register(uri, "customers", (LAKE / "customers").as_uri())
         words = maker.run_words("named", "customers", "--catalog", uri, options=options)
         maker.fds(*("default.customers" if word == str(LAKE / "customers") else word for word in words))
     maker.declare("named", "customers", options)

@@ -4,35 +4,92 @@ from __future__ import annotations
 
 import json
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from airflow_provider_fds.errors import ConfigurationError
+from airflow_provider_fds.hooks.cloud import aws_session
 from airflow_provider_fds.hooks.storage import find_connection
 from airflow_provider_fds.reasons import Reason
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from airflow_provider_fds.catalog.table import Catalog
     from airflow_provider_fds.hooks.storage import StorageConnection
 
 
-def _hive(connection: StorageConnection, extra: dict[str, Any]) -> Catalog:
+_HIVE_PORT: Final = 9083
+
+
+def _hive(connection: StorageConnection, extra: Mapping[str, Any]) -> Catalog:
     from airflow_provider_fds.catalog.hive import HiveCatalog
 
-    if extra.get("auth_mechanism") in ("GSSAPI", "KERBEROS") or extra.get("authMechanism") in ("GSSAPI", "KERBEROS"):
-        raise _unusable(connection, "asks for Kerberos, which FDS does not support")
-    host, port = _host(connection), getattr(connection, "port", None) or 9083
-    return HiveCatalog(f"thrift://{host}:{port}")
+    mechanism = str(extra.get("auth_mechanism") or extra.get("authMechanism") or "NONE").upper()
+    if mechanism not in ("NONE", "NOSASL"):
+        raise _unusable(connection, f"asks for {mechanism}, and FDS reads a metastore without a login only")
+    return HiveCatalog(f"thrift://{_host(connection)}:{getattr(connection, 'port', None) or _HIVE_PORT}")
 
 
-#: Connection types, each with what makes its catalog, and an example of a connection.
-_CATALOGS: Final[dict[str, tuple[Callable[[StorageConnection, dict[str, Any]], Catalog], str, str]]] = {
-    "hive_metastore": (
-        _hive,
-        "--conn-type hive_metastore --conn-host HOST --conn-port 9083",
-        "the host and port of a Hive metastore",
-    ),
+def _unity(connection: StorageConnection, extra: Mapping[str, Any]) -> Catalog:
+    from airflow_provider_fds.catalog.unity import UnityCatalog
+    from airflow_provider_fds.catalog.unity_http import Login
+
+    host, port = _host(connection), getattr(connection, "port", None)
+    url = host if "://" in host else f"https://{host}"
+    if port:
+        url = f"{url.rstrip('/')}:{port}"
+    secret = connection.password or ""
+    if connection.login and connection.login != "token":
+        login = Login(client_id=connection.login, client_secret=secret, token_url=str(extra.get("token_url") or ""))
+    else:
+        login = Login(token=secret or str(extra.get("token") or ""))
+    return UnityCatalog(url, login, conn_id=connection.conn_id)
+
+
+def _glue(connection: StorageConnection, extra: Mapping[str, Any]) -> Catalog:
+    from airflow_provider_fds.catalog.glue import GlueCatalog, glue_client
+
+    if any(extra.get(key) for key in ("role_arn", "profile_name", "assume_role_method", "session_kwargs")):
+        session = aws_session(connection.conn_id)
+        return GlueCatalog(lambda: glue_client(session=session, region_name=extra.get("region_name")))
+    service = (extra.get("service_config") or {}).get("glue") or {}
+    options = {
+        "region_name": extra.get("region_name") or extra.get("region"),
+        "endpoint_url": service.get("endpoint_url") or extra.get("endpoint_url"),
+        "aws_access_key_id": connection.login or extra.get("aws_access_key_id"),
+        "aws_secret_access_key": connection.password or extra.get("aws_secret_access_key"),
+        "aws_session_token": extra.get("aws_session_token"),
+    }
+    return GlueCatalog(lambda: glue_client(**options))
+
+
+class _Kind(NamedTuple):
+    """A kind of catalog: what makes it of a connection, and an example of one."""
+
+    make: Callable[[StorageConnection, Mapping[str, Any]], Catalog]
+    example: str
+    expects: str
+
+
+_HIVE_KIND: Final = _Kind(
+    _hive, f"--conn-type fds_hive --conn-host HOST --conn-port {_HIVE_PORT}", "the address of a Hive metastore"
+)
+_UNITY_KIND: Final = _Kind(
+    _unity,
+    "--conn-type fds_unity --conn-host https://HOST --conn-password TOKEN",
+    "Unity Catalog; for OAuth, the id of a client as login and its secret as password",
+)
+_GLUE_KIND: Final = _Kind(
+    _glue, """--conn-type aws --conn-extra '{"region_name": "REGION"}'""", "AWS Glue, with the keys of the connection"
+)
+
+#: Kinds of catalogs by the type of a connection; those of other providers are accepted for what they connect to.
+_CATALOGS: Final = {
+    "fds_hive": _HIVE_KIND,
+    "fds_unity": _UNITY_KIND,
+    "aws": _GLUE_KIND,
+    "databricks": _UNITY_KIND,
+    "hive_metastore": _HIVE_KIND,
 }
 
 
@@ -45,7 +102,7 @@ def catalog_of(conn_id: str) -> Catalog:
         ConfigurationError: The connection does not exist, is not one of a catalog, or has no host.
     """
     connection = find_connection(
-        conn_id, "catalog_conn_id", lambda: [(example, expects) for _, example, expects in _CATALOGS.values()]
+        conn_id, "catalog_conn_id", lambda: [one[1:] for one in dict.fromkeys(_CATALOGS.values())]
     )
     kind = connection.conn_type or ""
     if kind not in _CATALOGS:
@@ -77,8 +134,7 @@ class _Shared:
 @lru_cache(maxsize=32)
 def _made(shared: _Shared) -> Catalog:
     connection = shared.connection
-    make, _, _ = _CATALOGS[connection.conn_type or ""]
-    return make(connection, {key: value for key, value in connection.extra_dejson.items() if value not in (None, "")})
+    return _CATALOGS[connection.conn_type or ""].make(connection, connection.extra_dejson)
 
 
 def _host(connection: StorageConnection) -> str:

@@ -18,10 +18,15 @@ from airflow_provider_fds.reasons import Reason
 @lru_cache(maxsize=64)
 def s3_provider(conn_id: str, content: int) -> Any:  # noqa: ARG001  # content is part of the cache's key
     """Return S3 credentials of an ``aws`` connection through the amazon provider (role, profile, federation)."""
-    hook = _load("airflow.providers.amazon.aws.hooks.base_aws", "AwsBaseHook", "amazon", "s3", conn_id)
     from obstore.auth.boto3 import Boto3CredentialProvider
 
-    return Boto3CredentialProvider(hook(aws_conn_id=conn_id, client_type="s3").get_session())
+    return Boto3CredentialProvider(aws_session(conn_id))
+
+
+def aws_session(conn_id: str) -> Any:
+    """Return the boto3 session of an ``aws`` connection through the amazon provider, which renews its credentials."""
+    hook = _load("airflow.providers.amazon.aws.hooks.base_aws", "AwsBaseHook", "amazon", "s3", conn_id)
+    return hook(aws_conn_id=conn_id, client_type="s3").get_session()
 
 
 @lru_cache(maxsize=64)

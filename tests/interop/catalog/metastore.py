@@ -71,3 +71,29 @@ def metastore_program(folder: Path) -> Program:
     quick = ["-Xmx400m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", f"-Dderby.stream.error.file={folder}/derby.log"]
     classes = str(bundled_spark_home() / "jars" / "*")
     return Program(["java", *_OPENED, *quick, "-cp", classes, str(HERE / "Metastore.java"), str(folder)], folder)
+
+
+def register(uri: str, table: str, location: str) -> None:
+    """Let the metastore know an external Delta table of its database ``default``, as Spark would."""
+    from pymetastore.hive_metastore import ThriftHiveMetastore, ttypes
+    from thrift.protocol.TBinaryProtocol import TBinaryProtocol
+    from thrift.transport.TSocket import TSocket
+    from thrift.transport.TTransport import TBufferedTransport
+
+    host, _, port = uri.removeprefix("thrift://").partition(":")
+    transport = TBufferedTransport(TSocket(host, int(port)))
+    transport.open()
+    try:
+        serde = ttypes.SerDeInfo(parameters={"path": location})
+        ThriftHiveMetastore.Client(TBinaryProtocol(transport)).create_table(
+            ttypes.Table(
+                dbName="default",
+                tableName=table,
+                sd=ttypes.StorageDescriptor(cols=[], location=location, serdeInfo=serde),
+                partitionKeys=[],
+                parameters={"spark.sql.sources.provider": "delta", "EXTERNAL": "TRUE"},
+                tableType="EXTERNAL_TABLE",
+            )
+        )
+    finally:
+        transport.close()
