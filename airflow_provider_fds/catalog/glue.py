@@ -99,8 +99,10 @@ class GlueCatalog:
 
         is_renewed = False
         while True:
+            client = None
             try:
-                return ask(self._kept())
+                client = self._kept()
+                return ask(client)
             except ClientError as error:
                 code = error.response.get("Error", {}).get("Code", "")
                 if code in _EXPIRED and not is_renewed:
@@ -120,6 +122,8 @@ class GlueCatalog:
                     ) from None
                 raise problems.unavailable(self._called(), name, f"{kind}: {text}") from None
             except (KeyError, TypeError, AttributeError) as error:
+                if client is None:
+                    raise
                 answer = f"an answer without what it must have ({type(error).__name__}: {error})"
                 raise problems.unavailable(self._called(), name, answer) from None
 

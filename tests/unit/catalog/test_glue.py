@@ -246,6 +246,14 @@ def test_missing_credentials_and_a_missing_region_are_named(clients):
         GlueCatalog(glue_client).load(ORDERS)
 
 
+def test_an_error_of_the_connection_is_shown_as_it_is():
+    def broken():
+        raise KeyError("conn_id")
+
+    with pytest.raises(KeyError, match="conn_id"):
+        GlueCatalog(broken).load(ORDERS)
+
+
 def test_many_threads_share_a_client(aws, catalog, clients):
     create(aws)
     with ThreadPoolExecutor(8) as pool:
