@@ -51,7 +51,7 @@ def _glue(connection: StorageConnection, extra: Mapping[str, Any]) -> Catalog:
 
     if any(extra.get(key) for key in ("role_arn", "profile_name", "assume_role_method", "session_kwargs")):
         session = aws_session(connection.conn_id)
-        return GlueCatalog(lambda: glue_client(session=session, region_name=extra.get("region_name")))
+        return GlueCatalog(lambda: glue_client(session=session))
     service = (extra.get("service_config") or {}).get("glue") or {}
     options = {
         "region_name": extra.get("region_name") or extra.get("region"),

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import threading
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from airflow_provider_fds.spark.installation.install import bundled_spark_home
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from types import TracebackType
 
 HERE = Path(__file__).parent
@@ -75,7 +77,31 @@ def metastore_program(folder: Path) -> Program:
 
 def register(uri: str, table: str, location: str) -> None:
     """Let the metastore know an external Delta table of its database ``default``, as Spark would."""
-    from pymetastore.hive_metastore import ThriftHiveMetastore, ttypes
+    from pymetastore.hive_metastore import ttypes
+
+    serde = ttypes.SerDeInfo(parameters={"path": location})
+    entry = ttypes.Table(
+        dbName="default",
+        tableName=table,
+        sd=ttypes.StorageDescriptor(cols=[], location=location, serdeInfo=serde),
+        partitionKeys=[],
+        parameters={"spark.sql.sources.provider": "delta", "EXTERNAL": "TRUE"},
+        tableType="EXTERNAL_TABLE",
+    )
+    with _client(uri) as client:
+        client.create_table(entry)
+
+
+def unregister(uri: str, table: str) -> None:
+    """Let the metastore forget a table of its database ``default``, if it has it; the files stay."""
+    with _client(uri) as client:
+        if table in client.get_all_tables("default"):
+            client.drop_table("default", table, deleteData=False)
+
+
+@contextmanager
+def _client(uri: str) -> Iterator[Any]:
+    from pymetastore.hive_metastore import ThriftHiveMetastore
     from thrift.protocol.TBinaryProtocol import TBinaryProtocol
     from thrift.transport.TSocket import TSocket
     from thrift.transport.TTransport import TBufferedTransport
@@ -84,16 +110,6 @@ def register(uri: str, table: str, location: str) -> None:
     transport = TBufferedTransport(TSocket(host, int(port)))
     transport.open()
     try:
-        serde = ttypes.SerDeInfo(parameters={"path": location})
-        ThriftHiveMetastore.Client(TBinaryProtocol(transport)).create_table(
-            ttypes.Table(
-                dbName="default",
-                tableName=table,
-                sd=ttypes.StorageDescriptor(cols=[], location=location, serdeInfo=serde),
-                partitionKeys=[],
-                parameters={"spark.sql.sources.provider": "delta", "EXTERNAL": "TRUE"},
-                tableType="EXTERNAL_TABLE",
-            )
-        )
+        yield ThriftHiveMetastore.Client(TBinaryProtocol(transport))
     finally:
         transport.close()

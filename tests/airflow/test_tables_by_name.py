@@ -1,0 +1,107 @@
+"""A table by its name in a Hive metastore, in a real Airflow: sensor, ingest, monitor and watcher."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from airflow_provider_fds import DeltaStream, DeltaTableHook
+from airflow_provider_fds.delta.storage.open import open_storage
+from airflow_provider_fds.errors import ConfigurationError
+from airflow_provider_fds.ledger.log import Ledger
+from airflow_provider_fds.triggers.delta_table_change import DeltaTableChangeTrigger
+from tests.interop.catalog.metastore import metastore_program, register, unregister
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+DAG_TEXT = """
+from datetime import datetime
+from airflow.sdk import DAG
+from airflow_provider_fds import DeltaAppendSink, DeltaIngestOperator, DeltaStream, DeltaTableVersionSensor
+
+orders = DeltaStream("by_name", table="default.orders", catalog_conn_id="hive", starting_version="earliest")
+with DAG("by_name", schedule=None, start_date=datetime(2026, 1, 1)):
+    wait = DeltaTableVersionSensor(task_id="wait", stream=orders, timeout=1, poll_interval=1, soft_fail=True)
+    known = DeltaTableVersionSensor(
+        task_id="known", table="default.orders", catalog_conn_id="hive", version=0, timeout=1, poll_interval=1
+    )
+    [wait, known] >> DeltaIngestOperator(task_id="ingest", stream=orders, sink=DeltaAppendSink("{lake}/bronze"))
+"""
+
+
+@pytest.fixture(scope="module")
+def metastore(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with metastore_program(tmp_path_factory.mktemp("metastore")) as program:
+        yield f"thrift://127.0.0.1:{program.receive('port')}"
+
+
+@pytest.fixture
+def hive(metastore: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    port = int(metastore.rpartition(":")[2])
+    monkeypatch.setenv("AIRFLOW_CONN_HIVE", json.dumps({"conn_type": "fds_hive", "host": "127.0.0.1", "port": port}))
+    yield metastore
+    unregister(metastore, "orders")
+
+
+def ledger_of(tmp_path: Path, name: str) -> Ledger:
+    return Ledger(open_storage((tmp_path / "staging").as_uri()), name, deployment="airflow")
+
+
+def test_a_table_is_found_by_its_name_wherever_a_dag_names_it(installation, lake, hive, tmp_path):
+    lake.append("orders", 1, 2)
+    register(hive, "orders", f"{lake.uri}/orders")
+    dag = installation.add(DAG_TEXT.format(lake=lake.uri))
+    assert set(installation.run(dag).states.values()) == {"success"}
+    assert lake.ids("bronze") == [1, 2]
+
+    state = ledger_of(tmp_path, "by_name").find()
+    assert (state.table, state.catalog.connection, state.catalog.name) == (
+        f"{lake.uri}/orders", "hive", "default.orders"
+    )  # fmt: skip
+
+    # nothing new: the sensor waits; then what came
+    assert installation.run(dag).state("wait") == "skipped"
+    lake.append("orders", 3)
+    assert installation.run(dag).state("ingest") == "success"
+    assert lake.ids("bronze") == [1, 2, 3]
+    assert DeltaTableHook(catalog_conn_id="hive").latest_version("default.orders") == 1
+
+    # another table of the name, at another place: nothing of it is loaded
+    lake.append("other", 7)
+    unregister(hive, "orders")
+    register(hive, "orders", f"{lake.uri}/other")
+    stopped = installation.run(dag)
+    assert stopped.state("ingest") != "success"
+    assert lake.ids("bronze") == [1, 2, 3]
+
+
+def test_watchers_of_one_name_share_a_poll(hive):
+    orders = DeltaStream("orders", table="default.orders", catalog_conn_id="hive")
+    by_stream, by_table = (
+        DeltaTableChangeTrigger(stream=orders),
+        DeltaTableChangeTrigger(table="default.orders", catalog_conn_id="hive"),
+    )
+    assert by_stream.shared_stream_key() == by_table.shared_stream_key()
+    _, arguments = by_table.serialize()
+    assert DeltaTableChangeTrigger(**arguments).shared_stream_key() == by_table.shared_stream_key()
+    assert by_table._address().uri == "catalog://hive/default.orders"
+
+
+@pytest.mark.parametrize(
+    ("connection", "words"),
+    [
+        (None, "does not exist. Create it with `airflow connections add hive --conn-type fds_hive"),
+        ({"conn_type": "http", "host": "h"}, "is of type 'http', but catalog_conn_id needs one of 'fds_hive'"),
+        ({"conn_type": "fds_hive"}, "has no host"),
+        ({"conn_type": "hive_metastore", "host": "h", "extra": {"auth_mechanism": "GSSAPI"}}, "asks for GSSAPI"),
+    ],
+)
+def test_a_connection_that_is_none_of_a_catalog_says_so(installation, monkeypatch, connection, words):
+    if connection is not None:
+        monkeypatch.setenv("AIRFLOW_CONN_HIVE", json.dumps(connection))
+    with pytest.raises(ConfigurationError, match=words):
+        DeltaTableHook(catalog_conn_id="hive").latest_version("default.orders")
