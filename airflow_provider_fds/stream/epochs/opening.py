@@ -94,8 +94,10 @@ def _refuse_other_start(state: StreamState, start: Offset | None) -> None:
     )
 
 
-def ensure_created(connected: ConnectedStream, sink: Sink | None, *, start: Offset | None = None) -> StreamState:
-    """Create the stream, if it does not exist yet."""
+def ensure_created(
+    connected: ConnectedStream, sink: Sink | None, *, start: Offset | None = None, why: str | None = None
+) -> StreamState:
+    """Create the stream, if it does not exist yet; a fork with the reason that a person gave."""
     state = connected.load_to_work()
     if state.phase != "empty":
         return state
@@ -107,7 +109,7 @@ def ensure_created(connected: ConnectedStream, sink: Sink | None, *, start: Offs
         refuse_overlap_of_new(connected, sink, start)
     if connected.stream.fork_of is not None:
         refuse_sink_of_origin(connected, sink)
-        return connected.execute(forked(connected))
+        return connected.execute(forked(connected, why))
     return connected.execute(
         Created(
             uuid=str(uuid4()),
