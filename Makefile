@@ -131,7 +131,7 @@ requirements:  ## Compile the pinned requirements again (UPGRADE=1 takes newer v
 	$(UV_COMPILE) --group spark-4-0 -o requirements/spark-4-0.txt
 	@UPGRADE=$(UPGRADE) scripts/airflow_pins.sh
 
-usual-airflow:  ## See what FDS adds to usual installations of Airflow 3.1, 3.2, 3.3 (UPGRADE=1 compiles their pins again)
+usual-airflow:  ## See what FDS adds to usual installations of Airflow 3.1, 3.2, 3.3, on each Python (UPGRADE=1 compiles their pins again)
 	@scripts/bootstrap.sh dev
 	@UPGRADE=$(UPGRADE) scripts/usual_airflow.sh
 

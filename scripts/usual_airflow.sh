@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Resolve FDS beside the pins of usual Airflow installations: each minor version with the 14 most used providers of its
-# time. UPGRADE=1 compiles these pins again first.
+# time, on every Python. UPGRADE=1 compiles these pins again first.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 folder=tests/unit/usual_airflow
@@ -11,8 +11,9 @@ fi
 
 # compile <version of Airflow> [newest day of its providers]
 compile() {
-    echo "apache-airflow==$1" | .venv/bin/uv pip compile --quiet --python-version 3.12 --python-platform linux \
-        --no-header --no-annotate ${2:+--exclude-newer "$2"} - "$folder/providers.in" -o "$folder/airflow-${1%.*}.txt"
+    echo "apache-airflow==$1" | .venv/bin/uv pip compile --quiet --config-file "$folder/uv.toml" --universal \
+        --python-version 3.11 --no-header --no-annotate ${2:+--exclude-newer "$2"} - "$folder/providers.in" \
+        -o "$folder/airflow-${1%.*}.txt"
 }
 
 if [ -n "${UPGRADE:-}" ]; then

@@ -134,11 +134,13 @@ class Forked(Created, frozen=True, kw_only=True, tag="forked"):
 
     Attributes:
         origin: That stream. Its ledger is only read.
+        why: The reason that a person gave.
     """
 
     subject: ClassVar[str] = "create it as a fork of {0.origin.stream}"
 
     origin: Origin
+    why: str | UnsetType = UNSET
 
     @property
     def known_origin(self) -> Origin:

@@ -34,6 +34,7 @@ def add_commands(commands: CommandParsers) -> None:
         action="store_true",
         help="bind it to the sink of SOURCE even if SOURCE is not retired",
     )
+    parser.add_argument("--why", metavar="TEXT", default="fds fork", help="the reason; recorded in the history")
     add_confirmation(parser)
     parser.set_defaults(command=fork)
 
@@ -47,7 +48,7 @@ def fork(arguments: argparse.Namespace) -> int:
     from airflow_provider_fds.stream.actions.prepared_action import PreparedAction, describe_standing
     from airflow_provider_fds.stream.declaration.delta_stream import DeltaStream
     from airflow_provider_fds.stream.epochs.fork import origin_of, refuse_sink_of_origin
-    from airflow_provider_fds.stream.epochs.opening import ensure_bound
+    from airflow_provider_fds.stream.epochs.opening import ensure_bound, ensure_created
     from airflow_provider_fds.stream.run.session import StreamSession
 
     staging = common.open_folder(arguments, arguments.staging)
@@ -65,6 +66,7 @@ def fork(arguments: argparse.Namespace) -> int:
     before = Ledger(staging, stream.name).find()
 
     def act() -> Iterator[str]:
+        ensure_created(session.connected, sink, why=arguments.why)
         state = session.ensure_open(sink)
         if sink is not None:
             refuse_sink_of_origin(session.connected, sink)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+from msgspec import UNSET
+
 from airflow_provider_fds.errors import ConfigurationError, LostPositionError
 from airflow_provider_fds.ledger.epoch_entries import Forked
 from airflow_provider_fds.ledger.layout import StreamFolder
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.stream.connected_stream import ConnectedStream
 
 
-def forked(connected: ConnectedStream) -> Forked:
+def forked(connected: ConnectedStream, why: str | None = None) -> Forked:
     """Return the entry that creates a fork at the committed position of the stream that it continues.
 
     Copies the frozen snapshot if the position is inside it. Writes nothing else.
@@ -51,6 +53,7 @@ def forked(connected: ConnectedStream) -> Forked:
             range_options=state.range_options,
             acknowledged=state.acknowledged,
         ),
+        why=UNSET if why is None else why,
     )
 
 

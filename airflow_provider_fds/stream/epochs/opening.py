@@ -94,14 +94,23 @@ def _refuse_other_start(state: StreamState, start: Offset | None) -> None:
     )
 
 
-def ensure_created(connected: ConnectedStream, sink: Sink | None, *, start: Offset | None = None) -> StreamState:
-    """Create the stream, if it does not exist yet, and record the name by which it has found its table."""
+def ensure_created(
+    connected: ConnectedStream, sink: Sink | None, *, start: Offset | None = None, why: str | None = None
+) -> StreamState:
+    """Create the stream, if it does not exist yet, and record the name by which it has found its table.
+
+    Args:
+        connected: The stream.
+        sink: The intended sink, or ``None``.
+        start: Where a new stream starts, instead of its start options.
+        why: For a fork: the reason that a person gave.
+    """
     if connected.load_to_work().phase == "empty":
-        _create(connected, sink, start)
+        _create(connected, sink, start, why)
     return connected.record_name()
 
 
-def _create(connected: ConnectedStream, sink: Sink | None, start: Offset | None) -> None:
+def _create(connected: ConnectedStream, sink: Sink | None, start: Offset | None, why: str | None) -> None:
     connected.log.latest()  # no stream for a missing table
     if start is not None:
         _check_start(connected, start)
@@ -110,7 +119,7 @@ def _create(connected: ConnectedStream, sink: Sink | None, start: Offset | None)
         refuse_overlap_of_new(connected, sink, start)
     if connected.stream.fork_of is not None:
         refuse_sink_of_origin(connected, sink)
-        connected.execute(forked(connected))
+        connected.execute(forked(connected, why))
         return
     connected.execute(
         Created(

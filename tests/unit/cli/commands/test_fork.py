@@ -36,7 +36,7 @@ def fds(log_builder: Any, tmp_path: Path, capsys: Any) -> Callable[..., tuple[in
 
 
 def test_a_clone_starts_at_the_position_and_the_same_command_again_does_nothing(fds, tmp_path):
-    code, text = fds("fork", "orders", "audit", "--sink", str(tmp_path / "audit sink"), "--yes")
+    code, text = fds("fork", "orders", "audit", "--sink", str(tmp_path / "audit sink"), "--why", "an audit", "--yes")
     assert "after:  a fork of orders, which starts at " in text
     assert code == 0, text
     assert "stream 'audit' is a fork of 'orders' and starts at the beginning of version 1" in text
@@ -53,7 +53,10 @@ def test_a_clone_starts_at_the_position_and_the_same_command_again_does_nothing(
     assert (code, "fork of" in text) == (0, True), text
     first = json.loads(fds("history", "audit", "--output", "json")[1].splitlines()[0])
     assert first["action"]["kind"] == "forked"
-    assert "continues stream orders (uuid " in fds("history", "audit")[1]
+    assert first["action"]["why"] == "an audit"
+    text = fds("history", "audit")[1]
+    assert "continues stream orders (uuid " in text
+    assert "why: an audit" in text
 
 
 @pytest.mark.parametrize(
