@@ -10,7 +10,6 @@ import pytest
 from airflow_provider_fds.catalog.names import TableName
 from airflow_provider_fds.catalog.table import CatalogPlaces
 from airflow_provider_fds.catalog.unity import UnityCatalog
-from airflow_provider_fds.catalog.unity_http import Login
 from airflow_provider_fds.catalog.vended import Credentials, NoCredentialsError, VendedCredentials, chosen
 from airflow_provider_fds.delta.storage.open import open_place
 from airflow_provider_fds.errors import AccessDeniedError, StorageError
@@ -137,7 +136,7 @@ def server():
 
 
 def test_a_table_is_opened_with_them_at_the_endpoint_of_the_storage_connection(server):
-    catalog = UnityCatalog(server.url, Login(token="t"), conn_id="unity")
+    catalog = UnityCatalog(server.url, token="t", conn_id="unity")
     storage = {
         "endpoint": "http://minio:9000", "region": "eu-west-1", "allow_http": True, "access_key_id": "own",
         "secret_access_key": "own", "token": "own", "skip_signature": True, "storage_conn_id": "s3",
@@ -150,7 +149,7 @@ def test_a_table_is_opened_with_them_at_the_endpoint_of_the_storage_connection(s
         "credential_provider": provider,
     }  # fmt: skip
     assert places.resolve("main.sales.s3t").options["credential_provider"] is provider
-    assert UnityCatalog(server.url, Login(token="u")).load(NAME).options["credential_provider"] is not provider
+    assert UnityCatalog(server.url, token="u").load(NAME).options["credential_provider"] is not provider
     assert provider()["access_key_id"] == "AK"
     assert [query for method, path, query, *_ in server.requests if "credentials" in path] == [
         {"operation": "READ"}
