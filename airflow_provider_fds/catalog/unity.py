@@ -40,13 +40,16 @@ class UnityCatalog:
 
     Args:
         url: ``https://host`` of the workspace or server.
-        login: A token, or a client's id and secret.
-        conn_id: The connection that they come from, for messages.
-        vends_credentials: Whether tables are read with credentials of the catalog, or with the storage connection.
+        token: A token; ``None``: a client's id and secret, or nobody asks.
+        client_id: Id of the client (OAuth), a service principal.
+        client_secret: Its secret.
         timeout_seconds: The longest time for a request with all its repetitions.
+        conn_id: The connection that these come from, for messages.
+        token_url: Where a client gets tokens; ``None``: ``/oidc/v1/token`` of the host, as Databricks has it.
+        vends_credentials: Whether tables are read with credentials of the catalog, or with the storage connection.
 
     Raises:
-        ConfigurationError: The URL is none, or the extra ``[unity]`` is not installed.
+        ConfigurationError: The URL is none, the login is incomplete, or the extra ``[unity]`` is not installed.
     """
 
     title: ClassVar[str] = "Unity Catalog"
@@ -54,13 +57,17 @@ class UnityCatalog:
     def __init__(
         self,
         url: str,
-        login: Login | None = None,
         *,
+        token: str | None = None,
+        client_id: str | None = None,
+        client_secret: str | None = None,
+        timeout_seconds: float = 20.0,
         conn_id: str = "",
+        token_url: str | None = None,
         vends_credentials: bool = True,
-        timeout_seconds: float = 60.0,
     ) -> None:
-        self._http = UnityHttp(url, login or Login(), timeout_seconds=timeout_seconds)
+        login = Login(token or "", client_id or "", client_secret or "", token_url or "")
+        self._http = UnityHttp(url, login, timeout_seconds=timeout_seconds)
         self._conn_id = conn_id
         self._vends_credentials = vends_credentials
         self._with_delta_api: set[str] = set()

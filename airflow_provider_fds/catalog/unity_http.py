@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _ROOT: Final = "/api/2.1/unity-catalog"
 #: A table with ten thousand columns has about 5 MB.
-MOST_BYTES: Final = 100 << 20
+MOST_BYTES: Final = 16 << 20
 _CONNECT_SECONDS: Final = 5.0
 _SILENCE_SECONDS: Final = 20.0
 _BUSY: Final = frozenset({429, 500, 502, 503, 504})
@@ -90,7 +90,7 @@ class UnityHttp:
         sleep: Waits, for tests.
 
     Raises:
-        ConfigurationError: The URL is none, a token has a line break, or httpx is not installed.
+        ConfigurationError: The URL is none, the login is incomplete or has a line break, or httpx is not installed.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class UnityHttp:
         url: str,
         login: Login,
         *,
-        timeout_seconds: float = 60.0,
+        timeout_seconds: float = 20.0,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -109,6 +109,12 @@ class UnityHttp:
             raise ConfigurationError(
                 f"the token or the client's secret for {self.host} has characters that a request cannot carry, such as "
                 "a line break. Paste it again",
+                reason=Reason.INVALID_OPTION,
+            )
+        if bool(login.client_id) != bool(login.client_secret) and not login.token:
+            raise ConfigurationError(
+                f"a client that asks {self.host} for tokens needs an id and a secret, and only one of them is given. "
+                "Give both, or a token",
                 reason=Reason.INVALID_OPTION,
             )
         self._login = login
@@ -219,6 +225,8 @@ class UnityHttp:
                 if self._clock() > deadline:
                     raise NoAnswerError(f"its answer takes more than {self._timeout_seconds:.0f} s")
             status, headers = response.status_code, response.headers
+        if status >= 300:  # noqa: PLR2004 - an error may repeat what was sent
+            content = self._without_secrets(content)
         try:
             body = json.loads(content) if content else {}
         except (ValueError, RecursionError):
@@ -229,6 +237,11 @@ class UnityHttp:
                 raise NoAnswerError(f"it answers with no JSON object ({redacted(kind)[:50]})")
             body = {}
         return Answer(status, body), _retry_after(headers.get("retry-after"))
+
+    def _without_secrets(self, content: bytearray) -> bytearray:
+        for secret in filter(None, (self._login.token, self._login.client_secret, self._token[0])):
+            content = content.replace(secret.encode(), b"***")
+        return content
 
     def _opened(self) -> httpx.Client:
         with _CLIENTS:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import OrderedDict
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 _LONGEST_LEAD_SECONDS: Final = 300.0
 #: The part of a lifetime that is left when credentials are renewed: of 20 s, 5 s.
 _LEAD: Final = 0.25
-#: Pause after a failed renewal, while the credentials are still good.
+#: Pause after a failed request for credentials.
 _PAUSE_SECONDS: Final = 5.0
 _MOST_PROVIDERS: Final = 2_000
 
@@ -86,7 +87,7 @@ class VendedCredentials:
 
     obstore calls it again for each request as soon as less than five minutes are left, so it keeps what it has, and
     renews at a quarter of the lifetime, at most five minutes, before the end. If a renewal fails, the old credentials
-    are used until they expire.
+    are used until they expire; after that, requests fail without asking for a few seconds.
 
     Args:
         fetch: Asks the catalog; raises ``FdsError``.
@@ -98,7 +99,9 @@ class VendedCredentials:
         self._clock = clock
         self._lock = threading.Lock()
         self._held: Credentials | None = None
-        self._renew_at: float | None = None
+        self._renew_at = math.inf
+        self._failure: FdsError | None = None
+        self._retry_at = 0.0
 
     def __repr__(self) -> str:
         return "VendedCredentials()"
@@ -113,25 +116,28 @@ class VendedCredentials:
         """Return credentials that are good for a while. Raises ``FdsError`` if there are none."""
         with self._lock:
             now = self._clock()
-            if self._held is not None and (self._renew_at is None or now < self._renew_at):
+            if self._held is not None and now < self._renew_at:
                 return self._held
-            try:
-                held = self.fetch()
-            except FdsError:
-                if self._held is None or self._held.expires_at is None or now >= self._held.expires_at:
-                    raise
-                self._renew_at = now + _PAUSE_SECONDS
-                return self._held
-            self._held = held
-            self._renew_at = None
-            if held.expires_at is not None:
-                self._renew_at = held.expires_at - min(_LONGEST_LEAD_SECONDS, (held.expires_at - now) * _LEAD)
-            return held
+            if self._failure is None or now >= self._retry_at:
+                self._renew(now)
+            if self._failure is not None and not self._serves():
+                raise self._failure
+            return self._held  # type: ignore[return-value] # without a failure, there are some
 
-    def forget(self) -> None:
-        """Ask the catalog next time, whatever is left: for credentials that storage refused."""
-        with self._lock:
-            self._held = None
+    def _serves(self) -> bool:
+        held = self._held
+        return held is not None and (held.expires_at is None or self._clock() < held.expires_at)
+
+    def _renew(self, now: float) -> None:
+        try:
+            held = self.fetch()
+        except FdsError as error:
+            # those that wait for the lock share it: dozens of reads wait, and each would ask for as long as this one
+            self._failure, self._retry_at = error, self._clock() + _PAUSE_SECONDS
+            return
+        self._held, self._failure, self._renew_at = held, None, math.inf
+        if held.expires_at is not None:
+            self._renew_at = held.expires_at - min(_LONGEST_LEAD_SECONDS, (held.expires_at - now) * _LEAD)
 
 
 _PROVIDERS: Final[OrderedDict[tuple[str, ...], VendedCredentials]] = OrderedDict()

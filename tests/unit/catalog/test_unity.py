@@ -33,7 +33,7 @@ def server():
 
 @pytest.fixture
 def catalog(server):
-    return UnityCatalog(server.url, Login(token=TOKEN), conn_id="unity", timeout_seconds=3)
+    return UnityCatalog(server.url, token=TOKEN, timeout_seconds=3, conn_id="unity")
 
 
 def error(status, message="no", kind="SomeException", **headers):
@@ -205,7 +205,7 @@ def test_a_busy_catalog_is_asked_again(catalog, server, status):
 
 
 def test_a_catalog_that_is_not_there_is_unavailable():
-    catalog = UnityCatalog("http://127.0.0.1:9", Login(token=TOKEN), timeout_seconds=0.3)
+    catalog = UnityCatalog("http://127.0.0.1:9", token=TOKEN, timeout_seconds=0.3)
     with pytest.raises(StorageError, match="ConnectError") as caught:
         catalog.load(ORDERS)
     assert caught.value.reason_code == "CATALOG_UNAVAILABLE"
@@ -252,7 +252,7 @@ def test_a_client_gets_a_token_keeps_it_and_renews_it_once_when_it_is_refused(se
 @pytest.mark.parametrize("status", [400, 401])
 def test_a_client_that_the_token_service_refuses_is_denied(server, status):
     server.replies["POST /oidc/v1/token"] = Reply(status, {"error": "invalid_client"})
-    catalog = UnityCatalog(server.url, Login(client_id="me", client_secret="hidden-1"))
+    catalog = UnityCatalog(server.url, client_id="me", client_secret="hidden-1")
     with pytest.raises(AccessDeniedError, match=f"token service answers {status}"):
         catalog.load(ORDERS)
 
@@ -279,11 +279,28 @@ def test_without_the_extra_it_is_named(monkeypatch):
 @pytest.mark.parametrize("token", ["dapi-secret\n", "dapi-sécret"])
 def test_a_token_that_no_request_can_carry_is_refused_and_not_shown(token):
     with pytest.raises(ConfigurationError, match="Paste it again") as caught:
-        UnityCatalog("https://host", Login(token=token))
+        UnityCatalog("https://host", token=token)
     assert "dapi" not in str(caught.value)
 
 
-def test_an_answer_that_cannot_be_decompressed_is_none(catalog, server):
+@pytest.mark.parametrize("login", [{"client_id": "me"}, {"client_secret": "hidden-1"}])
+def test_half_a_client_is_refused(login):
+    with pytest.raises(ConfigurationError, match="only one of them") as caught:
+        UnityCatalog("https://host", **login)
+    assert "hidden-1" not in str(caught.value)
+
+
+@pytest.mark.parametrize("status", [400, 403, 501])
+def test_an_answer_that_repeats_the_token_is_shown_without_it(catalog, server, status):
+    server.replies[f"{API}orders"] = error(status, f"bad {TOKEN} given")
+    server.replies["GET /tables/main.sales.orders"] = error(status, f"bad {TOKEN} given")
+    with pytest.raises((AccessDeniedError, StorageError), match=r"bad \S+ given") as caught:
+        catalog.load(ORDERS)
+    assert TOKEN not in str(caught.value)
+
+
+def test_an_answer_that_cannot_be_decompressed_is_none(server):
+    catalog = UnityCatalog(server.url, timeout_seconds=0.4)
     server.replies[f"{API}orders"] = Reply(200, b"no gzip", content_encoding="gzip")
     with pytest.raises(StorageError, match="DecodingError"):
         catalog.load(ORDERS)

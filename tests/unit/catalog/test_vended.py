@@ -10,9 +10,8 @@ import pytest
 from airflow_provider_fds.catalog.names import TableName
 from airflow_provider_fds.catalog.table import CatalogPlaces
 from airflow_provider_fds.catalog.unity import UnityCatalog
-from airflow_provider_fds.catalog.unity_http import Login
 from airflow_provider_fds.catalog.vended import Credentials, NoCredentialsError, VendedCredentials, chosen
-from airflow_provider_fds.delta.storage.open import open_place
+from airflow_provider_fds.delta.storage.open import open_place, open_storage
 from airflow_provider_fds.errors import AccessDeniedError, StorageError
 from tests.unit.catalog.unity_server import Reply, UnityServer, recorded
 
@@ -111,8 +110,6 @@ def test_they_are_kept_and_renewed_before_they_expire(lifetime, renewed_at):
 def test_without_an_end_they_are_kept():
     clocked = Clocked(None)
     assert [clocked.at(0.0), clocked.at(1e9)] == ["t1", "t1"]
-    clocked.provider.forget()
-    assert clocked.at(1e9) == "t2"
 
 
 def test_a_renewal_that_fails_is_tried_again_and_the_old_ones_serve_until_they_expire():
@@ -123,6 +120,32 @@ def test_a_renewal_that_fails_is_tried_again_and_the_old_ones_serve_until_they_e
     assert clocked.calls == [0.0, 75.0, 80.0]
     with pytest.raises(StorageError, match="busy"):
         clocked.at(100.0)
+    clocked.failing = False
+    with pytest.raises(StorageError, match="busy"):
+        clocked.at(104.9)
+    assert clocked.calls[3:] == [100.0]
+    assert (clocked.at(105.0), clocked.at(179.9), clocked.at(180.0)) == ("t5", "t5", "t6")
+
+
+@pytest.mark.parametrize("uri", ["s3://lake/t", "abfss://lake@account.dfs.core.windows.net/t", "gs://lake/t"])
+def test_a_catalog_that_is_away_in_the_middle_of_a_read_is_not_wrong_credentials(uri):
+    clocked = Clocked(100.0)
+    clocked.failing = True
+    storage = open_storage(uri, {"credential_provider": clocked.provider})
+    for read in (storage.head, storage.get, lambda key: list(storage.list_after(key))):
+        with pytest.raises(StorageError, match=r"no credentials \(busy\)") as caught:
+            read("a")
+        assert (caught.value.retryable, caught.value.reason_code) == (True, "CATALOG_UNAVAILABLE")
+    assert clocked.calls == [0.0]
+
+
+def test_a_right_that_is_withdrawn_in_the_middle_of_a_read_is_not_retried():
+    def fetch():
+        raise AccessDeniedError("the catalog does not let FDS read it")
+
+    storage = open_storage("s3://lake/t", {"credential_provider": VendedCredentials(fetch)})
+    with pytest.raises(AccessDeniedError, match="the catalog does not let FDS read it"):
+        storage.head("a")
 
 
 @pytest.fixture
@@ -137,7 +160,7 @@ def server():
 
 
 def test_a_table_is_opened_with_them_at_the_endpoint_of_the_storage_connection(server):
-    catalog = UnityCatalog(server.url, Login(token="t"), conn_id="unity")
+    catalog = UnityCatalog(server.url, token="t", conn_id="unity")
     storage = {
         "endpoint": "http://minio:9000", "region": "eu-west-1", "allow_http": True, "access_key_id": "own",
         "secret_access_key": "own", "token": "own", "skip_signature": True, "storage_conn_id": "s3",
@@ -150,7 +173,7 @@ def test_a_table_is_opened_with_them_at_the_endpoint_of_the_storage_connection(s
         "credential_provider": provider,
     }  # fmt: skip
     assert places.resolve("main.sales.s3t").options["credential_provider"] is provider
-    assert UnityCatalog(server.url, Login(token="u")).load(NAME).options["credential_provider"] is not provider
+    assert UnityCatalog(server.url, token="u").load(NAME).options["credential_provider"] is not provider
     assert provider()["access_key_id"] == "AK"
     assert [query for method, path, query, *_ in server.requests if "credentials" in path] == [
         {"operation": "READ"}
