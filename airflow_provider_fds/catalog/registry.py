@@ -23,9 +23,8 @@ def _hive(uri: str, _secret: str | None) -> Catalog:
 
 def _unity(uri: str, secret: str | None) -> Catalog:
     from airflow_provider_fds.catalog.unity import UnityCatalog
-    from airflow_provider_fds.catalog.unity_http import Login
 
-    return UnityCatalog(uri, Login(token=secret or ""))
+    return UnityCatalog(uri, token=secret)
 
 
 def _glue(uri: str, _secret: str | None) -> Catalog:

@@ -32,7 +32,6 @@ def _hive(connection: StorageConnection, extra: Mapping[str, Any]) -> Catalog:
 
 def _unity(connection: StorageConnection, extra: Mapping[str, Any]) -> Catalog:
     from airflow_provider_fds.catalog.unity import UnityCatalog
-    from airflow_provider_fds.catalog.unity_http import Login
 
     host, port = _host(connection), getattr(connection, "port", None)
     url = host if "://" in host else f"https://{host}"
@@ -40,10 +39,14 @@ def _unity(connection: StorageConnection, extra: Mapping[str, Any]) -> Catalog:
         url = f"{url.rstrip('/')}:{port}"
     secret = connection.password or ""
     if connection.login and connection.login != "token":
-        login = Login(client_id=connection.login, client_secret=secret, token_url=str(extra.get("token_url") or ""))
-    else:
-        login = Login(token=secret or str(extra.get("token") or ""))
-    return UnityCatalog(url, login, conn_id=connection.conn_id)
+        return UnityCatalog(
+            url,
+            client_id=connection.login,
+            client_secret=secret,
+            token_url=extra.get("token_url"),
+            conn_id=connection.conn_id,
+        )
+    return UnityCatalog(url, token=secret or extra.get("token"), conn_id=connection.conn_id)
 
 
 def _glue(connection: StorageConnection, extra: Mapping[str, Any]) -> Catalog:

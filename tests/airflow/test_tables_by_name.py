@@ -48,7 +48,7 @@ def hive(metastore: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def ledger_of(tmp_path: Path, name: str) -> Ledger:
-    return Ledger(open_storage((tmp_path / "staging").as_uri()), name, deployment="airflow")
+    return Ledger(open_storage((tmp_path / "staging").as_uri()), name, deployment="http://fds.test")
 
 
 def test_a_table_is_found_by_its_name_wherever_a_dag_names_it(installation, lake, hive, tmp_path):
