@@ -64,6 +64,32 @@ def get_provider_info() -> dict[str, Any]:
                 "python-modules": ["airflow_provider_fds.hooks.delta_table"],
             }
         ],
+        "connection-types": [
+            {
+                "connection-type": "fds_hive",
+                "hook-class-name": "airflow_provider_fds.hooks.catalog_connections.HiveMetastoreCatalogHook",
+                "hook-name": "Hive metastore (FDS)",
+                "ui-field-behaviour": {
+                    "hidden-fields": ["schema", "login", "password", "extra"],
+                    "relabeling": {},
+                    "placeholders": {"host": "metastore.example.com", "port": "9083"},
+                },
+            },
+            {
+                "connection-type": "fds_unity",
+                "hook-class-name": "airflow_provider_fds.hooks.catalog_connections.UnityCatalogHook",
+                "hook-name": "Unity Catalog (FDS)",
+                "ui-field-behaviour": {
+                    "hidden-fields": ["schema", "port"],
+                    "relabeling": {
+                        "host": "URL",
+                        "login": "Client id (OAuth; empty for a token)",
+                        "password": "Token, or secret of the client",
+                    },
+                    "placeholders": {"host": "https://HOST", "extra": '{"token_url": "https://HOST/oidc/v1/token"}'},
+                },
+            },
+        ],
         "task-decorators": [
             {
                 "name": "delta_batch",

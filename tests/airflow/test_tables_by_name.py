@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from typing import TYPE_CHECKING
 
 import pytest
@@ -105,3 +106,17 @@ def test_a_connection_that_is_none_of_a_catalog_says_so(installation, monkeypatc
         monkeypatch.setenv("AIRFLOW_CONN_HIVE", json.dumps(connection))
     with pytest.raises(ConfigurationError, match=words):
         DeltaTableHook(catalog_conn_id="hive").latest_version("default.orders")
+
+
+def test_the_button_in_the_form_says_whether_the_catalog_answers(installation, hive, monkeypatch):
+    from airflow.models.connection import Connection
+
+    assert Connection(conn_id="hive", conn_type="fds_hive").test_connection() == (True, "the catalog answers")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        down = {"conn_type": "fds_hive", "host": "127.0.0.1", "port": taken.getsockname()[1]}
+        # Airflow's UI, too, tests a connection under an id of its own in the environment
+        monkeypatch.setenv("AIRFLOW_CONN_DOWN", json.dumps(down))
+        is_there, message = Connection(conn_id="down", conn_type="fds_hive").test_connection()
+    assert not is_there
+    assert "Hive metastore thrift://127.0.0.1" in message
