@@ -130,7 +130,7 @@ class GlueCatalog:
     def _refused(self, name: TableName, action: str, error: Any, code: str) -> Exception:
         text = redacted(str(error.response.get("Error", {}).get("Message") or code)).split("\n", 1)[0][:500]
         if code == "EntityNotFoundException":
-            is_database = "database" in text.lower() or len(name.parts) == 1
+            is_database = text.lower().startswith("database ") or len(name.parts) == 1
             return problems.not_found(
                 self._called(),
                 name,

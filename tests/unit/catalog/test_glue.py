@@ -153,6 +153,11 @@ def test_a_missing_table_and_a_missing_database_are_told_apart(aws, catalog):
             ask()
 
 
+def test_a_missing_table_may_be_called_database(aws, catalog):
+    with pytest.raises(TableNotFoundError, match=r"has no table lab\.database_log\. Correct the name"):
+        catalog.load(TableName(("lab", "database_log")))
+
+
 def test_names_are_listed_over_all_pages(aws, catalog, server):
     for i in range(105):
         create(aws, f"t{i:03}")
