@@ -257,7 +257,29 @@ def test_a_client_that_the_token_service_refuses_is_denied(server, status):
         catalog.load(ORDERS)
 
 
-@pytest.mark.parametrize("url", ["", "ftp://x", "https://", "https://me:pw@host", "https://host?token=x"])
+@pytest.mark.parametrize(
+    "body", [{}, {"access_token": ""}, {"access_token": "hidden-2\n"}, {"access_token": "hidden-é"}]
+)
+def test_an_answer_without_a_token_that_can_be_sent_is_none(server, body):
+    server.replies["POST /oidc/v1/token"] = Reply(200, body)
+    with pytest.raises(StorageError, match="token service answers 200 without a token") as caught:
+        UnityCatalog(server.url, client_id="me", client_secret="hidden-1").load(ORDERS)
+    assert "hidden" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "ftp://x",
+        "https://",
+        "https://me:pw@host",
+        "https://host?token=x",
+        "https://a..b",
+        "https://ho st",
+        "https://höst",
+    ],
+)
 def test_a_host_that_is_none_is_refused(url):
     with pytest.raises(ConfigurationError, match="expected https://<host>") as caught:
         UnityCatalog(url)
