@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import random
+import re
 import threading
 import time
 import weakref
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 _ROOT: Final = "/api/2.1/unity-catalog"
 #: A table with ten thousand columns has about 5 MB.
 MOST_BYTES: Final = 16 << 20
+#: Names and addresses; other languages in their encoded form (``xn--``).
+_HOST: Final = re.compile(r"[a-z0-9_.:%-]+")
 _CONNECT_SECONDS: Final = 5.0
 _SILENCE_SECONDS: Final = 20.0
 _BUSY: Final = frozenset({429, 500, 502, 503, 504})
@@ -103,9 +106,7 @@ class UnityHttp:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.host, self._root = _parts(url)
-        if not all(
-            text.isascii() and text.isprintable() for text in (login.token, login.client_id, login.client_secret)
-        ):
+        if not all(_is_sendable(text) for text in (login.token, login.client_id, login.client_secret) if text):
             raise ConfigurationError(
                 f"the token or the client's secret for {self.host} has characters that a request cannot carry, such as "
                 "a line break. Paste it again",
@@ -181,7 +182,7 @@ class UnityHttp:
             fresh = answer.body.get("access_token")
             if answer.status in (400, 401, 403):
                 raise RefusedError(f"its token service answers {answer.describe()}")
-            if answer.status != 200 or not isinstance(fresh, str) or not fresh:  # noqa: PLR2004
+            if answer.status != 200 or not isinstance(fresh, str) or not _is_sendable(fresh):  # noqa: PLR2004
                 raise NoAnswerError(f"its token service answers {answer.describe()} without a token")
             seconds = answer.body.get("expires_in")
             lifetime = float(seconds) if isinstance(seconds, (int, float)) else _TOKEN_SECONDS
@@ -256,11 +257,18 @@ class UnityHttp:
 _CLIENTS: Final = threading.Lock()
 
 
+def _is_sendable(secret: str) -> bool:
+    return secret != "" and secret.isascii() and secret.isprintable()
+
+
 def _parts(url: str) -> tuple[str, str]:
     text = url.strip()
     try:
         found = urlsplit(text if "://" in text else f"https://{text}")
-        is_sound = found.scheme in ("http", "https") and found.hostname and found.port != 0
+        host = found.hostname or ""
+        # what no resolver takes would be a UnicodeError at each request
+        is_host = host.encode("idna") != b"" and _HOST.fullmatch(host) is not None
+        is_sound = found.scheme in ("http", "https") and is_host and found.port != 0
     except ValueError:
         found, is_sound = urlsplit(""), False
     if not is_sound or found.username or found.password or found.query or found.fragment:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 import threading
 import uuid
 
@@ -285,6 +286,50 @@ def test_callers_at_the_same_moment_share_an_answer(table):
         thread.join(10)
     # those that came while the catalog was being asked need a newer answer, all of them the same one
     assert (found, len(asked)) == ([None] * 8, 2)
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_any_mix_of_commits_publishing_clean_up_and_stale_answers_is_read_exactly(tmp_path, seed):
+    happens = random.Random(seed)
+    log = tmp_path / LOG_FOLDER
+    (log / "_staged_commits").mkdir(parents=True)
+    staged, tips, latest = {}, [], -1
+
+    def content(version):
+        return f'{{"commitInfo":{{"txnId":"{version}"}}}}\n'.encode()
+
+    def step():
+        nonlocal latest
+        if latest < 1 or not staged or happens.random() < 0.5:
+            latest += 1
+            commit = StagedCommit(latest, f"{latest:020d}.{uuid.uuid4()}.json", len(content(latest)), 1)
+            (log / "_staged_commits" / commit.name).write_bytes(content(latest))
+            (log / "_staged_commits" / f"{latest:020d}.{uuid.uuid4()}.json").write_text("lost")
+            staged[latest] = commit
+        else:
+            commit = staged.pop(min(staged))
+            (log / f"{commit.version:020d}.json").write_bytes(content(commit.version))
+            if happens.random() < 0.6:
+                (log / "_staged_commits" / commit.name).unlink()
+
+    def ask():
+        if happens.random() < 0.5:
+            step()
+        tips.append(LogTip(latest, dict(staged)))
+        return tips[-2] if happens.random() < 0.2 else tips[-1]
+
+    for _ in range(5):
+        step()
+    tips.append(LogTip(latest, dict(staged)))
+    view = CatalogLogView(LocalStorage(str(tmp_path)), tips[0], ask, table_id=TABLE_ID)
+    newest = -1
+    for _ in range(8):
+        step()
+        newest, before = DeltaLog(view).latest(newest), newest
+        assert newest >= before
+        assert [commit.version for commit in DeltaLog(view).commits(0, newest)] == list(range(newest + 1))
+        assert all(view.get(commit_key(version))[0] == content(version) for version in range(newest + 1))
+    assert newest >= 1
 
 
 def test_the_folder_of_another_table_is_refused(table):

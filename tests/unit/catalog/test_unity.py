@@ -204,6 +204,42 @@ def test_a_busy_catalog_is_asked_again(catalog, server, status):
     assert time.monotonic() - begun < 2
 
 
+@pytest.mark.parametrize("after", ["Fri, 01 Jan 2100 00:00:00 GMT", "soon", "-1", "1e9", "9" * 400])
+def test_a_wait_that_the_catalog_asks_for_is_bounded(server, after):
+    server.replies[f"{API}orders"] = error(429, retry_after=after)
+    begun = time.monotonic()
+    with pytest.raises(StorageError, match="answers 429"):
+        UnityCatalog(server.url, timeout_seconds=0.6).load(ORDERS)
+    assert time.monotonic() - begun < 3
+
+
+def test_an_answer_that_trickles_is_cut_off(server):
+    server.replies[f"{API}orders"] = Reply(200, (time.sleep(0.05) or b" " for _ in range(200)))
+    begun = time.monotonic()
+    with pytest.raises(StorageError, match="takes more than"):
+        UnityCatalog(server.url, timeout_seconds=0.6).load(ORDERS)
+    assert time.monotonic() - begun < 3
+
+
+def test_a_catalog_whose_api_for_delta_has_no_tables_is_asked_by_the_older_one(catalog, server):
+    server.replies["GET /delta/v1/config"] = Reply(200, {"endpoints": ["GET /v1/other"], "protocol-version": "1.0"})
+    assert catalog.load(ORDERS).location == "file:///data/ext/orders"
+    assert server.paths()[-1] == "GET /tables/main.sales.orders"
+
+
+@pytest.mark.parametrize("name", ["main.`..`.orders", "main.sales.`.`"])
+def test_a_name_cannot_leave_its_place_in_the_path(catalog, server, name):
+    with pytest.raises(ConfigurationError, match="has no table"):
+        catalog.load(TableName.parse(name))
+    assert server.requests == []
+
+
+def test_a_part_with_other_characters_is_encoded(catalog, server):
+    with pytest.raises(ConfigurationError, match="has no table"):
+        catalog.load(TableName.parse("main.`a/b?c`.`ü`"))
+    assert server.paths()[-1] == "GET /delta/v1/catalogs/main/schemas/a%2Fb%3Fc/tables/%C3%BC"
+
+
 def test_a_catalog_that_is_not_there_is_unavailable():
     catalog = UnityCatalog("http://127.0.0.1:9", token=TOKEN, timeout_seconds=0.3)
     with pytest.raises(StorageError, match="ConnectError") as caught:
@@ -257,7 +293,29 @@ def test_a_client_that_the_token_service_refuses_is_denied(server, status):
         catalog.load(ORDERS)
 
 
-@pytest.mark.parametrize("url", ["", "ftp://x", "https://", "https://me:pw@host", "https://host?token=x"])
+@pytest.mark.parametrize(
+    "body", [{}, {"access_token": ""}, {"access_token": "hidden-2\n"}, {"access_token": "hidden-é"}]
+)
+def test_an_answer_without_a_token_that_can_be_sent_is_none(server, body):
+    server.replies["POST /oidc/v1/token"] = Reply(200, body)
+    with pytest.raises(StorageError, match="token service answers 200 without a token") as caught:
+        UnityCatalog(server.url, client_id="me", client_secret="hidden-1").load(ORDERS)
+    assert "hidden" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "ftp://x",
+        "https://",
+        "https://me:pw@host",
+        "https://host?token=x",
+        "https://a..b",
+        "https://ho st",
+        "https://höst",
+    ],
+)
 def test_a_host_that_is_none_is_refused(url):
     with pytest.raises(ConfigurationError, match="expected https://<host>") as caught:
         UnityCatalog(url)
