@@ -400,7 +400,7 @@ def _by_name(maker: Maker) -> None:
     options = {"starting_version": 0}
     with tempfile.TemporaryDirectory() as folder, metastore_program(Path(folder)) as program:
         uri = f"thrift://127.0.0.1:{program.receive('port')}"
-        register(uri, "customers", (LAKE / "customers").as_uri())
+        register(uri, "default.customers", (LAKE / "customers").as_uri())
         words = maker.run_words("named", "customers", "--catalog", uri, options=options)
         maker.fds(*("default.customers" if word == str(LAKE / "customers") else word for word in words))
     maker.declare("named", "customers", options)

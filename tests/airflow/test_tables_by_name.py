@@ -22,15 +22,12 @@ if TYPE_CHECKING:
 DAG_TEXT = """
 from datetime import datetime
 from airflow.sdk import DAG
-from airflow_provider_fds import DeltaAppendSink, DeltaIngestOperator, DeltaStream, DeltaTableVersionSensor
+from airflow_provider_fds import DeltaTableVersionSensor
 
-orders = DeltaStream("by_name", table="default.orders", catalog_conn_id="hive", starting_version="earliest")
-with DAG("by_name", schedule=None, start_date=datetime(2026, 1, 1)):
-    wait = DeltaTableVersionSensor(task_id="wait", stream=orders, timeout=1, poll_interval=1, soft_fail=True)
-    known = DeltaTableVersionSensor(
-        task_id="known", table="default.orders", catalog_conn_id="hive", version=0, timeout=1, poll_interval=1
+with DAG("known_by_name", schedule=None, start_date=datetime(2026, 1, 1)):
+    DeltaTableVersionSensor(
+        task_id="known", table="sales.orders", catalog_conn_id="hive", version=1, timeout=1, poll_interval=1
     )
-    [wait, known] >> DeltaIngestOperator(task_id="ingest", stream=orders, sink=DeltaAppendSink("{lake}/bronze"))
 """
 
 
@@ -45,51 +42,53 @@ def hive(metastore: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     port = int(metastore.rpartition(":")[2])
     monkeypatch.setenv("AIRFLOW_CONN_HIVE", json.dumps({"conn_type": "fds_hive", "host": "127.0.0.1", "port": port}))
     yield metastore
-    unregister(metastore, "orders")
+    unregister(metastore, "sales.orders")
 
 
 def ledger_of(tmp_path: Path, name: str) -> Ledger:
     return Ledger(open_storage((tmp_path / "staging").as_uri()), name, deployment="http://fds.test")
 
 
-def test_a_table_is_found_by_its_name_wherever_a_dag_names_it(installation, lake, hive, tmp_path):
+def test_a_table_is_found_by_its_name_wherever_a_dag_names_it(installation, lake, hive, tmp_path, monkeypatch):
+    monkeypatch.setenv("FDS_EXAMPLE_LAKE", lake.uri)
     lake.append("orders", 1, 2)
-    register(hive, "orders", f"{lake.uri}/orders")
-    dag = installation.add(DAG_TEXT.format(lake=lake.uri))
+    register(hive, "sales.orders", f"{lake.uri}/orders")
+    dag = installation.add_example("orders_by_name")
+    dag.get_task("wait").timeout = 1
     assert set(installation.run(dag).states.values()) == {"success"}
-    assert lake.ids("bronze") == [1, 2]
+    assert lake.ids("by_name/orders") == [1, 2]
 
-    state = ledger_of(tmp_path, "by_name").find()
+    state = ledger_of(tmp_path, "orders_by_name").find()
     assert (state.table, state.catalog.connection, state.catalog.name) == (
-        f"{lake.uri}/orders", "hive", "default.orders"
+        f"{lake.uri}/orders", "hive", "sales.orders"
     )  # fmt: skip
 
     # nothing new: the sensor waits; then what came
     assert installation.run(dag).state("wait") == "skipped"
     lake.append("orders", 3)
     assert installation.run(dag).state("ingest") == "success"
-    assert lake.ids("bronze") == [1, 2, 3]
-    assert DeltaTableHook(catalog_conn_id="hive").latest_version("default.orders") == 1
+    assert lake.ids("by_name/orders") == [1, 2, 3]
+    assert installation.run(installation.add(DAG_TEXT)).state("known") == "success"
+    assert DeltaTableHook(catalog_conn_id="hive").latest_version("sales.orders") == 1
 
     # another table of the name, at another place: nothing of it is loaded
     lake.append("other", 7)
-    unregister(hive, "orders")
-    register(hive, "orders", f"{lake.uri}/other")
-    stopped = installation.run(dag)
-    assert stopped.state("ingest") != "success"
-    assert lake.ids("bronze") == [1, 2, 3]
+    unregister(hive, "sales.orders")
+    register(hive, "sales.orders", f"{lake.uri}/other")
+    assert "success" not in installation.run(dag).states.values()
+    assert lake.ids("by_name/orders") == [1, 2, 3]
 
 
 def test_watchers_of_one_name_share_a_poll(hive):
-    orders = DeltaStream("orders", table="default.orders", catalog_conn_id="hive")
+    orders = DeltaStream("orders", table="sales.orders", catalog_conn_id="hive")
     by_stream, by_table = (
         DeltaTableChangeTrigger(stream=orders),
-        DeltaTableChangeTrigger(table="default.orders", catalog_conn_id="hive"),
+        DeltaTableChangeTrigger(table="sales.orders", catalog_conn_id="hive"),
     )
     assert by_stream.shared_stream_key() == by_table.shared_stream_key()
     _, arguments = by_table.serialize()
     assert DeltaTableChangeTrigger(**arguments).shared_stream_key() == by_table.shared_stream_key()
-    assert by_table._address().uri == "catalog://hive/default.orders"
+    assert by_table._address().uri == "catalog://hive/sales.orders"
 
 
 @pytest.mark.parametrize(
@@ -105,7 +104,7 @@ def test_a_connection_that_is_none_of_a_catalog_says_so(installation, monkeypatc
     if connection is not None:
         monkeypatch.setenv("AIRFLOW_CONN_HIVE", json.dumps(connection))
     with pytest.raises(ConfigurationError, match=words):
-        DeltaTableHook(catalog_conn_id="hive").latest_version("default.orders")
+        DeltaTableHook(catalog_conn_id="hive").latest_version("sales.orders")
 
 
 def test_the_button_in_the_form_says_whether_the_catalog_answers(installation, hive, monkeypatch):

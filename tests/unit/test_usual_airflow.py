@@ -29,7 +29,12 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 ADDED = {"obstore", "pyroaring"}
 
 #: What extras add beside them.
-ADDED_BY = {"": set(), "s3,gcs,azure,hdfs": {"hdfs-native"}, "connect": set(), "local": {"pyspark", "py4j"}}
+ADDED_BY = {
+    "": set(),
+    "s3,gcs,azure,hdfs,hive,glue,unity": {"hdfs-native", "pymetastore"},
+    "connect": set(),
+    "local": {"pyspark", "py4j"},
+}
 
 _UNREACHABLE = re.compile(r"Failed to fetch|error sending request|Could not connect|dns error|timed out", re.IGNORECASE)
 

@@ -75,13 +75,14 @@ def metastore_program(folder: Path) -> Program:
     return Program(["java", *_OPENED, *quick, "-cp", classes, str(HERE / "Metastore.java"), str(folder)], folder)
 
 
-def register(uri: str, table: str, location: str) -> None:
-    """Let the metastore know an external Delta table of its database ``default``, as Spark would."""
+def register(uri: str, name: str, location: str) -> None:
+    """Let the metastore know an external Delta table, and its database, as Spark would."""
     from pymetastore.hive_metastore import ttypes
 
+    database, _, table = name.partition(".")
     serde = ttypes.SerDeInfo(parameters={"path": location})
     entry = ttypes.Table(
-        dbName="default",
+        dbName=database,
         tableName=table,
         sd=ttypes.StorageDescriptor(cols=[], location=location, serdeInfo=serde),
         partitionKeys=[],
@@ -89,14 +90,17 @@ def register(uri: str, table: str, location: str) -> None:
         tableType="EXTERNAL_TABLE",
     )
     with _client(uri) as client:
+        if database not in client.get_all_databases():
+            client.create_database(ttypes.Database(name=database, parameters={}))
         client.create_table(entry)
 
 
-def unregister(uri: str, table: str) -> None:
-    """Let the metastore forget a table of its database ``default``, if it has it; the files stay."""
+def unregister(uri: str, name: str) -> None:
+    """Let the metastore forget a table, if it has it; the files stay."""
+    database, _, table = name.partition(".")
     with _client(uri) as client:
-        if table in client.get_all_tables("default"):
-            client.drop_table("default", table, deleteData=False)
+        if database in client.get_all_databases() and table in client.get_all_tables(database):
+            client.drop_table(database, table, deleteData=False)
 
 
 @contextmanager

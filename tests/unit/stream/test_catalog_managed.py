@@ -10,7 +10,6 @@ from airflow_provider_fds.catalog.table import CatalogPlaces
 from airflow_provider_fds.catalog.unity import UnityCatalog
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream import DeltaStream, TablePoller
-from airflow_provider_fds.stream.declaration import delta_stream
 from tests.unit.catalog.test_log_view import Managed
 from tests.unit.catalog.test_unity import serve
 from tests.unit.catalog.unity_server import UnityServer
@@ -50,10 +49,9 @@ def planned(bench, session, sink):
     return files, "".join(rest)
 
 
-def test_exactly_the_rows_that_the_catalog_shows_are_planned(bench, table, server, sink, monkeypatch):
-    monkeypatch.setattr(delta_stream, "_catalog_name_problems", lambda _: [], raising=False)
+def test_exactly_the_rows_that_the_catalog_shows_are_planned(bench, table, server, sink):
     places = CatalogPlaces(UnityCatalog(server.url), lambda _: {})
-    stream = DeltaStream("events", table=TABLE, starting_version=0)
+    stream = DeltaStream("events", table=TABLE, catalog_conn_id="unity", starting_version=0)
     session = bench.session("run-1", stream=stream, places=places)
     files, protocols = planned(bench, session, sink)
     assert sorted(files) == [f"part-{version:05d}-00000.parquet" for version in range(1, 6)]
