@@ -50,11 +50,13 @@ class KnownPosition(msgspec.Struct, frozen=True):
         declared: Digest of the stream and its sink as declared; with another declaration the stream is opened again.
         position: Its committed offset, Delta streaming offset JSON.
         entry: Number of the last ledger entry that this position takes into account.
+        table: URI of its table if it has a name in a catalog, which can give the name to another table; else empty.
     """
 
     declared: str
     position: str
     entry: int
+    table: str = ""
 
     @property
     def offset(self) -> Offset:
@@ -144,6 +146,8 @@ class KnownPositions:
     def _has_nothing_new(self, known: KnownPosition, stream: FleetStream, context: StreamContext) -> bool:
         offset, name = known.offset, stream.stream.name
         log = DeltaLog(context.open_table(stream.stream.table))
+        if stream.stream.catalog_conn_id is not None and log.table_uri != known.table:
+            return False
         is_due = (zlib.crc32(name.encode()) + self._file.runs) % LISTED_EVERY == 0
         if is_due:
             if verify_version(log, offset, offset.version) >= offset.version:
@@ -167,7 +171,8 @@ def position_after(stream: FleetStream, session: StreamSession, deployment: str)
     offset = Offset.from_json(state.position)
     if offset.is_initial_snapshot or offset.next_index > 0:
         return None
-    return KnownPosition(declared(stream, deployment), state.position, session.connected.ledger.n)
+    table = "" if session.stream.catalog_conn_id is None else state.table
+    return KnownPosition(declared(stream, deployment), state.position, session.connected.ledger.n, table)
 
 
 def declared(stream: FleetStream, deployment: str) -> str:

@@ -15,7 +15,9 @@ from airflow_provider_fds.fleet.value import FleetStream
 from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.ledger.operator_entries import Held
 from airflow_provider_fds.ledger.owner import Actor
+from airflow_provider_fds.places import Place
 from airflow_provider_fds.sinks import DeltaAppendSink
+from airflow_provider_fds.stream import DeltaStream
 from airflow_provider_fds.stream.actions.action_builder import ActionBuilder
 from airflow_provider_fds.stream.actions.prepared_action import perform
 from tests.conftest import LogBuilder
@@ -129,6 +131,35 @@ def test_an_unchanged_stream_costs_one_head_and_is_not_opened(fleet, requests):
     # in every 20th run, each stream's table is listed instead, and its ledger is asked
     assert len(listed) <= 5
     assert len(of_others) == 29 + len(listed)
+
+
+def test_a_stream_whose_name_means_another_table_is_opened_and_refused(fleet, monkeypatch):
+    folders = {"sales.orders": fleet.table("orders").root}
+
+    class Names:
+        def resolve(self, table):
+            return (
+                Place(str(folders[table]), name=table, table_id=str(folders[table]))
+                if table in folders
+                else Place(table)
+            )
+
+    def by_name(name):
+        stream = DeltaStream(name, table="sales.orders", catalog_conn_id="hive", starting_version=0)
+        return FleetStream(stream, DeltaAppendSink(str(fleet.root / "sinks" / name)))
+
+    monkeypatch.setattr(fleet, "stream", by_name)
+    session = fleet.benches["orders"].session
+    monkeypatch.setattr(fleet.benches["orders"], "session", lambda run, **more: session(run, places=Names(), **more))
+    assert outcomes(fleet.run()) == {"orders": "loaded"}
+    assert outcomes(fleet.run("run-2")) == {"orders": "unchanged"}
+
+    other = LogBuilder(fleet.root / "tables" / "other")
+    other.create()
+    folders["sales.orders"] = other.root
+    result = fleet.run("run-3")
+    assert outcomes(result) == {"orders": "failed"}
+    assert "STREAM_TABLE_CHANGED" in result.describe()
 
 
 def test_without_news_a_run_reads_and_writes_the_cache_once(fleet, requests):
