@@ -7,10 +7,8 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from airflow_provider_fds.catalog.names import TableName, name_uri
 from airflow_provider_fds.checkpoint.registry import checkpoint_problem
 from airflow_provider_fds.credentials import redacted_uri, secret_part
-from airflow_provider_fds.delta.storage.open import canonical_uri
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.source.options.options import SourceOptions
 from airflow_provider_fds.stream.declaration.backfill_range import (
@@ -189,7 +187,11 @@ class DeltaStream:
             ConfigurationError: The table is a template, or a URI that no store has.
         """
         if self.catalog_conn_id is not None:
+            from airflow_provider_fds.catalog.names import name_uri
+
             return name_uri(self.catalog_conn_id, self.table)
+        from airflow_provider_fds.delta.storage.open import canonical_uri
+
         return canonical_uri(self.table)
 
     def to_dict(self) -> dict[str, Any]:
@@ -416,6 +418,8 @@ def _table_problems(table: str, catalog_conn_id: str | None) -> list[str]:
     if is_template(table):
         return []
     if catalog_conn_id is not None:
+        from airflow_provider_fds.catalog.names import TableName
+
         try:
             TableName.parse(table)
         except ConfigurationError as error:
