@@ -157,7 +157,9 @@ class DeltaStreamMonitorTrigger(BaseTrigger):
 
     def _places_for(self, state: StreamState) -> Places:
         known = state.catalog
-        return table_places(self.storage_conn_id, state.table, None if known is None else known.connection)
+        # the command line has a catalog's URI instead of a connection
+        has_connection = known is not None and "://" not in known.connection
+        return table_places(self.storage_conn_id, state.table, known.connection if known and has_connection else None)
 
 
 __all__ = ["DeltaStreamMonitorTrigger"]

@@ -7,11 +7,17 @@ import socket
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec.structs import replace
 
 from airflow_provider_fds import DeltaStream, DeltaTableHook
+from airflow_provider_fds.catalog.table import CatalogPlaces
 from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.ledger.log import Ledger
+from airflow_provider_fds.ledger.state import StreamState
+from airflow_provider_fds.ledger.values import CatalogName
+from airflow_provider_fds.places import Paths
+from airflow_provider_fds.triggers.delta_stream_monitor import DeltaStreamMonitorTrigger
 from airflow_provider_fds.triggers.delta_table_change import DeltaTableChangeTrigger
 from tests.interop.catalog.metastore import metastore_program, register, unregister
 
@@ -77,6 +83,18 @@ def test_a_table_is_found_by_its_name_wherever_a_dag_names_it(installation, lake
     register(hive, "sales.orders", f"{lake.uri}/other")
     assert "success" not in installation.run(dag).states.values()
     assert lake.ids("by_name/orders") == [1, 2, 3]
+
+
+def test_the_monitor_asks_the_catalog_of_a_connection_and_reads_what_the_command_line_loads_by_its_uri(
+    installation, monkeypatch, tmp_path
+):
+    monkeypatch.setenv("AIRFLOW_CONN_HIVE", json.dumps({"conn_type": "fds_hive", "host": "127.0.0.1"}))
+    trigger = DeltaStreamMonitorTrigger(staging=str(tmp_path), interval=60.0, until=0.0)
+    named = CatalogName(connection="hive", name="sales.orders")
+    state = StreamState(name="orders", table="/lake/orders", catalog=named)
+    assert isinstance(trigger._places_for(state), CatalogPlaces)
+    for other in (None, CatalogName(connection="thrift://127.0.0.1:9083", name="sales.orders")):
+        assert trigger._places_for(replace(state, catalog=other)) == Paths()
 
 
 def test_watchers_of_one_name_share_a_poll(hive):
