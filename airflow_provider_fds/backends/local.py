@@ -6,7 +6,14 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from airflow_provider_fds.backends.base import Application, FleetApplication, Outcome, SparkBackend, UserArguments
+from airflow_provider_fds.backends.base import (
+    Application,
+    FleetApplication,
+    Outcome,
+    SparkBackend,
+    UserArguments,
+    vended_credentials,
+)
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.spark.installation.cache import SparkSetupError
@@ -20,6 +27,8 @@ if TYPE_CHECKING:
     import threading
     from collections.abc import Callable, Mapping
 
+    from airflow_provider_fds.sinks import Sink
+    from airflow_provider_fds.stream.run.session import StreamSession
 
 #: Lines of a Spark that ended without a word of the job.
 _LAST_LINES: Final = 15
@@ -71,6 +80,13 @@ class LocalBackend(SparkBackend):
         """Run spark-submit for the jobs of many streams, and commit batches as they are reported."""
         with committing(application.commit, end=self.cancel) as was_ended:
             return self._run(application, {**FLEET_CONF, **application.conf, **self.arguments.conf}, was_ended)
+
+    def apart(self, session: StreamSession, sink: Sink) -> object | None:
+        """Return the credentials of a catalog with which Spark reads the table of a stream, if it does."""
+        try:
+            return vended_credentials(session, sink, self.arguments, self._own_spark)
+        except SparkSetupError as error:
+            raise ConfigurationError(str(error), reason=Reason.SPARK_UNUSABLE) from error
 
     def _run(
         self, application: Application | FleetApplication, conf: Mapping[str, Any], was_ended: threading.Event
