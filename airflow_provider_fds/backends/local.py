@@ -19,7 +19,7 @@ from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.spark.installation.cache import SparkSetupError
 from airflow_provider_fds.spark.installation.install import brought_delta_problems, java_problem, spark_problem
 from airflow_provider_fds.spark.installation.own_spark import OwnSpark, choose_spark, own_delta_problems
-from airflow_provider_fds.spark.runtime.settings import FLEET_CONF
+from airflow_provider_fds.spark.runtime.settings import FLEET_CONF, master_problem
 from airflow_provider_fds.spark.submission import launch
 from airflow_provider_fds.stream.run.collecting import collecting, committing
 
@@ -52,6 +52,8 @@ class LocalBackend(SparkBackend):
 
     def check(self) -> None:
         """Refuse a machine on which Spark cannot start, and incompatible versions."""
+        if (problem := master_problem(self.master)) is not None:
+            raise ConfigurationError(problem, reason=Reason.SPARK_UNUSABLE)
         conf, delta_version = self.arguments.conf, self.arguments.delta_version
         brought = [conf.get(name) for name in ("spark.jars.packages", "spark.jars", "spark.driver.extraClassPath")]
         spark = self._own_spark()

@@ -430,7 +430,8 @@ def _table_problems(table: str, catalog_conn_id: str | None) -> list[str]:
     return [
         (
             f"table {table!r} looks like a name in a catalog. Set catalog_conn_id to the Airflow connection of that "
-            f"catalog, or give the table's URI. If it is a folder, write './{table}'."
+            f"catalog (on the command line, --catalog to its address), or give the table's URI. "
+            f"If it is a folder, write './{table}'."
         )
     ]
 

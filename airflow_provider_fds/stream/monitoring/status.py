@@ -172,7 +172,7 @@ def status_of(
     age: timedelta | None = None
     left: timedelta | None = None
     pending: Amount | None = None
-    if newest is not None and problem is None and state.position is not None:
+    if newest is not None and problem is None and state.position is not None and state.retired is None:
         position = Offset.from_json(state.position)
         stream_end = end_of(connected, state)
         last = newest if stream_end is None else stream_end.target(position, newest)
