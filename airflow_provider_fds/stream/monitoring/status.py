@@ -166,7 +166,8 @@ def status_of(
         newest = connected.log.latest()
         finished = _checked(connected, state, newest)
     except FdsError as error:
-        problem = error
+        # a stream that has ended needs its table no more
+        problem = error if state.retired is None else None
     lag: int | None = None
     last: int | None = None
     age: timedelta | None = None

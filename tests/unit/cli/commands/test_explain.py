@@ -208,6 +208,17 @@ def test_a_held_stream_a_retired_one_and_one_with_a_request(plan, explain, stagi
     assert "fds_lag_versions{" not in out
 
 
+def test_a_retired_stream_needs_its_table_no_more(plan, explain, log_builder, staging, capsys):
+    import shutil
+
+    plan("starting_version=latest")
+    fds(capsys, "retire", "orders", "--staging", staging, "--why", "replaced", "--yes")
+    shutil.rmtree(log_builder.root)
+    assert explain()["condition"] == "retired"
+    assert fds(capsys, "status", "orders", "--staging", staging)[0] == 0
+    assert fds(capsys, "status", "--staging", staging)[0] == 0
+
+
 @pytest.mark.parametrize("way", ["--dry-run", "--estimate"])
 def test_a_retired_stream_has_nothing_planned(plan, log_builder, staging, capsys, way):
     plan("starting_version=latest")
