@@ -61,7 +61,7 @@ def storage_error(error: BaseException, *, doing: str, where: str, table: str, c
             "staging, to write",
             table=table,
         )
-    if doing == "looking at" and _BAD_REQUEST.search(text):
+    if doing in ("looking at", "opening") and _BAD_REQUEST.search(text):
         return AccessDeniedError(
             f"{what}: refused without a reason ({text}). S3 answers a HEAD request like this if the token has "
             f"expired or the region is wrong; check {credentials} and the region",
