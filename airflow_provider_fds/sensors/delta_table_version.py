@@ -270,7 +270,7 @@ class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
             if standing.pause is not None:
                 self.log.warning("Waiting: %s", standing.pause)
                 return None
-            poller = table_poller(stream, stream_context, standing.position)
+            poller = table_poller(stream, stream_context, standing.position, standing.table)
             found = standing.found or poller.check()
         if found is not None and found.is_finished:
             raise AirflowSkipException(found.reason)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from airflow_provider_fds.errors import TornFileError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from contextlib import AbstractContextManager
 
     from airflow_provider_fds.delta.actions import Metadata, Protocol
     from airflow_provider_fds.delta.reader.known_states import KnownStates
@@ -63,6 +65,19 @@ class DeltaLog:
 
     def __repr__(self) -> str:
         return f"DeltaLog({self.table_uri!r})"
+
+    def one_answer(self) -> AbstractContextManager[None]:
+        """Return a context for one poll or plan: a catalog that shows this log is asked at most once in its body.
+
+        The newest version is then the same in the whole body. Only for the thread that enters it.
+        """
+        scope: AbstractContextManager[None] = getattr(self.storage, "one_answer", nullcontext)()
+        return scope
+
+    def renew(self) -> None:
+        """End what :meth:`one_answer` knows, for a question that needs the newest version as of now."""
+        if (renew := getattr(self.storage, "renew", None)) is not None:
+            renew()
 
     def latest(self, known: int | None = None) -> int:
         """Return the newest version.

@@ -91,6 +91,10 @@ class ConditionPoller:
 
     def check(self) -> PollResult | None:
         """Read the log and return a result if the condition holds."""
+        with self._log.one_answer():
+            return self._check()
+
+    def _check(self) -> PollResult | None:
         self.absence = None
         try:
             newest = self._log.latest()

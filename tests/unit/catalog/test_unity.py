@@ -87,6 +87,7 @@ def test_a_table_that_is_created_anew_under_an_open_view_is_noticed(catalog, ser
     table = Managed(log_builder)
     serve(server, table)
     log = DeltaLog(open_place(CatalogPlaces(catalog, lambda _: {}).resolve("main.sales.events")))
+    assert log.latest() == 5
     serve(server, table, **{"table-uuid": "another"})
     with pytest.raises(StorageError, match="created anew or moved"):
         log.latest(5)
@@ -208,7 +209,7 @@ def test_a_busy_catalog_is_asked_again(catalog, server, status):
 def test_a_wait_that_the_catalog_asks_for_is_bounded(server, after):
     server.replies[f"{API}orders"] = error(429, retry_after=after)
     begun = time.monotonic()
-    with pytest.raises(StorageError, match="answers 429"):
+    with pytest.raises(StorageError, match="answers 429|takes more than"):
         UnityCatalog(server.url, timeout_seconds=0.6).load(ORDERS)
     assert time.monotonic() - begun < 3
 

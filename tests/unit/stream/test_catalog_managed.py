@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
@@ -49,6 +50,34 @@ def planned(bench, session, sink):
     return files, "".join(rest)
 
 
+def test_one_answer_of_the_catalog_serves_a_plan_and_one_the_commits(bench, table, server, sink):
+    stream = DeltaStream("events", table=TABLE, catalog_conn_id="unity", starting_version=0)
+
+    def session(run):
+        return bench.session(run, stream=stream, places=CatalogPlaces(UnityCatalog(server.url), lambda _: {}))
+
+    def loaded():
+        return sum(path.endswith("/tables/events") for path in server.paths())
+
+    first = session("run-1")
+    work = first.begin(sink)
+    spec = first.job(work, sink)
+    assert (work.status, loaded()) == ("work", 1)
+    bench.report(first, work, spec)
+    first.collect(work)
+    assert (first.begin(sink).status, loaded()) == ("done", 2)
+    assert session("run-2").begin(sink).status == "up_to_date"
+    assert loaded() == 3
+
+    # a plan asks anew: the answer of another one does not live on
+    third = session("run-3")
+    assert third.begin(sink).status == "up_to_date"
+    (table.builder.log / f"{6:020d}.json").unlink()
+    assert table.commit() == 6
+    serve(server, table)
+    assert third.begin(sink).status == "work"
+
+
 def test_exactly_the_rows_that_the_catalog_shows_are_planned(bench, table, server, sink):
     places = CatalogPlaces(UnityCatalog(server.url), lambda _: {})
     stream = DeltaStream("events", table=TABLE, catalog_conn_id="unity", starting_version=0)
@@ -60,10 +89,12 @@ def test_exactly_the_rows_that_the_catalog_shows_are_planned(bench, table, serve
 
     context = session.connected.context
     position = Offset.from_json(session.connected.state.position)
-    poller = TablePoller(stream, context.open_table(TABLE), position)
     before = len(server.requests)
+    poller = TablePoller(stream, context.open_table(TABLE), position)
     assert poller.check() is None
-    assert len(server.requests) == before + 1
+    assert asyncio.run(poller.poll()) is None
+    # the resolve, which serves the first poll, and the second one
+    assert len(server.requests) == before + 2
     (table.builder.log / f"{6:020d}.json").unlink()
     assert table.commit() == 6
     table.publish(4, tell=True, keep=False)
