@@ -91,11 +91,14 @@ class TableArguments(NamedTuple):
 
 
 def seen_by(storage: Storage, version: int) -> dict[str, Any] | None:
-    """Return the XCom for :data:`SEEN_KEY`: the newest version, and when its commit file was written."""
-    from airflow_provider_fds.delta.names import commit_key
+    """Return the XCom for :data:`SEEN_KEY`: the newest version, and when its commit file was written, if known."""
+    from airflow_provider_fds.delta.reader.log import DeltaLog
 
-    meta = storage.head(commit_key(version))
-    return None if meta is None else {"table": storage.uri, "version": version, "modified_ms": meta.modified_ms}
+    log = DeltaLog(storage)
+    written_at = log.written_at(version)
+    if written_at is None and not log.probe(version):
+        return None
+    return {"table": storage.uri, "version": version, "modified_ms": written_at}
 
 
 def _since_last_run(context: Any, storage: Storage) -> TableCondition:

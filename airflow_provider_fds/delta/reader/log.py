@@ -124,6 +124,17 @@ class DeltaLog:
         found = await self.storage.head_async(commit_key(version))
         return found is not None and found.size_bytes > 0
 
+    def written_at(self, version: int) -> int | None:
+        """Return when the file of a commit was written, by which it is told from another commit of its version.
+
+        Milliseconds since the epoch, with one HEAD; ``None``: there is no such commit, or the log is a catalog's, which
+        writes another file of a commit when it publishes it. Such a table is told by :attr:`catalog_table_id`.
+        """
+        if self.catalog_table_id is not None:
+            return None
+        found = self.storage.head(commit_key(version))
+        return None if found is None else found.modified_ms
+
     def commit(self, version: int, meta: ObjectMeta | None = None) -> Commit:
         """Return the commit of ``version``: one HEAD and one GET; no HEAD if its metadata is given as ``meta``."""
         meta = meta or self.storage.head(commit_key(version))

@@ -6,7 +6,6 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from airflow_provider_fds.delta.names import commit_key
 from airflow_provider_fds.delta.reader.log import DeltaLog
 from airflow_provider_fds.delta.statistics import num_records_fast
 from airflow_provider_fds.errors import TableNotFoundError
@@ -30,20 +29,24 @@ class SeenVersion:
         version: The version; -1: there was no table.
         modified_ms: When its commit file was written, in milliseconds since the epoch; ``None`` if that is unknown. If
             the log has another one, the table was replaced.
+        table_id: The id of the table in the catalog that shows its log; if the log has another one, the table was
+            replaced. ``None``: the log is read as it is.
     """
 
     version: int
     modified_ms: int | None = None
+    table_id: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the attributes as a dict of plain values."""
-        return {"version": self.version, "modified_ms": self.modified_ms}
+        found: dict[str, Any] = {"version": self.version, "modified_ms": self.modified_ms}
+        return found if self.table_id is None else {**found, "table_id": self.table_id}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> SeenVersion:
         """Return the value that :meth:`to_dict` was called on."""
         modified_ms = values.get("modified_ms")
-        return cls(int(values["version"]), None if modified_ms is None else int(modified_ms))
+        return cls(int(values["version"]), None if modified_ms is None else int(modified_ms), values.get("table_id"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +101,7 @@ class TableChanges:
             version = self._log.latest()
         except TableNotFoundError:
             version = -1
-        self.newest = SeenVersion(version, self._modified(version))
+        self.newest = SeenVersion(version, self._written_at(version), self._log.catalog_table_id)
         if before is not None and (version < before.version or self._is_replaced(before)):
             self._summaries.clear()
         return self.newest != before
@@ -162,20 +165,19 @@ class TableChanges:
 
     def _is_replaced(self, seen: SeenVersion) -> bool:
         """Whether the log now has a different commit for that version."""
+        if seen.table_id is not None and self._log.catalog_table_id is not None:
+            return seen.table_id != self._log.catalog_table_id
         if seen.version < 0 or seen.modified_ms is None:
             return False
         newest = self.newest
         if newest is not None and seen.version == newest.version:
             return newest.modified_ms is not None and newest.modified_ms != seen.modified_ms
         # of a version that is not the newest any more it is read anew: from a check or from a watcher's stored cursor
-        now = self._modified(seen.version)
+        now = self._written_at(seen.version)
         return now is not None and now != seen.modified_ms
 
-    def _modified(self, version: int) -> int | None:
-        if version < 0:
-            return None
-        meta = self._log.storage.head(commit_key(version))
-        return None if meta is None else meta.modified_ms
+    def _written_at(self, version: int) -> int | None:
+        return None if version < 0 else self._log.written_at(version)
 
 
 def _operations(found: Mapping[int, _Summary]) -> tuple[str, ...]:

@@ -209,7 +209,7 @@ def test_a_busy_catalog_is_asked_again(catalog, server, status):
 def test_a_wait_that_the_catalog_asks_for_is_bounded(server, after):
     server.replies[f"{API}orders"] = error(429, retry_after=after)
     begun = time.monotonic()
-    with pytest.raises(StorageError, match="answers 429|takes more than"):
+    with pytest.raises(StorageError, match=r"answers 429|takes more than"):
         UnityCatalog(server.url, timeout_seconds=0.6).load(ORDERS)
     assert time.monotonic() - begun < 3
 
