@@ -67,6 +67,11 @@ _REFUSED_FOR_WRITERS: Final = ("catalogManaged", "catalogOwned", "coordinatedCom
 _REDIRECT_PROPERTIES: Final = ("delta.redirectReaderWriter", "delta.redirectReaderWriter-preview")
 
 
+def is_managed_by_catalog(protocol: Protocol) -> bool:
+    """Return whether only a catalog knows the newest commits of a table."""
+    return not CATALOG_FEATURES.isdisjoint((*(protocol.readerFeatures or ()), *(protocol.writerFeatures or ())))
+
+
 def check_readable(
     protocol: Protocol,
     *,
@@ -124,9 +129,8 @@ def check_readable(
 
 def _check_catalog_id(protocol: Protocol, metadata: Metadata, expected: str, *, table: str, version: int) -> None:
     found = next((value for name in _CATALOG_ID_PROPERTIES if (value := metadata.property(name))), "")
-    features = {*(protocol.readerFeatures or ()), *(protocol.writerFeatures or ())}
     # a version from before the catalog managed the table has no id
-    if found == expected or (not found and not features & CATALOG_FEATURES):
+    if found == expected or (not found and not is_managed_by_catalog(protocol)):
         return
     raise ConfigurationError(
         f"the log of {table} belongs to another table than the catalog says: the catalog's id is {expected}, and "

@@ -9,6 +9,7 @@ import pytest
 
 from airflow_provider_fds.catalog.table import CatalogPlaces
 from airflow_provider_fds.catalog.unity import UnityCatalog
+from airflow_provider_fds.cli.main import main
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream import DeltaStream, TablePoller
 from tests.unit.catalog.test_log_view import Managed
@@ -76,6 +77,68 @@ def test_one_answer_of_the_catalog_serves_a_plan_and_one_the_commits(bench, tabl
     assert table.commit() == 6
     serve(server, table)
     assert third.begin(sink).status == "work"
+
+
+@pytest.fixture
+def fds(bench, capsys):
+    """Runs a command of ``fds`` on the staging folder; returns its exit code and what it says."""
+
+    def run(*arguments, **airflow):
+        code = main([*arguments, "--staging", str(bench.staging), "--deployment", "test"], **airflow)
+        said = capsys.readouterr()
+        return code, f"{said.out}{said.err}"
+
+    return run
+
+
+@pytest.fixture
+def load(bench, table, server, sink):
+    """Loads all versions up to 5 by a connection, of which 4 and 5 are staged."""
+
+    def load(connection):
+        stream = DeltaStream("events", table=TABLE, catalog_conn_id=connection, starting_version=0)
+        places = CatalogPlaces(UnityCatalog(server.url), lambda _: {})
+        planned(bench, bench.session("run-1", stream=stream, places=places), sink)
+
+    return load
+
+
+def test_the_commands_ask_the_catalog_that_loaded_the_stream(fds, load, server):
+    load(server.url)
+    code, said = fds("status", "events", "--output", "json")
+    found = json.loads(said)
+    assert (code, found["newest_version"], found["lag_versions"]) == (0, 5, 0)
+    assert "LOG_GAP" not in fds("status")[1]
+    assert fds("explain", "events")[0] == 0
+    _, said = fds("skip", "events", "--version", "6", "--why", "x", "--dry-run")
+    assert "version 6 does not exist yet; the newest version" in said
+
+
+def test_without_its_catalog_such_a_table_is_not_read_by_its_uri(fds, load, server):
+    load("unity")
+    for command in (("status", "events"), ("status",), ("explain", "events")):
+        _, said = fds(*command)
+        assert "Its name is main.sales.events, its catalog 'unity'" in " ".join(said.split())
+        assert "LOG_" not in said
+        for given, airflow in (
+            (("--catalog", server.url), {}),
+            ((), {"airflow_catalog": {"unity": UnityCatalog(server.url)}.__getitem__}),
+        ):
+            assert "its catalog 'unity'" not in fds(*command, *given, **airflow)[1]
+
+
+def test_a_file_of_streams_is_read_by_the_names_in_it(fds, load, server, tmp_path):
+    load("unity")
+    file = tmp_path / "streams.yaml"
+    entry = f"{{table: {TABLE}, catalog_conn_id: unity, name: NAME, starting_version: 0, sink: {tmp_path}/NAME}}"
+    file.write_text(f"streams:\n  - {entry.replace('NAME', 'events')}\n  - {entry.replace('NAME', 'other')}\n")
+    for command in (("status", "--file"), ("plan", "--dry-run", "--file")):
+        _, said = fds(*command, str(file))
+        assert "'unity' is not the URI of a catalog" in said
+        assert "`airflow fds`" in said
+        code, said = fds(*command, str(file), "--catalog", server.url)
+        assert "catalog" not in said, said
+        assert code == 0, said
 
 
 def test_exactly_the_rows_that_the_catalog_shows_are_planned(bench, table, server, sink):
