@@ -177,6 +177,9 @@ class CatalogLogView:
         content, meta = self._read(key, self._folder.get)
         if key == LAST_CHECKPOINT and _hinted(content) > self._tip.latest:
             raise FileNotFoundError(key)
+        if meta.key.startswith(f"{_STAGED_FOLDER}/"):
+            # as in listings: what was read is recognised by its ETag
+            meta = meta._replace(etag=meta.key.rpartition("/")[2])
         return content, meta._replace(key=key)
 
     def stream(self, key: str, chunk_bytes: int = 4 << 20) -> Iterator[bytes]:

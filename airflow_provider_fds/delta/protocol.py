@@ -12,6 +12,8 @@ from airflow_provider_fds.errors import ConfigurationError, UnsupportedFeatureEr
 from airflow_provider_fds.reasons import Reason
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from airflow_provider_fds.delta.actions import Metadata, Protocol
 
 #: Reader features that change how data files are read. A batch's manifest must carry those it needs.
@@ -109,8 +111,7 @@ def check_readable(
         reasons = "; ".join(f"{feature!r}: {why}" for feature, why in refused.items())
         raise UnsupportedFeatureError(
             f"version {version} of {table} uses reader features that FDS does not support ({reasons}); it "
-            f"supports {', '.join(sorted(READABLE_FEATURES))}. Drop the feature with ALTER TABLE … DROP FEATURE "
-            "and start a stream with another name at that version or later (starting_version), or read a copy",
+            f"supports {', '.join(sorted(READABLE_FEATURES))}. {_way_on(refused)}",
             features=tuple(refused),
             table=table,
             version=version,
@@ -139,6 +140,15 @@ def _check_catalog_id(protocol: Protocol, metadata: Metadata, expected: str, *, 
         table=table,
         version=version,
         reason=Reason.CATALOG_TABLE_UNREADABLE,
+    )
+
+
+def _way_on(refused: Mapping[str, str]) -> str:
+    if CATALOG_FEATURES.issuperset(refused):
+        return "Give its name in the catalog, and the catalog (catalog_conn_id, or --catalog on the command line)"
+    return (
+        "Drop the feature with ALTER TABLE … DROP FEATURE and start a stream with another name at that version or "
+        "later (starting_version), or read a copy"
     )
 
 

@@ -79,7 +79,11 @@ class StreamContext:
 
     def open_table(self, table: str) -> Storage:
         """Return the storage of a source table."""
-        return open_place(self.places.resolve(table))
+        return self.open_found(self.places.resolve(table))
+
+    def open_found(self, place: Place) -> Storage:
+        """Return the storage of a table that was just found."""
+        return open_place(place)
 
     def open_staging(self) -> Storage:
         """Return the storage of the staging folder."""

@@ -175,6 +175,16 @@ def test_a_connection_that_is_none_of_a_catalog_says_so(installation, monkeypatc
         DeltaTableHook(catalog_conn_id="hive").latest_version("sales.orders")
 
 
+@pytest.mark.parametrize("host", ["thrift://127.0.0.1", "127.0.0.1,other.example:9999", "127.0.0.1:{port}"])
+def test_the_hosts_of_a_connection_are_read_as_people_write_them(installation, hive, monkeypatch, lake, host):
+    port = int(hive.rpartition(":")[2])
+    connection = {"conn_type": "hive_metastore", "host": host.format(port=port), "port": port}
+    monkeypatch.setenv("AIRFLOW_CONN_HIVE", json.dumps(connection))
+    lake.append("orders", 1)
+    register(hive, "sales.orders", f"{lake.uri}/orders")
+    assert DeltaTableHook(catalog_conn_id="hive").latest_version("sales.orders") == 0
+
+
 def test_the_button_in_the_form_says_whether_the_catalog_answers(installation, hive, monkeypatch):
     from airflow.models.connection import Connection
 

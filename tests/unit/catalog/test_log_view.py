@@ -202,6 +202,13 @@ def test_a_staged_file_that_was_cleaned_up_is_read_from_its_published_copy(table
     assert (content, table.asked) == (expected, 1)
 
 
+def test_a_staged_commit_has_one_etag_by_which_it_is_recognised(table):
+    view = table.view()
+    listed = {meta.key: meta.etag for meta in view.list_after(LOG_FOLDER)}
+    key = commit_key(4)
+    assert listed[key] == view.head(key).etag == view.get(key)[1].etag == table.tip.staged[4].name
+
+
 def test_a_staged_file_under_a_new_name_is_found(table):
     view = table.view()
     old = table.tip.staged[3]
@@ -390,8 +397,10 @@ def test_the_folder_of_another_table_is_refused(table):
 
 
 def test_by_path_it_is_refused(table):
-    with pytest.raises(UnsupportedFeatureError, match="only a catalog knows its newest commits"):
+    with pytest.raises(UnsupportedFeatureError, match="only a catalog knows its newest commits") as caught:
         DeltaLog(LocalStorage(str(table.builder.root))).state_at(2)
+    assert "Give its name in the catalog" in str(caught.value)
+    assert "DROP FEATURE" not in str(caught.value)
 
 
 def test_a_folder_without_log_is_no_table(table, tmp_path):

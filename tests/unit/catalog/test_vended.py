@@ -154,8 +154,9 @@ def test_a_right_that_is_withdrawn_in_the_middle_of_a_read_is_not_retried():
         raise AccessDeniedError("the catalog does not let FDS read it")
 
     storage = open_storage("s3://lake/t", {"credential_provider": VendedCredentials(fetch)})
-    with pytest.raises(AccessDeniedError, match="the catalog does not let FDS read it"):
+    with pytest.raises(AccessDeniedError, match=r"no credentials \(the catalog does not let FDS read it\)") as caught:
         storage.head("a")
+    assert caught.value.reason_code == "CATALOG_DENIED"
 
 
 class RefusingStore:

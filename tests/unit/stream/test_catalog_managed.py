@@ -141,6 +141,23 @@ def test_a_file_of_streams_is_read_by_the_names_in_it(fds, load, server, tmp_pat
         assert code == 0, said
 
 
+def test_the_catalog_command_says_why_a_table_cannot_be_read(capsys, table, server):
+    command = ("catalog", TABLE, "--catalog", server.url)
+    assert main(command) == 0
+    said = capsys.readouterr().out
+    assert f"id in the log   {table.builder.table_id}" in said
+    assert "newest version  5" in said
+    features = {"readerFeatures": ["catalogManaged", "newFeature"], "writerFeatures": ["newFeature"]}
+    (table.builder.log / f"{6:020d}.json").unlink()
+    table.builder.commit(
+        {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}}, inCommitTimestamp=9_000
+    )
+    table.stage(6)
+    serve(server, table)
+    assert main(command) == 2
+    assert "'newFeature': FDS does not know it" in capsys.readouterr().err
+
+
 def test_exactly_the_rows_that_the_catalog_shows_are_planned(bench, table, server, sink):
     places = CatalogPlaces(UnityCatalog(server.url), lambda _: {})
     stream = DeltaStream("events", table=TABLE, catalog_conn_id="unity", starting_version=0)
