@@ -9,6 +9,7 @@ import pytest
 
 from airflow_provider_fds.catalog.table import CatalogPlaces
 from airflow_provider_fds.catalog.unity import UnityCatalog
+from airflow_provider_fds.cli import arguments
 from airflow_provider_fds.cli.main import main
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream import DeltaStream, TablePoller
@@ -83,12 +84,14 @@ def test_one_answer_of_the_catalog_serves_a_plan_and_one_the_commits(bench, tabl
 def fds(bench, capsys):
     """Runs a command of ``fds`` on the staging folder; returns its exit code and what it says."""
 
-    def run(*arguments, **airflow):
-        code = main([*arguments, "--staging", str(bench.staging), "--deployment", "test"], **airflow)
+    def run(*words, **airflow):
+        code = main([*words, "--staging", str(bench.staging), "--deployment", "test"], **airflow)
         said = capsys.readouterr()
         return code, f"{said.out}{said.err}"
 
-    return run
+    yield run
+    # a process of a command ends with its catalogs
+    arguments._catalog_at.cache_clear()
 
 
 @pytest.fixture
