@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from datetime import timedelta
 
 import pytest
 
@@ -11,8 +12,11 @@ from airflow_provider_fds.catalog.table import CatalogPlaces
 from airflow_provider_fds.catalog.unity import UnityCatalog
 from airflow_provider_fds.cli import arguments
 from airflow_provider_fds.cli.main import main
+from airflow_provider_fds.delta.storage.open import open_place, open_storage
+from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream import DeltaStream, TablePoller
+from airflow_provider_fds.stream.polling import alignment
 from tests.unit.catalog.test_log_view import Managed
 from tests.unit.catalog.test_unity import serve
 from tests.unit.catalog.unity_server import UnityServer
@@ -104,6 +108,38 @@ def load(bench, table, server, sink):
         planned(bench, bench.session("run-1", stream=stream, places=places), sink)
 
     return load
+
+
+@pytest.mark.parametrize("connection", ["unity", None])
+def test_a_stream_with_news_that_only_its_catalog_shows_is_not_idle(
+    bench, load, table, server, monkeypatch, connection
+):
+    load("unity")
+    for version in (3, 4, 5):
+        (table.builder.path_of(version)).unlink(missing_ok=True)
+        table.publish(version, tell=True, keep=False)
+    (table.builder.log / f"{6:020d}.json").unlink()
+    serve(server, table)
+    monkeypatch.setattr(alignment, "_IDLE_AFTER", timedelta(0))
+    by_path = {"table": table.builder.uri}
+    named = {"table": TABLE, "catalog_conn_id": connection}
+    own = DeltaStream(
+        "own", align_with=["events"], max_drift="1h", event_time_column="at", **(named if connection else by_path)
+    )
+    places = CatalogPlaces(UnityCatalog(server.url), lambda _: {})
+
+    def is_idle():
+        staging = open_storage(bench.staging.as_uri())
+        ledger = Ledger(staging, "events")
+        ledger.find()
+        found = alignment.Alignment(own, staging, lambda name: open_place(places.resolve(name)))
+        return found._is_idle(ledger)
+
+    # by its path nothing is known of the newest commits
+    assert is_idle() is (connection is not None)
+    table.commit()
+    serve(server, table)
+    assert not is_idle()
 
 
 def test_the_commands_ask_the_catalog_that_loaded_the_stream(fds, load, server):
