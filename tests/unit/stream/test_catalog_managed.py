@@ -28,6 +28,8 @@ TABLE = "main.sales.events"
 def server():
     server = UnityServer()
     yield server
+    # a process of a command ends with its catalogs
+    arguments._catalog_at.cache_clear()
     server.close()
 
 
@@ -93,9 +95,7 @@ def fds(bench, capsys):
         said = capsys.readouterr()
         return code, f"{said.out}{said.err}"
 
-    yield run
-    # a process of a command ends with its catalogs
-    arguments._catalog_at.cache_clear()
+    return run
 
 
 @pytest.fixture
