@@ -11,6 +11,7 @@ from airflow_provider_fds.places import Paths
 
 if TYPE_CHECKING:
     from airflow_provider_fds.delta.storage.storage import Storage
+    from airflow_provider_fds.ledger.state import StreamState
     from airflow_provider_fds.places import Places
 
 
@@ -31,6 +32,14 @@ def table_places(conn_id: str | None, table: str, catalog_conn_id: str | None = 
     from airflow_provider_fds.hooks.catalogs import catalog_of
 
     return CatalogPlaces(catalog_of(catalog_conn_id), options_by_uri(conn_id, f"storage_conn_id for {table!r}"))
+
+
+def places_for(conn_id: str | None, state: StreamState) -> Places:
+    """Return what finds the table of a ledger: by its name in a catalog, if it has one, else by its URI."""
+    known = state.catalog
+    # the command line has a catalog's URI instead of a connection
+    has_connection = known is not None and "://" not in known.connection
+    return table_places(conn_id, state.table, known.connection if known and has_connection else None)
 
 
 def open_table(conn_id: str | None, table: str, catalog_conn_id: str | None = None) -> Storage:
@@ -66,4 +75,4 @@ def open_folder(conn_id: str | None, uri: str) -> Storage:
     return open_storage(uri, storage_options(conn_id, uri))
 
 
-__all__ = ["TableAddress", "open_folder", "open_table", "table_places"]
+__all__ = ["TableAddress", "open_folder", "open_table", "places_for", "table_places"]

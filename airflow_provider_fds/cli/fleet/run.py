@@ -179,7 +179,8 @@ def _context_of(context: StreamContext, arguments: argparse.Namespace, one: Flee
 
     kind, _, place = one.stream.checkpoint.partition(":")
     store = FileCheckpointStore(place) if kind == "file" else None
-    return replace(context, staging_uri=one.stream.staging or arguments.staging, checkpoints=store)
+    own = fleet.for_stream(arguments, one)
+    return replace(context, staging_uri=own.staging, places=common.places_of(own), checkpoints=store)
 
 
 def _user(arguments: argparse.Namespace, group: FleetGroup) -> UserArguments:
