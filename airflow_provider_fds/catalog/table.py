@@ -43,6 +43,23 @@ class CatalogTable:
     view: Callable[[Storage], Storage] | None = field(default=None, repr=False)
 
 
+@dataclass(frozen=True)
+class ListedTable:
+    """A table as the list of its schema has it, without credentials.
+
+    Attributes:
+        name: Its name.
+        location: URI or path of its folder; empty if FDS cannot read the table.
+        table_id: As for :class:`CatalogTable`.
+        problem: Why FDS cannot read the table: it is a view, or not Delta; empty if it can, as far as the list tells.
+    """
+
+    name: TableName
+    location: str = ""
+    table_id: str = ""
+    problem: str = ""
+
+
 class Catalog(Protocol):
     """A catalog, reached by one connection. Used by many threads at once; keeps its connection between calls."""
 
@@ -62,6 +79,12 @@ class Catalog(Protocol):
 
     def tables(self, schema: TableName) -> list[TableName]:
         """Return the names of all tables of a schema, whatever they are, sorted. Raises as :meth:`load`."""
+
+    def listed(self, schema: TableName) -> list[ListedTable]:
+        """Return what the catalog says of all tables of a schema, by name, with a few requests. Raises as :meth:`load`.
+
+        It asks for no credentials.
+        """
 
 
 @dataclass(frozen=True)
@@ -104,4 +127,4 @@ def _is_login(option: str) -> bool:
     return name == "storage_conn_id" or is_secret(name) or any(part in name for part in _LOGIN_PARTS)
 
 
-__all__ = ["Catalog", "CatalogPlaces", "CatalogTable"]
+__all__ = ["Catalog", "CatalogPlaces", "CatalogTable", "ListedTable"]
