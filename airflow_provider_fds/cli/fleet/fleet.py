@@ -15,6 +15,7 @@ from airflow_provider_fds.errors import ConfigurationError, FdsError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from airflow_provider_fds.catalog.table import Catalog
     from airflow_provider_fds.fleet.discovery import FoundTables
     from airflow_provider_fds.fleet.streams_file.group import FleetGroup
     from airflow_provider_fds.fleet.value import FleetStream
@@ -132,10 +133,25 @@ def _tables_of(
         partial(common.open_folder, arguments),
         None if staging is None else common.open_folder(arguments, staging),
         _name(arguments, group),
+        catalogs=partial(_catalog_of, arguments),
         elsewhere=elsewhere,
         retire=retire,
         dry_run=dry_run,
     )
+
+
+def _catalog_of(arguments: argparse.Namespace, conn_id: str) -> Catalog:
+    """Return the catalog that stands for a connection of the file.
+
+    Raises:
+        ConfigurationError: The command line names none.
+    """
+    if getattr(arguments, "catalog", None) is None:
+        raise ConfigurationError(
+            f"the names are those of the catalog of the Airflow connection {conn_id!r}, which the command line does "
+            "not read. Add --catalog thrift://HOST:9083, https://HOST or glue://REGION"
+        )
+    return common.catalog_of(arguments)
 
 
 def _name(arguments: argparse.Namespace, group: FleetGroup) -> str:
@@ -143,9 +159,17 @@ def _name(arguments: argparse.Namespace, group: FleetGroup) -> str:
 
 
 def for_stream(arguments: argparse.Namespace, stream: FleetStream) -> argparse.Namespace:
-    """Return a copy of the arguments for one stream: its name, its table, and its staging folder, if it has its own."""
+    """Return a copy of the arguments for one stream: its name, its table, and its staging folder, if it has its own.
+
+    Raises:
+        ConfigurationError: The table has a name in a catalog, and the command line names no catalog.
+    """
     staging = stream.stream.staging or arguments.staging
-    own = {"stream": stream.name, "table": stream.stream.table, "staging": staging}
+    conn_id = stream.stream.catalog_conn_id
+    if conn_id is not None:
+        _catalog_of(arguments, conn_id)
+    catalog = None if conn_id is None else arguments.catalog
+    own = {"stream": stream.name, "table": stream.stream.table, "staging": staging, "catalog": catalog}
     return argparse.Namespace(**{**vars(arguments), **own})
 
 
@@ -216,13 +240,17 @@ def _not_begun(one: FleetStream, context: StreamContext) -> StreamStatus:
 
 def describe_patterns(groups: Iterable[FoundGroup]) -> list[str]:
     """Return a line for each pattern, with the number of tables that it finds."""
+    from airflow_provider_fds.fleet.discovery import describe_left_out
     from airflow_provider_fds.sizes import format_count
 
-    return [
-        f"pattern {pattern.tables}: {format_count(count, 'table')}"
-        for found in groups
-        for pattern, count in zip(found.group.patterns, found.tables.num_found, strict=True)
-    ]
+    lines = []
+    for found in groups:
+        tables = found.tables
+        for number, (pattern, count) in enumerate(zip(found.group.patterns, tables.num_found, strict=True)):
+            lines.append(f"pattern {pattern.tables}: {format_count(count, 'table')}")
+            if names := tables.left_out[number]:
+                lines.append(describe_left_out(pattern.tables, names))
+    return lines
 
 
 def messages_of(groups: Iterable[FoundGroup]) -> list[str]:

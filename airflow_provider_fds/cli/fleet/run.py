@@ -173,12 +173,13 @@ def _run(
 
 
 def _context_of(context: StreamContext, arguments: argparse.Namespace, one: FleetStream) -> StreamContext:
-    """Return the context of a stream: its staging folder, and the file of its checkpoint, if it has one."""
+    """Return the context of a stream: where its table is, its staging folder, and the file of its checkpoint."""
     from airflow_provider_fds.checkpoint.file import FileCheckpointStore
 
     kind, _, place = one.stream.checkpoint.partition(":")
     store = FileCheckpointStore(place) if kind == "file" else None
-    return replace(context, staging_uri=one.stream.staging or arguments.staging, checkpoints=store)
+    own = fleet.for_stream(arguments, one)
+    return replace(context, staging_uri=own.staging, places=common.places_of(own), checkpoints=store)
 
 
 def _user(arguments: argparse.Namespace, group: FleetGroup) -> UserArguments:
