@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 from airflow_provider_fds.catalog.names import TableName
 from airflow_provider_fds.credentials import is_secret
 from airflow_provider_fds.places import Place
+from airflow_provider_fds.schemes import location
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -119,6 +120,23 @@ class CatalogPlaces:
             table_id=found.table_id,
             view=found.view,
         )
+
+    def called_now(self, name: str, table_id: str, uri: str) -> list[str]:
+        """Return the names that a table of this schema has now; it is looked for by its folder, else by its id.
+
+        Args:
+            name: The name that it had.
+            table_id: Its id; several tables can have the same time of creation.
+            uri: URI of its folder.
+
+        Raises:
+            FdsError: As :meth:`Catalog.listed`.
+        """
+        listed = self.catalog.listed(TableName(TableName.parse(name).parts[:-1]))
+        readable = [one for one in listed if not one.problem]
+        found = [one for one in readable if location(one.location) == location(uri)]
+        found = found or [one for one in readable if table_id and one.table_id == table_id]
+        return [str(one.name) for one in found]
 
 
 def _is_login(option: str) -> bool:

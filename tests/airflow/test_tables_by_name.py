@@ -37,6 +37,29 @@ with DAG("known_by_name", schedule=None, start_date=datetime(2026, 1, 1)):
 """
 
 
+FLEET_TEXT = """
+from datetime import datetime
+from airflow.sdk import DAG
+from airflow_provider_fds import DeltaAppendSink, DeltaFleetOperator, TablePattern
+
+with DAG("schema_by_name", schedule=None, start_date=datetime(2026, 1, 1)):
+    DeltaFleetOperator(
+        task_id="load",
+        patterns=[
+            TablePattern(
+                "crm.*",
+                sink=DeltaAppendSink("{lake}/by_name/{{schema}}/{{table}}"),
+                name="crm_{{table}}",
+                exclude=["tmp_*"],
+                catalog_conn_id="hive",
+                options={{"starting_version": "earliest"}},
+            )
+        ],
+        on_gone="retire",
+    )
+"""
+
+
 @pytest.fixture(scope="module")
 def metastore(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with metastore_program(tmp_path_factory.mktemp("metastore")) as program:
@@ -83,6 +106,37 @@ def test_a_table_is_found_by_its_name_wherever_a_dag_names_it(installation, lake
     register(hive, "sales.orders", f"{lake.uri}/other")
     assert "success" not in installation.run(dag).states.values()
     assert lake.ids("by_name/orders") == [1, 2, 3]
+
+
+def test_a_fleet_finds_the_tables_of_a_schema_as_they_appear_and_go(
+    installation, lake, hive, tmp_path, on_server, caplog
+):
+    def outcomes(run):
+        return {name: one["outcome"] for name, one in run.xcom("load")["streams"].items()}
+
+    for name, ident in (("orders", 1), ("lines", 2), ("tmp_orders", 3)):
+        lake.append(name, ident)
+        register(hive, f"crm.{name}", f"{lake.uri}/{name}")
+    register(hive, "crm.csvs", f"{lake.uri}/csvs", provider="csv")
+    dag = installation.add(FLEET_TEXT.format(lake=lake.uri))
+    with on_server():
+        assert outcomes(installation.run(dag)) == {"crm_lines": "loaded", "crm_orders": "loaded"}
+    assert "pattern crm.*: 1 name left out that FDS cannot read: crm.csvs" in caplog.text
+    assert (lake.ids("by_name/crm/orders"), lake.ids("by_name/crm/lines")) == ([1], [2])
+
+    # one table appears, one goes and fails none of the others, and one has the name of what is not Delta
+    lake.append("late", 4)
+    lake.append("lines", 5)
+    register(hive, "crm.late", f"{lake.uri}/late")
+    unregister(hive, "crm.orders")
+    with on_server():
+        run = installation.run(dag)
+    assert outcomes(run) == {"crm_late": "loaded", "crm_lines": "loaded", "crm_orders": "gone"}
+    assert (lake.ids("by_name/crm/late"), lake.ids("by_name/crm/lines")) == ([4], [2, 5])
+    assert ledger_of(tmp_path, "crm_orders").find().retired is not None
+    assert ledger_of(tmp_path, "crm_late").find().catalog.name == "crm.late"
+    for name in ("lines", "late", "tmp_orders", "csvs"):
+        unregister(hive, f"crm.{name}")
 
 
 def test_the_monitor_asks_the_catalog_of_a_connection_and_reads_what_the_command_line_loads_by_its_uri(

@@ -39,6 +39,8 @@ def add_commands(commands: CommandParsers) -> None:
             )
         if action.asks:
             add_confirmation(parser)
+        if any(argument.name == "moved_to" for argument in action.arguments):
+            common.add_catalog(parser)
         groups: dict[str, argparse._MutuallyExclusiveGroup] = {}
         for argument in action.arguments:
             place: argparse._ActionsContainer = parser

@@ -75,8 +75,8 @@ def metastore_program(folder: Path) -> Program:
     return Program(["java", *_OPENED, *quick, "-cp", classes, str(HERE / "Metastore.java"), str(folder)], folder)
 
 
-def register(uri: str, name: str, location: str) -> None:
-    """Let the metastore know an external Delta table, and its database, as Spark would."""
+def register(uri: str, name: str, location: str, provider: str = "delta") -> None:
+    """Let the metastore know an external table, and its database, as Spark would."""
     from pymetastore.hive_metastore import ttypes
 
     database, _, table = name.partition(".")
@@ -86,7 +86,7 @@ def register(uri: str, name: str, location: str) -> None:
         tableName=table,
         sd=ttypes.StorageDescriptor(cols=[], location=location, serdeInfo=serde),
         partitionKeys=[],
-        parameters={"spark.sql.sources.provider": "delta", "EXTERNAL": "TRUE"},
+        parameters={"spark.sql.sources.provider": provider, "EXTERNAL": "TRUE"},
         tableType="EXTERNAL_TABLE",
     )
     with _client(uri) as client:
