@@ -55,6 +55,10 @@ class DeltaTableConditionTrigger(DeltaTableVersionTrigger):
             },
         )
 
+    @property
+    def _address(self) -> TableAddress:
+        return self.address
+
     def _poller(self) -> tuple[ConditionPoller, None]:
         return ConditionPoller(self.address.open(), TableCondition.from_dict(self.condition)), None
 

@@ -44,6 +44,7 @@ def add_commands(commands: CommandParsers) -> None:
         help="name of a stream; without it, all streams of the staging folder, one per line",
     )
     parser.add_argument("-f", "--file", metavar="FILE", help="all streams that a file of streams declares")
+    common.add_catalog(parser)
     parser.add_argument("--full", action="store_true", help="with STREAM: the state of its ledger, as JSON")
     parser.add_argument("--watch", action="store_true", help="all streams live on the terminal")
     parser.add_argument(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -216,7 +216,8 @@ def statuses(
         found = find_ledger(context.open_staging(), one.name)
         try:
             if found is None:
-                return _not_begun(one, context)
+                own = for_stream(arguments, one)
+                return _not_begun(one, replace(context, places=common.places_of(own)))
             if isinstance(found, FdsError):
                 raise found
             return status_of(open_stream(context, found))
