@@ -29,7 +29,7 @@ class Stream:
         return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
 
     def plan(self, name: str, stream: str = "orders") -> subprocess.CompletedProcess[str]:
-        source = ("--catalog", self.catalog, "--option", "starting_version=1")
+        source = ("--catalog", self.catalog, "--option", "starting_version=latest")
         return self.fds("plan", name, "--stream", stream, *source)
 
 
