@@ -103,6 +103,15 @@ def unregister(uri: str, name: str) -> None:
             client.drop_table(database, table, deleteData=False)
 
 
+def move(uri: str, name: str, location: str) -> None:
+    """Let a table point to another folder, as ALTER TABLE … SET LOCATION does."""
+    database, _, table = name.partition(".")
+    with _client(uri) as client:
+        entry = client.get_table(database, table)
+        entry.sd.location, entry.sd.serdeInfo.parameters = location, {"path": location}
+        client.alter_table(database, table, entry)
+
+
 @contextmanager
 def _client(uri: str) -> Iterator[Any]:
     from pymetastore.hive_metastore import ThriftHiveMetastore
