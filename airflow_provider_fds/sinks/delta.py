@@ -99,6 +99,7 @@ class DeltaSink(Sink):
                 f"{name}: uri {redacted_uri(self.uri)} contains {part}, visible to everyone who can see the DAG. "
                 "Put credentials into the Airflow connection (storage_conn_id) and Spark's settings"
             )
+        options.flags(self)
         for listed in ("partition_by", "columns", "cluster_by"):
             object.__setattr__(self, listed, options.names(getattr(self, listed), f"{name}: {listed}"))
         constants = constant_columns(self.constant_columns, f"{name}: constant_columns", chosen=self.columns)

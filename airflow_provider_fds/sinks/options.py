@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
 _FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
@@ -44,6 +45,18 @@ def chosen(value: Any, known: tuple[str, ...], what: str) -> tuple[str, ...]:
     if listed == (value,) or not set(listed) <= set(known) or len(set(listed)) < len(listed):
         raise ValueError(f"{what} must be a list of {', '.join(map(repr, known))}; got {value!r}")
     return listed
+
+
+def flags(sink: Any) -> None:
+    """Raise ``ValueError`` if a flag of a sink is anything but true or false: the text ``"no"`` would count as yes.
+
+    Args:
+        sink: The sink, a dataclass.
+    """
+    for each in fields(sink):
+        value = getattr(sink, each.name)
+        if each.type == "bool" and not isinstance(value, bool):
+            raise ValueError(f"{type(sink).__name__}: {each.name} must be True or False, got {value!r}")
 
 
 def warn_or_fail(value: Any, what: str) -> None:
