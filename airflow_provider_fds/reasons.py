@@ -223,8 +223,8 @@ class Reason(str, Enum):  # noqa: UP042 - the driver may run Python 3.9
     #: the checkpoint was edited, hidden, or belongs to something else
     #: To do: run the command in the message
     CHECKPOINT_MISMATCH = "CHECKPOINT_MISMATCH"
-    #: the stream has read another table so far
-    #: To do: use another name for this table
+    #: the stream has read another table so far, or its catalog has moved the table
+    #: To do: use another stream for another table; `fds accept` the folder of a moved one
     STREAM_TABLE_CHANGED = "STREAM_TABLE_CHANGED"
     #: the stream was ended permanently
     #: To do: use another name

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 from airflow_provider_fds.catalog import problems
 from airflow_provider_fds.catalog.judge import MetastoreTable, delta_location
 from airflow_provider_fds.catalog.names import TableName
-from airflow_provider_fds.catalog.table import CatalogTable
+from airflow_provider_fds.catalog.table import CatalogTable, ListedTable
 from airflow_provider_fds.credentials import redacted
-from airflow_provider_fds.errors import ConfigurationError
+from airflow_provider_fds.errors import AccessDeniedError, ConfigurationError, TableNotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -78,19 +78,33 @@ class GlueCatalog:
             link = f"glue:GetTable on {'.'.join(asked.values())}, which the resource link points to"
             entry = self._get_table(name, link, **asked)
         location = delta_location(self._called(), _metastore_table(found, entry))
-        created = entry.get("CreateTime")
-        table_id = created.astimezone(UTC).isoformat() if isinstance(created, datetime) else ""
-        return CatalogTable(found, location, table_id)
+        return CatalogTable(found, location, _created(entry))
 
     def tables(self, schema: TableName) -> list[TableName]:
         """Return the names of all tables of a database, see :class:`.Catalog`."""
+        return [TableName((*schema.parts, entry["Name"])) for entry in self._entries(schema)]
+
+    def listed(self, schema: TableName) -> list[ListedTable]:
+        """Return what Glue says of all tables of a database, see :class:`.Catalog`; links are looked up one by one."""
+        return [self._listed(TableName((*schema.parts, entry["Name"])), entry) for entry in self._entries(schema)]
+
+    def _listed(self, name: TableName, entry: dict[str, Any]) -> ListedTable:
+        try:
+            if entry.get("TargetTable"):
+                found = self.load(name)
+                return ListedTable(name, found.location, found.table_id)
+            return ListedTable(name, delta_location(self._called(), _metastore_table(name, entry)), _created(entry))
+        except (ConfigurationError, AccessDeniedError, TableNotFoundError) as error:
+            return ListedTable(name, problem=str(error))
+
+    def _entries(self, schema: TableName) -> list[dict[str, Any]]:
         catalog, database = _parts(schema, "database")
 
-        def names(client: Any) -> list[str]:
+        def entries(client: Any) -> list[dict[str, Any]]:
             pages = client.get_paginator("get_tables").paginate(**catalog, DatabaseName=database)
-            return [table["Name"] for page in pages for table in page["TableList"]]
+            return sorted((entry for page in pages for entry in page["TableList"]), key=lambda entry: entry["Name"])
 
-        return [TableName((*schema.parts, table)) for table in sorted(self._call(schema, "glue:GetTables", names))]
+        return self._call(schema, "glue:GetTables", entries)
 
     def _get_table(self, name: TableName, action: str, **asked: str) -> dict[str, Any]:
         entry: dict[str, Any] = self._call(name, action, lambda client: client.get_table(**asked)["Table"])
@@ -210,6 +224,11 @@ def _parts(name: TableName, *kinds: str) -> tuple[Any, ...]:
         catalog_id, *parts = name.expect("catalog_id", *kinds).parts
         return ({"CatalogId": catalog_id}, *parts)
     return ({}, *name.expect(*kinds).parts)
+
+
+def _created(entry: dict[str, Any]) -> str:
+    created = entry.get("CreateTime")
+    return created.astimezone(UTC).isoformat() if isinstance(created, datetime) else ""
 
 
 def _metastore_table(name: TableName, entry: dict[str, Any]) -> MetastoreTable:

@@ -14,12 +14,12 @@ from urllib.parse import urlsplit
 from airflow_provider_fds.catalog import problems
 from airflow_provider_fds.catalog.judge import MetastoreTable, delta_location
 from airflow_provider_fds.catalog.names import TableName
-from airflow_provider_fds.catalog.table import CatalogTable
+from airflow_provider_fds.catalog.table import CatalogTable, ListedTable
 from airflow_provider_fds.credentials import redacted, redacted_uri
 from airflow_provider_fds.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 T = TypeVar("T")
 
@@ -31,6 +31,8 @@ _IDLE_SECONDS: Final = 60.0
 #: The most of one answer: a table of some ten thousand columns, or the names of some hundred thousand tables.
 _MOST_BYTES: Final = 32 << 20
 _MOST_ITEMS: Final = 1_000_000
+#: Tables of one answer of a list.
+_TABLES_AT_ONCE: Final = 100
 _RECEIVED_BYTES: Final = 1 << 16
 _DENIED: Final = re.compile(r"permission denied|not allowed|access ?control|authoriz|privilege", re.IGNORECASE)
 #: What a server that speaks another protocol looks like.
@@ -78,29 +80,33 @@ class HiveCatalog:
         """Return what the metastore says of a table, see :class:`.Catalog`; its id is the second of its creation."""
         database, table = name.expect("database", "table").parts
         entry = self._call(name, lambda client: _get_table(client, database, table))
-        descriptor = entry.sd
-        serde = descriptor.serdeInfo if descriptor else None
-        found = MetastoreTable(
-            TableName((entry.dbName or database, entry.tableName or table)),
-            table_type=entry.tableType or "",
-            parameters=_texts(entry.parameters),
-            location=(descriptor.location or "") if descriptor else "",
-            serde_path=_texts(serde.parameters).get("path", "") if serde else "",
-            input_format=(descriptor.inputFormat or "") if descriptor else "",
-        )
+        found = _metastore_table(name, entry)
         location = delta_location(self._called, found)
         return CatalogTable(found.name, location, str(entry.createTime or ""))
 
     def tables(self, schema: TableName) -> list[TableName]:
         """Return the names of all tables of a database, see :class:`.Catalog`."""
         (database,) = schema.expect("database").parts
+        return [TableName((database, table)) for table in self._call(schema, lambda client: _names(client, database))]
 
-        def names(client: Any) -> list[str]:
-            # without it, the names of a database that is missing are an empty list
-            client.get_database(database)
-            return [str(table) for table in client.get_all_tables(database)]
+    def listed(self, schema: TableName) -> list[ListedTable]:
+        """Return what the metastore says of all tables of a database, see :class:`.Catalog`."""
+        (database,) = schema.expect("database").parts
 
-        return [TableName((database, table)) for table in sorted(self._call(schema, names))]
+        def entries(client: Any) -> list[Any]:
+            names = _names(client, database)
+            parts = (names[at : at + _TABLES_AT_ONCE] for at in range(0, len(names), _TABLES_AT_ONCE))
+            return [entry for part in parts for entry in _get_tables(client, database, part)]
+
+        def listed(entry: Any) -> ListedTable:
+            found = _metastore_table(schema, entry)
+            try:
+                return ListedTable(found.name, delta_location(self._called, found), str(entry.createTime or ""))
+            except ConfigurationError as error:
+                return ListedTable(found.name, problem=str(error))
+
+        found = map(listed, self._call(schema, entries))
+        return sorted(found, key=lambda one: one.name.parts)
 
     def _call(self, name: TableName, ask: Callable[[Any], T]) -> T:
         from pymetastore.hive_metastore.ttypes import MetaException, NoSuchObjectException
@@ -262,6 +268,40 @@ def _get_table(client: Any, database: str, table: str) -> Any:
     from pymetastore.hive_metastore.ttypes import GetTableRequest
 
     return client.get_table_req(GetTableRequest(dbName=database, tblName=table)).table
+
+
+def _names(client: Any, database: str) -> list[str]:
+    # without it, the names of a database that is missing are an empty list
+    client.get_database(database)
+    return sorted(map(str, client.get_all_tables(database)))
+
+
+def _get_tables(client: Any, database: str, names: Sequence[str]) -> list[Any]:
+    """Ask for several tables; newer metastores only know the second way. What was dropped meanwhile is left out."""
+    from thrift.Thrift import TApplicationException
+
+    try:
+        return list(client.get_table_objects_by_name(database, list(names)))
+    except TApplicationException as error:
+        if error.type != TApplicationException.UNKNOWN_METHOD:
+            raise
+    from pymetastore.hive_metastore.ttypes import GetTablesRequest
+
+    return list(client.get_table_objects_by_name_req(GetTablesRequest(dbName=database, tblNames=list(names))).tables)
+
+
+def _metastore_table(name: TableName, entry: Any) -> MetastoreTable:
+    """Return what an entry says; a name that it lacks is that of the table, or of the database, that was asked for."""
+    descriptor = entry.sd
+    serde = descriptor.serdeInfo if descriptor else None
+    return MetastoreTable(
+        TableName((entry.dbName or name.parts[0], entry.tableName or name.parts[-1])),
+        table_type=entry.tableType or "",
+        parameters=_texts(entry.parameters),
+        location=(descriptor.location or "") if descriptor else "",
+        serde_path=_texts(serde.parameters).get("path", "") if serde else "",
+        input_format=(descriptor.inputFormat or "") if descriptor else "",
+    )
 
 
 def _texts(parameters: Any) -> dict[str, str]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 from airflow_provider_fds.catalog.names import TableName
 from airflow_provider_fds.credentials import is_secret
 from airflow_provider_fds.places import Place
+from airflow_provider_fds.schemes import location
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -43,6 +44,23 @@ class CatalogTable:
     view: Callable[[Storage], Storage] | None = field(default=None, repr=False)
 
 
+@dataclass(frozen=True)
+class ListedTable:
+    """A table as the list of its schema has it, without credentials.
+
+    Attributes:
+        name: Its name.
+        location: URI or path of its folder; empty if FDS cannot read the table.
+        table_id: As for :class:`CatalogTable`.
+        problem: Why FDS cannot read the table: it is a view, or not Delta; empty if it can, as far as the list tells.
+    """
+
+    name: TableName
+    location: str = ""
+    table_id: str = ""
+    problem: str = ""
+
+
 class Catalog(Protocol):
     """A catalog, reached by one connection. Used by many threads at once; keeps its connection between calls."""
 
@@ -62,6 +80,12 @@ class Catalog(Protocol):
 
     def tables(self, schema: TableName) -> list[TableName]:
         """Return the names of all tables of a schema, whatever they are, sorted. Raises as :meth:`load`."""
+
+    def listed(self, schema: TableName) -> list[ListedTable]:
+        """Return what the catalog says of all tables of a schema, by name, with a few requests. Raises as :meth:`load`.
+
+        It asks for no credentials.
+        """
 
 
 @dataclass(frozen=True)
@@ -97,6 +121,23 @@ class CatalogPlaces:
             view=found.view,
         )
 
+    def called_now(self, name: str, table_id: str, uri: str) -> list[str]:
+        """Return the names that a table of this schema has now; it is looked for by its folder, else by its id.
+
+        Args:
+            name: The name that it had.
+            table_id: Its id; several tables can have the same time of creation.
+            uri: URI of its folder.
+
+        Raises:
+            FdsError: As :meth:`Catalog.listed`.
+        """
+        listed = self.catalog.listed(TableName(TableName.parse(name).parts[:-1]))
+        readable = [one for one in listed if not one.problem]
+        found = [one for one in readable if location(one.location) == location(uri)]
+        found = found or [one for one in readable if table_id and one.table_id == table_id]
+        return [str(one.name) for one in found]
+
 
 def _is_login(option: str) -> bool:
     """Return whether an option says who asks, instead of where and how."""
@@ -104,4 +145,4 @@ def _is_login(option: str) -> bool:
     return name == "storage_conn_id" or is_secret(name) or any(part in name for part in _LOGIN_PARTS)
 
 
-__all__ = ["Catalog", "CatalogPlaces", "CatalogTable"]
+__all__ = ["Catalog", "CatalogPlaces", "CatalogTable", "ListedTable"]

@@ -12,11 +12,12 @@ from urllib.parse import quote
 from airflow_provider_fds.catalog import problems
 from airflow_provider_fds.catalog.log_view import CatalogLogView
 from airflow_provider_fds.catalog.names import TableName
-from airflow_provider_fds.catalog.table import CatalogTable
+from airflow_provider_fds.catalog.table import CatalogTable, ListedTable
 from airflow_provider_fds.catalog.unity_answers import TableAnswer, delta_table, rest_credentials, rest_table
 from airflow_provider_fds.catalog.unity_hadoop import hadoop_settings
 from airflow_provider_fds.catalog.unity_http import Answer, Login, NoAnswerError, RefusedError, UnityHttp
 from airflow_provider_fds.catalog.vended import Credentials, NoCredentialsError, chosen, provider
+from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.schemes import SCHEMES, with_plain_scheme
 
 if TYPE_CHECKING:
@@ -99,20 +100,37 @@ class UnityCatalog:
 
     def tables(self, schema: TableName) -> list[TableName]:
         """Return the names of all tables of a schema, whatever they are, sorted."""
+        return sorted(self._items(schema), key=lambda found: found.parts)
+
+    def listed(self, schema: TableName) -> list[ListedTable]:
+        """Return what the catalog says of all tables of a schema, see :class:`.Catalog`."""
+        found = self._items(schema)
+        return [self._listed(name, found[name]) for name in sorted(found, key=lambda name: name.parts)]
+
+    def _listed(self, name: TableName, item: Mapping[str, Any]) -> ListedTable:
+        try:
+            # whether the catalog's other API has the commits is not in its properties
+            table = rest_table({**item, "properties": None}, self._words, name)
+        except ConfigurationError as error:
+            return ListedTable(name, problem=str(error))
+        return ListedTable(name, table.location, table.table_id)
+
+    def _items(self, schema: TableName) -> dict[TableName, Mapping[str, Any]]:
+        """Return what the older API says of the tables of a schema, by their names."""
         catalog, within = schema.expect("catalog", "schema").parts
-        names: set[TableName] = set()
+        found: dict[TableName, Mapping[str, Any]] = {}
         page: dict[str, str] = {}
         for _ in range(_MOST_PAGES):
             answer = self._get(schema, "/tables", catalog_name=catalog, schema_name=within, **page)
             self._check(schema, answer, _READ_RIGHTS)
             for item in answer.body.get("tables") or ():
                 if isinstance(item, dict) and isinstance(item.get("name"), str) and item["name"]:
-                    names.add(TableName((catalog, within, item["name"])))
+                    found[TableName((catalog, within, item["name"]))] = item
             token = answer.body.get("next_page_token")
             if not isinstance(token, str) or not token or page.get("page_token") == token:
                 break
             page = {"page_token": token}
-        return sorted(names, key=lambda found: found.parts)
+        return found
 
     def _has_delta_api(self, name: TableName) -> bool:
         catalog = name.parts[0]

@@ -12,19 +12,25 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
+from airflow_provider_fds.catalog.names import TableName
+from airflow_provider_fds.catalog.table import ListedTable
 from airflow_provider_fds.checkpoint.registry import place_of
 from airflow_provider_fds.delta.damage import DAMAGE, describe
 from airflow_provider_fds.errors import ConfigurationError, FdsError, LedgerError, TableNotFoundError
-from airflow_provider_fds.fleet.glob import FolderGlob
+from airflow_provider_fds.fleet.name_glob import NameGlob
 from airflow_provider_fds.schemes import comparable, location
+from airflow_provider_fds.sizes import format_count
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
+    from airflow_provider_fds.catalog.table import Catalog
     from airflow_provider_fds.delta.storage.storage import Storage
     from airflow_provider_fds.fleet.value import Discovery, FleetStream, TablePattern
 
 _FORMAT: Final = 1
+#: Names in a message.
+_MOST_NAMES: Final = 10
 
 
 @dataclass(frozen=True)
@@ -38,6 +44,7 @@ class FoundTables:
         retired: Those of them whose streams were retired now; later runs know nothing of them.
         problems: A sentence for each table, or pattern, that cannot be loaded.
         num_found: Number of streams that each pattern has added.
+        left_out: For each pattern, the names in its catalog that are none of a table that FDS can read.
     """
 
     streams: tuple[FleetStream, ...]
@@ -46,6 +53,7 @@ class FoundTables:
     retired: tuple[tuple[str, str], ...] = ()
     problems: tuple[str, ...] = ()
     num_found: tuple[int, ...] = ()
+    left_out: tuple[tuple[str, ...], ...] = ()
 
     def messages(self) -> list[str]:
         """Return what someone should know: problems, new tables that are not loaded, and tables that are gone."""
@@ -63,12 +71,21 @@ class FoundTables:
         """Return what is wrong with each table that is gone, by the name of its stream."""
         return {
             name: TableNotFoundError(
-                f"table {table} of stream {name!r} is gone: it was loaded, and its folder no longer exists. Restore "
-                "it, or exclude it from the pattern if that was intended.",
+                f"table {table} of stream {name!r} is gone: it was loaded, and its folder or its name in the catalog "
+                "no longer exists. Restore it, or exclude it from the pattern if that was intended.",
                 table=table,
             )
             for name, table in self.gone
         }
+
+
+def describe_left_out(tables: str, names: Sequence[str]) -> str:
+    """Return a sentence on the names that a pattern matches, and that are none of a table that FDS can read."""
+    more = ", …" * (len(names) > _MOST_NAMES)
+    return (
+        f"pattern {tables}: {format_count(len(names), 'name')} left out that FDS cannot read: "
+        f"{', '.join(names[:_MOST_NAMES])}{more}. `fds catalog` says what each is"
+    )
 
 
 def find_tables(
@@ -78,6 +95,7 @@ def find_tables(
     staging: Storage | None,
     fleet: str,
     *,
+    catalogs: Callable[[str], Catalog] | None = None,
     elsewhere: Iterable[FleetStream] = (),
     retire: Callable[[FleetStream], bool] | None = None,
     dry_run: bool = False,
@@ -93,6 +111,7 @@ def find_tables(
         open_folder: Opens a folder, given by URI or path.
         staging: The staging folder, for the record; ``None``, only with ``dry_run``: as if nothing was recorded.
         fleet: Name of the fleet; equal names share a record.
+        catalogs: Returns the catalog of a connection; ``None``: no pattern has one.
         elsewhere: Streams of other fleets, whose names, sinks and checkpoints are not free.
         retire: Retires the stream of a table that is gone, and returns whether it has. It is not called if the pattern
             finds no table at all: that is how storage looks that is not mounted. ``None``: no stream is retired.
@@ -103,7 +122,7 @@ def find_tables(
         StorageError: Staging does not answer.
     """
     declared = tuple(declared)
-    patterns = tuple(pattern.without(one.stream.table for one in declared) for pattern in patterns)
+    patterns = tuple(pattern.without(declared) for pattern in patterns)
     taken = _Taken(declared, elsewhere)
     if not patterns:
         return FoundTables(tuple(taken.streams))
@@ -115,10 +134,12 @@ def find_tables(
     retired: list[tuple[str, str]] = []
     problems: list[str] = []
     num_streams = [len(taken.streams)]
+    left_out: list[tuple[str, ...]] = []
     for pattern in patterns:
-        name = f"{comparable(pattern.tables)} {pattern.name or ''}".strip()
+        name = _recorded_name(pattern)
         known = record.get(name)
-        found = _discover(pattern, known or {}, open_folder, problems)
+        found = _discover(pattern, known or {}, open_folder, catalogs, problems)
+        left_out.append(() if found is None else found.left_out)
         if found is None:
             streams = [stream for table in (known or {}).values() if (stream := _chosen(pattern, table)) is not None]
             problems += taken.add(streams, shares_sink=pattern.shares_sink)
@@ -128,6 +149,9 @@ def find_tables(
             problems.append(
                 f"the tables {pattern.tables!r} match no table. Check the path; a relative one begins at the working "
                 "directory."
+                if pattern.catalog_conn_id is None
+                else f"the tables {pattern.tables!r} match no table that FDS can read, of those that the catalog of "
+                f"{pattern.catalog_conn_id!r} shows. Check the name, and the rights of the connection."
             )
         started = {
             one.name: one.stream.table
@@ -154,7 +178,22 @@ def find_tables(
     if staging is not None and not dry_run and json.dumps(record, sort_keys=True) != before:
         staging.put(key, json.dumps({"format": _FORMAT, "patterns": record}, indent=1).encode())
     num_found = tuple(after - before for before, after in pairwise(num_streams))
-    return FoundTables(tuple(taken.streams), tuple(new), tuple(gone), tuple(retired), tuple(problems), num_found)
+    return FoundTables(
+        tuple(taken.streams), tuple(new), tuple(gone), tuple(retired), tuple(problems), num_found, tuple(left_out)
+    )
+
+
+def _recorded_name(pattern: TablePattern) -> str:
+    """Return what the record calls a pattern."""
+    if pattern.catalog_conn_id is None:
+        return f"{comparable(pattern.tables)} {pattern.name or ''}".strip()
+    return f"{pattern.catalog_conn_id}:{pattern.tables} {pattern.name or ''}".strip()
+
+
+def _table(one: FleetStream) -> str:
+    """Return what tells the table of a stream from another one: its location, or its name in a catalog."""
+    stream = one.stream
+    return location(stream.table) if stream.catalog_conn_id is None else f"{stream.catalog_conn_id}:{stream.table}"
 
 
 class _Taken:
@@ -162,14 +201,14 @@ class _Taken:
 
     def __init__(self, declared: Iterable[FleetStream], elsewhere: Iterable[FleetStream]) -> None:
         self.streams = list(declared)
-        self._tables = {location(one.stream.table) for one in self.streams}
+        self._tables = {_table(one) for one in self.streams}
         others = [*elsewhere, *self.streams]
         self._names = {one.name: one for one in others}
         self._sinks = {_sink(one): one for one in others}
         self._places = {place_of(one.stream.checkpoint): one for one in others}
 
     def has(self, one: FleetStream) -> bool:
-        return location(one.stream.table) in self._tables
+        return _table(one) in self._tables
 
     def add(self, streams: Iterable[FleetStream], *, shares_sink: bool) -> list[str]:
         """Add streams of tables that are not loaded yet; return a problem for each that cannot be added."""
@@ -187,7 +226,7 @@ class _Taken:
                 )
                 continue
             self.streams.append(one)
-            self._tables.add(location(one.stream.table))
+            self._tables.add(_table(one))
             self._names[one.name] = one
             self._sinks[_sink(one)] = one
             self._places[place_of(one.stream.checkpoint)] = one
@@ -217,9 +256,10 @@ def _discover(
     pattern: TablePattern,
     known: Mapping[str, str],
     open_folder: Callable[[str], Storage],
+    catalogs: Callable[[str], Catalog] | None,
     problems: list[str],
 ) -> Discovery | None:
-    """Return the tables that a pattern finds now, or ``None`` if its folders cannot be listed."""
+    """Return the tables that a pattern finds now, or ``None`` if its folders, or its schema, cannot be listed."""
     tables = set(known.values())
 
     def list_folders(uri: str) -> Collection[str]:
@@ -230,7 +270,11 @@ def _discover(
         return uri in tables or next(iter(open_folder(uri).list_after("_delta_log")), None) is not None
 
     try:
-        found = pattern.discover(list_folders, is_table)
+        if pattern.catalog_conn_id is None or catalogs is None:
+            found = pattern.discover(list_folders, is_table)
+        else:
+            listed = _listed(catalogs(pattern.catalog_conn_id), NameGlob(pattern.tables).schema, tables)
+            found = pattern.discover_listed(listed, tables)
     except FdsError as error:
         loaded = f"The {len(tables)} tables that are known of it are loaded." if tables else "None is loaded."
         problems.append(f"the tables {pattern.tables!r} cannot be listed: {error}. {loaded}")
@@ -239,13 +283,35 @@ def _discover(
     return found
 
 
+def _listed(catalog: Catalog, schema: TableName, known: Collection[str]) -> list[ListedTable]:
+    """Return the tables of a schema, with those of ``known`` that the catalog does not list, but has all the same.
+
+    A catalog may not list what the connection has lost the right to read, which does not mean that it is gone.
+    """
+    listed = catalog.listed(schema)
+    there = {str(one.name) for one in listed}
+    hidden = [TableName.parse(name) for name in known if name not in there]
+    return [*listed, *(ListedTable(name) for name in hidden if _has(catalog, name))]
+
+
+def _has(catalog: Catalog, name: TableName) -> bool:
+    try:
+        catalog.load(name)
+    except TableNotFoundError:
+        return False
+    except FdsError:
+        # the run of its stream says what is wrong
+        return True
+    return True
+
+
 def _chosen(pattern: TablePattern, table: str) -> FleetStream | None:
     """Return the stream of a recorded table, unless the pattern now excludes the table."""
     try:
         stream = pattern.stream_of(table)
     except ConfigurationError:
         return None
-    return stream if FolderGlob(pattern.tables).chooses(table, pattern.include, pattern.exclude) else None
+    return stream if pattern.glob.chooses(table, pattern.include, pattern.exclude) else None
 
 
 def _read(staging: Storage, key: str) -> dict[str, dict[str, str]]:
@@ -271,4 +337,4 @@ def _read(staging: Storage, key: str) -> dict[str, dict[str, str]]:
         ) from error
 
 
-__all__ = ["FoundTables", "find_tables"]
+__all__ = ["FoundTables", "describe_left_out", "find_tables"]

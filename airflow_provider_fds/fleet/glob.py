@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 #: Scheme and bucket, or the slashes before the first folder of a path.
 _ROOT: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/]*/*|/*")
+#: What looks like names in a catalog.
+_NAMES: Final = re.compile(r"[\w-]+(?:\.[\w*-]+)+")
 
 
 class FolderGlob:
@@ -39,6 +41,13 @@ class FolderGlob:
         """Return what is wrong with the pattern, one sentence each."""
         if is_template(self.pattern):
             return [f"tables {self.pattern!r} is a template. Write the URI with '*' for the folders to find."]
+        if _NAMES.fullmatch(self.pattern):
+            return [
+                (
+                    f"tables {self.pattern!r} looks like names in a catalog. Set catalog_conn_id to the Airflow "
+                    f"connection of that catalog, or write './{self.pattern}' for folders."
+                )
+            ]
         if "*" in self._root:
             return [f"tables {self.pattern!r} has a '*' in its bucket or scheme. Use one pattern for each bucket."]
         if not any("*" in segment for segment in self._segments):

@@ -29,6 +29,8 @@ from airflow_provider_fds.stream.declaration.sink_needs import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
+    from airflow_provider_fds.catalog.table import ListedTable
+    from airflow_provider_fds.fleet.name_glob import NameGlob
     from airflow_provider_fds.sinks import Sink
 
 NewTables = Literal["start", "alert", "ignore"]
@@ -122,28 +124,33 @@ class Discovery:
         streams: The stream of each table, by name.
         problems: A sentence for each table that cannot have a stream.
         is_empty: Whether there is no table at all, not even one that is excluded.
+        left_out: Names in the catalog that are none of a table that FDS can read.
     """
 
     streams: tuple[FleetStream, ...] = ()
     problems: tuple[str, ...] = ()
     is_empty: bool = False
+    left_out: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class TablePattern:
-    """Tables of a fleet that are found in storage when a run begins.
+    """Tables of a fleet that are found in storage, or in a schema of a catalog, when a run begins.
 
-    A table is a folder with a ``_delta_log``. In ``name`` and ``sink``, parts in braces are replaced for each table:
-    ``{table}`` is the name of its folder, ``{schema}`` the name of the folder above it, and ``{1}`` the text that the
-    first ``*`` of ``tables`` stands for.
+    A table is a folder with a ``_delta_log``, or the name of a Delta table that FDS can read. In ``name`` and ``sink``,
+    parts in braces are replaced for each table: ``{table}`` is the name of its folder, ``{schema}`` the name of the
+    folder above it, and ``{1}`` the text that the first ``*`` of ``tables`` stands for. In a catalog, they are parts of
+    the name.
 
     Args:
         tables: URI or path with one or more ``*`` in its folders; each ``*`` stands for text without a slash. A ``*``
-            at the start of a folder does not stand for a name that begins with ``_`` or ``.``.
+            at the start of a folder does not stand for a name that begins with ``_`` or ``.``. With
+            ``catalog_conn_id``, a name with one or more ``*`` in its last part: ``main.sales.*``.
         sink: The sink of each table. Parts are replaced in all its strings except predicates and names of functions.
         name: Name of each table's stream; default: the text of all ``*``, joined by dots.
         include: Only tables that match one of these, with ``*`` for any text without a slash: the name of the table's
-            folder, or, with a slash, its path below the part of ``tables`` without ``*``.
+            folder, or, with a slash, its path below the part of ``tables`` without ``*``. In a catalog: its name in
+            the schema, in any case.
         exclude: Not the tables that match one of these; decides over ``include``.
         new_tables: What happens when a table appears after the first run: ``"start"`` loads it, ``"alert"`` leaves it
             out with an alert, ``"ignore"`` leaves it out. A table that is gone is never ignored.
@@ -154,6 +161,7 @@ class TablePattern:
         allow_overlap: Whether the streams may append versions that other streams append to the same sink.
         options: Source options of each stream.
         batch_timeout: The longest time that Spark may take for one batch; ``None``: no limit.
+        catalog_conn_id: Airflow connection of the catalog that has the tables; ``None``: they are found in storage.
 
     Raises:
         ConfigurationError: Reports all problems at once.
@@ -177,9 +185,12 @@ class TablePattern:
     allow_overlap: bool = False
     options: Mapping[str, Any] = field(default_factory=dict, hash=False)
     batch_timeout: timedelta | None = None
+    catalog_conn_id: str | None = None
 
     def __post_init__(self) -> None:
         problems = text_problems("tables", self.tables)
+        if self.catalog_conn_id is not None:
+            problems += text_problems("catalog_conn_id", self.catalog_conn_id)
         if problems:
             raise ConfigurationError(*problems, subject="table pattern", reason=Reason.INVALID_OPTION)
         object.__setattr__(self, "sink", coerce_sink(self.sink))
@@ -192,32 +203,42 @@ class TablePattern:
                 object.__setattr__(self, listed, tuple(given))
         if self.new_tables not in _NEW_TABLES:
             problems.append(f"new_tables must be 'start', 'alert' or 'ignore', got {self.new_tables!r}.")
-        folders = FolderGlob(self.tables)
-        problems += folders.problems()
+        glob = self.glob
+        problems += glob.problems()
         if not problems:
-            parts = folders.parts_of(folders.sample())
+            parts = glob.parts_of(glob.sample())
             problems += template_problems(self.name, self.checkpoint, self.sink, parts)
         if not problems:
             # values that no table's stream could have
             try:
-                self.stream_of(folders.sample())
+                self.stream_of(glob.sample())
             except ConfigurationError as error:
                 problems += error.problems
         if problems:
             raise ConfigurationError(*problems, subject=f"table pattern {self.tables!r}", reason=Reason.INVALID_OPTION)
 
+    @property
+    def glob(self) -> FolderGlob | NameGlob:
+        """What ``tables`` stands for."""
+        if self.catalog_conn_id is None:
+            return FolderGlob(self.tables)
+        from airflow_provider_fds.fleet.name_glob import NameGlob
+
+        return NameGlob(self.tables)
+
     def stream_of(self, table: str) -> FleetStream:
-        """Return the stream of the table at the URI ``table``, which the pattern matches.
+        """Return the stream of a table, given by its URI or its name, which the pattern matches.
 
         Raises:
             ConfigurationError: The pattern does not match the table, or its name gives an invalid stream or sink.
         """
-        parts = FolderGlob(self.tables).parts_of(table)
+        parts = self.glob.parts_of(table)
         name = expanded(self.name or ".".join(value for part, value in parts.items() if part.isdigit()), parts)
         stream = DeltaStream(
             name,
             table=table,
             storage_conn_id=self.storage_conn_id,
+            catalog_conn_id=self.catalog_conn_id,
             checkpoint=expanded_checkpoint(self.checkpoint, name, parts),
             staging=self.staging,
             allow_overlap=self.allow_overlap,
@@ -225,10 +246,11 @@ class TablePattern:
         )
         return FleetStream(stream, expanded_sink(self.sink, parts), self.batch_timeout)
 
-    def without(self, tables: Iterable[str]) -> TablePattern:
-        """Return the pattern with those of the tables excluded that it matches; they are declared as streams."""
-        folders = FolderGlob(self.tables)
-        paths = (folders.path_of(table) for table in tables)
+    def without(self, declared: Iterable[FleetStream]) -> TablePattern:
+        """Return the pattern with those tables excluded that it matches, and that are declared as streams."""
+        glob = self.glob
+        streams = (one.stream for one in declared)
+        paths = (glob.path_of(one.table) for one in streams if one.catalog_conn_id == self.catalog_conn_id)
         more = [path for path in paths if path is not None and path not in self.exclude]
         return replace(self, exclude=(*self.exclude, *more)) if more else self
 
@@ -253,15 +275,40 @@ class TablePattern:
             The streams. A table whose name gives an invalid stream or sink is a problem, and so are two tables with
             the same stream: none of the two is started.
         """
+        if is_table is None:
+
+            def is_table(uri: str) -> bool:
+                return "_delta_log" in list_folders(uri)
+
+        return self._discovered(FolderGlob(self.tables).matches(list_folders), is_table)
+
+    def discover_listed(self, listed: Iterable[ListedTable], known: Collection[str]) -> Discovery:
+        """Find the tables of a catalog and return their streams, by name.
+
+        Args:
+            listed: The tables of the pattern's schema.
+            known: Names of tables whose streams have begun: they notice by themselves that it became a view.
+
+        Returns:
+            As :meth:`discover`.
+        """
+        glob = self.glob
+        found = {name: one for one in listed if glob.path_of(name := str(one.name)) is not None}
+        readable = [name for name, one in found.items() if not one.problem or name in known]
+        unreadable = (name for name in found if name not in readable)
+        left_out = tuple(name for name in unreadable if glob.chooses(name, self.include, self.exclude))
+        return replace(self._discovered(readable, lambda _name: True), left_out=left_out)
+
+    def _discovered(self, tables: Iterable[str], is_table: Callable[[str], bool]) -> Discovery:
         found: dict[str, list[FleetStream]] = {}
         problems: list[str] = []
-        folders = FolderGlob(self.tables)
+        glob = self.glob
         is_empty = True
-        for table in folders.matches(list_folders):
-            if not folders.chooses(table, self.include, self.exclude):
+        for table in tables:
+            if not glob.chooses(table, self.include, self.exclude):
                 is_empty = False
                 continue
-            if not (is_table(table) if is_table is not None else "_delta_log" in list_folders(table)):
+            if not is_table(table):
                 continue
             is_empty = False
             try:
@@ -292,8 +339,10 @@ class TablePattern:
             "checkpoint": self.checkpoint,
             "staging": self.staging,
             "allow_overlap": self.allow_overlap,
-            "options": self.stream_of(FolderGlob(self.tables).sample()).stream.options.to_dict(),
+            "options": self.stream_of(self.glob.sample()).stream.options.to_dict(),
         }
+        if self.catalog_conn_id is not None:
+            found["catalog_conn_id"] = self.catalog_conn_id
         if self.batch_timeout is not None:
             found["batch_timeout"] = self.batch_timeout.total_seconds()
         return found

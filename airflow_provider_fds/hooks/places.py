@@ -12,7 +12,7 @@ from airflow_provider_fds.places import Paths
 if TYPE_CHECKING:
     from airflow_provider_fds.delta.storage.storage import Storage
     from airflow_provider_fds.ledger.state import StreamState
-    from airflow_provider_fds.places import Places
+    from airflow_provider_fds.places import Place, Places
 
 
 def table_places(conn_id: str | None, table: str, catalog_conn_id: str | None = None) -> Places:
@@ -65,9 +65,13 @@ class TableAddress(NamedTuple):
         """What identifies the table in events and cursors."""
         return self.table if self.catalog_conn_id is None else name_uri(self.catalog_conn_id, self.table)
 
+    def place(self) -> Place:
+        """Return where the table is, with the connections as they are now. Raises as :func:`open_table`."""
+        return table_places(self.storage_conn_id, self.table, self.catalog_conn_id).resolve(self.table)
+
     def open(self) -> Storage:
         """Open the table, with the connections as they are now. Raises as :func:`open_table`."""
-        return open_table(self.storage_conn_id, self.table, self.catalog_conn_id)
+        return open_place(self.place())
 
 
 def open_folder(conn_id: str | None, uri: str) -> Storage:

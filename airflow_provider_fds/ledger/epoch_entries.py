@@ -170,17 +170,33 @@ class Forked(Created, frozen=True, kw_only=True, tag="forked"):
 
 @register
 class Named(CatalogName, BaseAction, frozen=True, kw_only=True, tag="named"):
-    """The stream has found its table, at the place that it had, by this name in a catalog."""
+    """The stream has found its table by this name in a catalog.
+
+    Attributes:
+        table: URI of the folder to which the table was moved; unset: the one that it had.
+        why: The reason that a person gave for going on there.
+    """
 
     subject: ClassVar[str] = "record the name {0.name}"
 
+    table: str | UnsetType = UNSET
+    why: str | UnsetType = UNSET
+
     def decide(self, state: StreamState) -> Self | None:
-        """Allow it, unless this is the name that was recorded last."""
-        return None if state.catalog == self._value() else self
+        """Allow it, unless name and folder are those that were recorded last; a new folder only without a plan."""
+        if self.table is UNSET or state.table == self.table:
+            return None if state.catalog == self._value() else self
+        if state.planned or any(record.planned for record in state.intervals):
+            raise refusals.refusal(
+                state,
+                f"batches are planned that read files in {state.table}. Discard them first with "
+                f"`fds replan {state.name} --why …`",
+            )
+        return self
 
     def apply(self, state: StreamState) -> StreamState:
         """Record it."""
-        return replace(state, catalog=self._value())
+        return replace(state, catalog=self._value(), table=state.table if self.table is UNSET else self.table)
 
     def _value(self) -> CatalogName:
         return CatalogName(connection=self.connection, name=self.name, table_id=self.table_id)

@@ -59,6 +59,7 @@ class DeltaStreamActionOperator(BaseOperator):
         version: For ``skip`` and ``accept``: version of the table; ``skip`` also accepts a range such as ``3-7``.
         batch: For ``accept``: the blocked batch.
         interval: For ``accept``: the blocked data interval, as shown in the error message.
+        moved_to: For ``accept``: the folder to which its catalog has moved the table, as shown in the error message.
         landed: For ``rewind`` and ``replan`` while a batch of your own job or function is under way:
             whether its rows are in the sink, ``yes`` or ``no``; for a function, one answer per write:
             ``kept=yes,gone=no``.
@@ -91,6 +92,7 @@ class DeltaStreamActionOperator(BaseOperator):
         version: int | str | None = None,
         batch: int | str | None = None,
         interval: str | None = None,
+        moved_to: str | None = None,
         landed: bool | str | None = None,
         sink_rows: str | None = None,
         force_sink: bool | str | None = None,
@@ -112,6 +114,7 @@ class DeltaStreamActionOperator(BaseOperator):
         self.version = version
         self.batch = batch
         self.interval = interval
+        self.moved_to = moved_to
         self.landed = landed
         self.sink_rows = sink_rows
         self.force_sink = force_sink

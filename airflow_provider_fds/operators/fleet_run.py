@@ -15,12 +15,13 @@ from airflow.providers.common.compat.sdk import AirflowSkipException
 
 from airflow_provider_fds.backends.base import FleetApplication, FleetPart
 from airflow_provider_fds.errors import ConfigurationError
-from airflow_provider_fds.fleet.discovery import find_tables
+from airflow_provider_fds.fleet.discovery import describe_left_out, find_tables
 from airflow_provider_fds.fleet.result import FleetResult, StreamOutcome
 from airflow_provider_fds.fleet.retirement import retire_gone
 from airflow_provider_fds.fleet.session import FleetSession
 from airflow_provider_fds.fleet.value import FleetStream, problems_between
 from airflow_provider_fds.hooks import lineage
+from airflow_provider_fds.hooks.catalogs import catalog_of
 from airflow_provider_fds.hooks.failures import task_failures
 from airflow_provider_fds.hooks.interruption import reporting_interruption
 from airflow_provider_fds.hooks.places import open_folder
@@ -139,8 +140,12 @@ class FleetRun:
             retire = (
                 None if operator.on_gone != "retire" else lambda one: retire_gone(one.stream, self._context_of(one))
             )
-            found = find_tables([pattern], declared, open_below, staging, self._fleet, retire=retire)
+            found = find_tables(
+                [pattern], declared, open_below, staging, self._fleet, catalogs=catalog_of, retire=retire
+            )
             declared = found.streams
+            if found.left_out and (names := found.left_out[0]):
+                log.info("%s", describe_left_out(pattern.tables, names))
             self._warnings += found.messages()
             gone += self._gone(found.gone_errors(), staging)
             gone += [StreamOutcome(stream=name, outcome="gone", reason="retired") for name, _ in found.retired]

@@ -17,6 +17,7 @@ from airflow_provider_fds.errors import (
     ConfigurationError,
     FdsError,
     LedgerError,
+    TableNotFoundError,
     UnsupportedFeatureError,
 )
 from airflow_provider_fds.fault_points import reach
@@ -109,7 +110,7 @@ class ConnectedStream:
         #: Whether ``stream`` has the options of its declaration; ``False`` if only its ledger is known.
         self.is_declared = is_declared
         #: Where the table is, as its catalog said when the stream was connected.
-        self.place = place = context.places.resolve(stream.table)
+        self.place = place = _resolved(stream, context)
         for uri in (place.uri, context.staging_uri):
             _check_uri(uri)
         self.table: Storage = open_place(place)
@@ -275,6 +276,34 @@ class ConnectedStream:
         return (self.context.places if places is None else places).resolve(uri)
 
 
+def _resolved(stream: DeltaStream, context: StreamContext) -> Place:
+    """Return the place of the table. If its catalog no longer has the name, the error says what it is called now."""
+    try:
+        return context.places.resolve(stream.table)
+    except TableNotFoundError as error:
+        names = _called_now(stream, context)
+        if not names:
+            raise
+        which = names[0] if len(names) == 1 else f"one of {', '.join(names)}"
+        raise TableNotFoundError(
+            f"{error}. The table that stream {stream.name!r} has read is now {which}",
+            reason=Reason.CATALOG_TABLE_NOT_FOUND,
+        ) from None
+
+
+def _called_now(stream: DeltaStream, context: StreamContext) -> list[str]:
+    """Return the names that the table of a stream has now; none if that cannot be found out."""
+    find = getattr(context.places, "called_now", None)
+    if find is None:
+        return []
+    try:
+        state = Ledger(context.open_staging(), stream.name, deployment=context.deployment).find()
+        known = state.catalog
+        return [] if known is None else list(find(known.name, known.table_id, state.table))
+    except FdsError:
+        return []
+
+
 def _of_another_table(state: StreamState, place: Place, table: str) -> LedgerError:
     """Return the error about a stream whose table is at another place than its ledger says."""
     known = state.catalog
@@ -287,7 +316,8 @@ def _of_another_table(state: StreamState, place: Place, table: str) -> LedgerErr
     elif known.table_id and known.table_id == place.table_id:
         text = (
             f"stream {state.name!r} has read {known.name} at {state.table}, but its catalog has moved that table to "
-            f"{table}. Move it back, or continue with a stream of another name that starts after the position"
+            f"{table}. If its log moved with it, `fds accept {state.name} --moved-to {table} --why …` goes on there, "
+            "after a check; otherwise move it back"
         )
     else:
         text = (

@@ -11,16 +11,19 @@ from asgiref.sync import sync_to_async
 from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.fleet.positions import KnownPositions
 from airflow_provider_fds.fleet.value import FleetStream
+from airflow_provider_fds.hooks.places import TableAddress
 from airflow_provider_fds.hooks.position import read_standing, table_poller
 from airflow_provider_fds.hooks.storage import connections_looked_up_once
 from airflow_provider_fds.hooks.stream_context import reading_context
 from airflow_provider_fds.ledger.layout import StreamFolder
+from airflow_provider_fds.triggers.catalog_look import shared_looks
 from airflow_provider_fds.triggers.pacing import pause_seconds, poll_slot
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
     from airflow_provider_fds.stream.polling.poll import PollResult, TablePoller
+    from airflow_provider_fds.triggers.catalog_look import Meaning
 
 #: Streams that an event names.
 _MOST_NAMES: Final = 20
@@ -38,6 +41,7 @@ class DeltaFleetTrigger(BaseTrigger):
           have committed or a person may have decided.
         - A stream that is held or in quarantine is not polled until somebody decides.
         - Tables that appear in a pattern are found by the next run, not by the trigger.
+        - What a name in a catalog stands for is looked up every 10 minutes, as for :class:`DeltaTableVersionTrigger`.
 
     Events:
         ``{"status": "success", "streams": [str, …], "reason": str}``. The event is a hint: the task polls again. A
@@ -80,6 +84,9 @@ class DeltaFleetTrigger(BaseTrigger):
         self.pauses_first = bool(pauses_first)
         self._pollers: dict[str, TablePoller] = {}
         self._refusals: dict[str, int] = {}
+        #: The tables by name that are polled, and what their names stood for when they were opened.
+        self._addresses: dict[str, TableAddress] = {}
+        self._meanings: dict[str, Meaning | None] = {}
         if obsolete:
             self.log.info("Ignoring the arguments %s: they come from another version of FDS.", sorted(obsolete))
 
@@ -99,6 +106,7 @@ class DeltaFleetTrigger(BaseTrigger):
         while True:
             news: dict[str, str] = {}
             if polls % self.recheck_every == 0:
+                await self._look()
                 async with poll_slot():
                     news = await sync_to_async(self._open, thread_sensitive=False)()
             found = await asyncio.gather(*(self._poll(name) for name in self._pollers))
@@ -109,8 +117,23 @@ class DeltaFleetTrigger(BaseTrigger):
             polls += 1
             await asyncio.sleep(pause_seconds(self.poll_interval, 0))
 
+    async def _look(self) -> None:
+        """Look up what the names of the tables stand for, before they are opened."""
+        if not self._addresses:
+            for stream in (one["stream"] for one in self.streams):
+                conn_id = stream.get("catalog_conn_id")
+                if conn_id is not None:
+                    address = TableAddress(str(stream["table"]), stream.get("storage_conn_id"), conn_id)
+                    self._addresses[str(stream["name"])] = address
+        looks = shared_looks()
+        found = await asyncio.gather(*(looks.meaning(address) for address in self._addresses.values()))
+        self._meanings = dict(zip(self._addresses, found, strict=True))
+
     async def _poll(self, name: str) -> str | None:
         """Poll the table of a stream; return why it is news, or ``None``."""
+        change = await shared_looks().change(self._addresses.get(name), self._meanings.get(name))
+        if change is not None:
+            return change
         try:
             async with poll_slot():
                 found = await self._pollers[name].poll()
@@ -163,7 +186,9 @@ class DeltaFleetTrigger(BaseTrigger):
         if (remembered := known.of(one)) is not None:
             entry = StreamFolder(one.name).entry(remembered.entry + 1)
             if context.open_staging().head(entry) is None:
-                return None, table_poller(one.stream, context, remembered.offset)
+                poller = table_poller(one.stream, context, remembered.offset)
+                if one.stream.catalog_conn_id is None or poller.table_uri == remembered.table:
+                    return None, poller
         standing = read_standing(one.stream, context)
         if standing.pause is not None or standing.found is not None:
             is_over = standing.found is not None and standing.found.is_finished

@@ -56,6 +56,10 @@ class DeltaTableConditionTrigger(DeltaTableVersionTrigger):
             },
         )
 
+    @property
+    def _address(self) -> TableAddress:
+        return self.address
+
     def _poller(self) -> tuple[ConditionPoller | None, None]:
         try:
             storage = self.address.open()

@@ -9,6 +9,7 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from asgiref.sync import sync_to_async
 
 from airflow_provider_fds.errors import FdsError, StorageError
+from airflow_provider_fds.hooks.places import TableAddress
 from airflow_provider_fds.hooks.position import read_standing, table_poller
 from airflow_provider_fds.hooks.stats import send, send_status, write_wait
 from airflow_provider_fds.hooks.stream_context import reading_context
@@ -16,16 +17,18 @@ from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.stream import DeltaStream
 from airflow_provider_fds.stream.connected_stream import ConnectedStream
 from airflow_provider_fds.stream.monitoring.metrics import poll_error
-from airflow_provider_fds.stream.polling.poll import TablePoller
+from airflow_provider_fds.stream.polling.poll import PollResult, TablePoller
 from airflow_provider_fds.stream.position.unread_files import UnreadFiles
+from airflow_provider_fds.triggers.catalog_look import shared_looks
 from airflow_provider_fds.triggers.pacing import pause_seconds, poll_slot
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-    from airflow_provider_fds.stream.polling.poll import IntervalPoller, PollResult
+    from airflow_provider_fds.stream.polling.poll import IntervalPoller
     from airflow_provider_fds.stream.polling.table_condition import ConditionPoller
     from airflow_provider_fds.stream.polling.watermark import WatermarkPoller
+    from airflow_provider_fds.triggers.catalog_look import Meaning
 
     Poller: TypeAlias = TablePoller | IntervalPoller | WatermarkPoller | ConditionPoller
 
@@ -45,14 +48,17 @@ class DeltaTableVersionTrigger(BaseTrigger):
           committed, and list the log, which shows whether the table is gone, cleaned up or replaced. They also send
           metrics, if ``[metrics]`` of Airflow is switched on (docs/metrics.md). If data wait for more or for another
           stream, they write the status file (docs/ui.md).
+        - What a name in a catalog stands for is looked up every 10 minutes, once for all triggers of the process. If it
+          is another folder or table, the trigger fires, and the run says what is wrong. A catalog that does not answer
+          then does not end the wait.
         - Data below the stream's ``min_batch_bytes`` is not reported until ``max_batch_wait`` has passed. The trigger
           then fires even if no commit has come since.
 
     Events:
         - ``{"status": "success", "version": int, "reason": str}``: there is data, or the position must move before log
           cleanup reaches it, or the stream cannot pass the next version, or the stream is finished (the sensor is then
-          skipped). ``version`` is the newest one seen. The event is a hint, not a promise: it may arrive twice or late,
-          and another run may have committed meanwhile, so the receiver must poll again.
+          skipped). ``version`` is the newest one seen, or -1. The event is a hint, not a promise: it may arrive twice
+          or late, and another run may have committed meanwhile, so the receiver must poll again.
         - ``{"status": "error", "error": str, "message": str, "retryable": bool}``: the table or the position is lost,
           the configuration is invalid, or storage refused ``max_refusals`` times in a row.
 
@@ -92,6 +98,8 @@ class DeltaTableVersionTrigger(BaseTrigger):
         self.max_refusals = max(1, int(max_refusals))
         self.pauses_first = bool(pauses_first)
         self._unread = UnreadFiles()
+        self._open: Poller | None = None
+        self._meaning: Meaning | None = None
         if obsolete:
             self.log.info(
                 "Ignoring the arguments %s of this trigger: they come from another version of FDS.", sorted(obsolete)
@@ -114,19 +122,12 @@ class DeltaTableVersionTrigger(BaseTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Poll until there is something to report, report it, and end."""
-        poller: Poller | None = None
         polls = refusals = 0
         if self.pauses_first:
             await asyncio.sleep(self._pause_seconds(0))
         while True:
             try:
-                async with poll_slot():
-                    if poller is None or polls % self.recheck_every == 0:
-                        poller, found = await sync_to_async(self._poller, thread_sensitive=False)()
-                        found = await asyncio.to_thread(poller.check) if poller is not None else found
-                        await sync_to_async(self._send_status, thread_sensitive=False)(poller)
-                    else:
-                        found = await poller.poll()
+                found = await self._poll(is_recheck=polls % self.recheck_every == 0)
             except FdsError as error:
                 refusals += 1
                 await asyncio.to_thread(self._count_error)
@@ -147,11 +148,45 @@ class DeltaTableVersionTrigger(BaseTrigger):
                 if found is not None:
                     yield self._success_event(found)
                     return
-            await asyncio.sleep(self._pause_until_due(refusals, poller))
+            await asyncio.sleep(self._pause_until_due(refusals))
 
-    def _pause_until_due(self, refusals: int, poller: Poller | None) -> float:
+    @property
+    def _address(self) -> TableAddress | None:
+        """The table, ``None`` if none is polled."""
+        stream = self.stream
+        return TableAddress(str(stream["table"]), stream.get("storage_conn_id"), stream.get("catalog_conn_id"))
+
+    async def _poll(self, *, is_recheck: bool) -> PollResult | None:
+        """Poll once, in a recheck from the position of the stream on; return what there is to report."""
+        looks = shared_looks()
+        if self._open is not None and not is_recheck:
+            if (change := await looks.change(self._address, self._meaning)) is not None:
+                return PollResult(-1, has_data=False, reason=f"stopped: {change}")
+            async with poll_slot():
+                return await self._open.poll()
+        # before the table is opened: a change that comes between is noticed
+        self._meaning = await looks.meaning(self._address)
+        async with poll_slot():
+            self._open, found = await self._reopened()
+            if self._open is not None:
+                found = await asyncio.to_thread(self._open.check)
+            await sync_to_async(self._send_status, thread_sensitive=False)(self._open)
+            return found
+
+    async def _reopened(self) -> tuple[Poller | None, PollResult | None]:
+        """Return what :meth:`_poller` does; the same poller while the catalog does not say where the table is."""
+        try:
+            return await sync_to_async(self._poller, thread_sensitive=False)()
+        except StorageError as error:
+            if self._open is None or error.reason_code != Reason.CATALOG_UNAVAILABLE:
+                raise
+            self.log.warning("Table %s is polled where it was: %s", self.stream.get("table"), error)
+            return self._open, None
+
+    def _pause_until_due(self, refusals: int) -> float:
         """Return the pause, which ends when data that is waiting for more need not wait any longer."""
         pause = self._pause_seconds(refusals)
+        poller = self._open
         waiting = poller.waiting if isinstance(poller, TablePoller) and not refusals else None
         return pause if waiting is None else min(pause, waiting.seconds_left + _AFTER_DUE_SECONDS)
 

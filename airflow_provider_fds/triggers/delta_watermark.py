@@ -32,6 +32,10 @@ class DeltaWatermarkTrigger(DeltaTableVersionTrigger):
         _, arguments = super().serialize()
         return "airflow_provider_fds.triggers.delta_watermark.DeltaWatermarkTrigger", {**arguments, "at": self.at}
 
+    @property
+    def _address(self) -> None:
+        """The table is not polled."""
+
     def _poller(self) -> tuple[WatermarkPoller, None]:
         stream = DeltaStream.from_dict(self.stream)
         context = reading_context(stream, staging=self.staging, deployment=self.deployment)

@@ -13,6 +13,7 @@ from asgiref.sync import sync_to_async
 
 from airflow_provider_fds.errors import TableNotFoundError
 from airflow_provider_fds.stream.polling.table_changes import TableChanges
+from airflow_provider_fds.triggers.catalog_look import shared_looks
 from airflow_provider_fds.triggers.pacing import pause_seconds, poll_slot
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_fds.hooks.places import TableAddress
     from airflow_provider_fds.stream.polling.table_changes import SeenVersion
+    from airflow_provider_fds.triggers.catalog_look import Meaning
 
 log = logging.getLogger(__name__)
 
@@ -108,19 +110,24 @@ async def ticks(table: TableAddress, watchers: Watchers) -> AsyncIterator[Tick]:
     """Poll a table for ever. Yields a tick when its newest version changes, and when a watcher asks.
 
     A failed poll is logged and repeated after the interval, doubled each time, up to five minutes. If the watcher
-    raised an error instead, Airflow would restart it every few seconds.
+    raised an error instead, Airflow would restart it every few seconds. If the table has a name in a catalog that gets
+    another meaning, the table that it then stands for is polled.
     """
     changes: TableChanges | None = None
+    meaning: Meaning | None = None
+    looks = shared_looks()
     polls = refusals = 0
     clock = asyncio.get_running_loop().time
     while True:
         is_new = False
+        now = await looks.meaning(table)
+        is_other, meaning = meaning is not None and now != meaning, now
         try:
             async with poll_slot():
                 is_absent = changes is None or changes.is_absent
-                if changes is None or is_absent or refusals:
+                if changes is None or is_absent or refusals or is_other:
                     changes = await sync_to_async(_opened, thread_sensitive=False)(table, changes)
-                is_checked = polls % _RECHECK_EVERY == 0 or refusals > 0 or is_absent
+                is_checked = polls % _RECHECK_EVERY == 0 or refusals > 0 or is_absent or is_other
                 is_new = await (asyncio.to_thread(changes.check) if is_checked else changes.poll())
         except Exception as error:  # noqa: BLE001  # storage or Airflow's API server may be restarting
             refusals += 1

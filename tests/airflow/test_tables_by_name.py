@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import socket
 from typing import TYPE_CHECKING
 
@@ -20,12 +21,14 @@ from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.ledger.state import StreamState
 from airflow_provider_fds.ledger.values import CatalogName
 from airflow_provider_fds.places import Paths
+from airflow_provider_fds.triggers import catalog_look
+from airflow_provider_fds.triggers.catalog_look import ask_catalog
 from airflow_provider_fds.triggers.delta_stream_monitor import DeltaStreamMonitorTrigger
 from airflow_provider_fds.triggers.delta_table_change import DeltaTableChangeTrigger
 from airflow_provider_fds.triggers.delta_table_condition import DeltaTableConditionTrigger
 from tests.airflow.test_asset_watcher import SHARES, AssetStore, stored_version, triggerer, until
 from tests.airflow.test_sensor_without_stream import TaskInstance
-from tests.interop.catalog.metastore import metastore_program, register, unregister
+from tests.interop.catalog.metastore import metastore_program, move, register, unregister
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,6 +42,52 @@ from airflow_provider_fds import DeltaTableVersionSensor
 with DAG("known_by_name", schedule=None, start_date=datetime(2026, 1, 1)):
     DeltaTableVersionSensor(
         task_id="known", table="sales.orders", catalog_conn_id="hive", version=1, timeout=1, poll_interval=1
+    )
+"""
+
+
+FLEET_TEXT = """
+from datetime import datetime
+from airflow.sdk import DAG
+from airflow_provider_fds import DeltaAppendSink, DeltaFleetOperator, TablePattern
+
+with DAG("schema_by_name", schedule=None, start_date=datetime(2026, 1, 1)):
+    DeltaFleetOperator(
+        task_id="load",
+        patterns=[
+            TablePattern(
+                "crm.*",
+                sink=DeltaAppendSink("{lake}/by_name/{{schema}}/{{table}}"),
+                name="crm_{{table}}",
+                exclude=["tmp_*"],
+                catalog_conn_id="hive",
+                options={{"starting_version": "earliest"}},
+            )
+        ],
+        on_gone="retire",
+    )
+"""
+
+
+MOVED_TEXT = """
+from datetime import datetime
+from airflow.sdk import DAG
+from airflow_provider_fds import DeltaAppendSink, DeltaIngestOperator, DeltaStream, DeltaTableVersionSensor
+
+items = DeltaStream("items", table="sales.items", catalog_conn_id="hive", starting_version="earliest")
+with DAG("waits_by_name", schedule=None, start_date=datetime(2026, 1, 1)):
+    wait = DeltaTableVersionSensor(task_id="wait", stream=items, deferrable=True, poke_interval=1, timeout=300)
+    wait >> DeltaIngestOperator(task_id="ingest", stream=items, sink=DeltaAppendSink("{lake}/bronze/items"))
+"""
+
+ACCEPT_TEXT = """
+from datetime import datetime
+from airflow.sdk import DAG
+from airflow_provider_fds import DeltaStreamActionOperator
+
+with DAG("accepts", schedule=None, start_date=datetime(2026, 1, 1)):
+    DeltaStreamActionOperator(
+        task_id="act", stream="items", action="accept", moved_to="{folder}", why="the disk was full"
     )
 """
 
@@ -89,6 +138,74 @@ def test_a_table_is_found_by_its_name_wherever_a_dag_names_it(installation, lake
     register(hive, "sales.orders", f"{lake.uri}/other")
     assert "success" not in installation.run(dag).states.values()
     assert lake.ids("by_name/orders") == [1, 2, 3]
+
+
+def test_a_fleet_finds_the_tables_of_a_schema_as_they_appear_and_go(
+    installation, lake, hive, tmp_path, on_server, caplog
+):
+    def outcomes(run):
+        return {name: one["outcome"] for name, one in run.xcom("load")["streams"].items()}
+
+    for name, ident in (("orders", 1), ("lines", 2), ("tmp_orders", 3)):
+        lake.append(name, ident)
+        register(hive, f"crm.{name}", f"{lake.uri}/{name}")
+    register(hive, "crm.csvs", f"{lake.uri}/csvs", provider="csv")
+    dag = installation.add(FLEET_TEXT.format(lake=lake.uri))
+    with on_server():
+        assert outcomes(installation.run(dag)) == {"crm_lines": "loaded", "crm_orders": "loaded"}
+    assert "pattern crm.*: 1 name left out that FDS cannot read: crm.csvs" in caplog.text
+    assert (lake.ids("by_name/crm/orders"), lake.ids("by_name/crm/lines")) == ([1], [2])
+
+    # one table appears, one goes and fails none of the others, and one has the name of what is not Delta
+    lake.append("late", 4)
+    lake.append("lines", 5)
+    register(hive, "crm.late", f"{lake.uri}/late")
+    unregister(hive, "crm.orders")
+    with on_server():
+        run = installation.run(dag)
+    assert outcomes(run) == {"crm_late": "loaded", "crm_lines": "loaded", "crm_orders": "gone"}
+    assert (lake.ids("by_name/crm/late"), lake.ids("by_name/crm/lines")) == ([4], [2, 5])
+    assert ledger_of(tmp_path, "crm_orders").find().retired is not None
+    assert ledger_of(tmp_path, "crm_late").find().catalog.name == "crm.late"
+    for name in ("lines", "late", "tmp_orders", "csvs"):
+        unregister(hive, f"crm.{name}")
+
+
+def test_a_task_that_waits_notices_that_its_table_moved_and_goes_on_once_that_is_accepted(
+    installation, lake, hive, tmp_path, on_server, capsys, monkeypatch
+):
+    lake.append("items", 1, 2)
+    register(hive, "sales.items", f"{lake.uri}/items")
+    dag = installation.add(MOVED_TEXT.format(lake=lake.uri))
+    with on_server():
+        assert installation.run(dag).state("ingest") == "success"
+
+    asked = []
+
+    def ask_and_move(address):
+        asked.append(address.table)
+        if len(asked) == 3:
+            # while the task waits
+            shutil.move(lake.root / "items", lake.root / "new" / "items")
+            move(hive, "sales.items", f"{lake.uri}/new/items")
+        return ask_catalog(address)
+
+    monkeypatch.setattr(catalog_look, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(catalog_look, "ask_catalog", ask_and_move)
+    assert installation.run(dag).state("wait") == "failed"
+    assert asked == ["sales.items"] * 3
+    log = capsys.readouterr().out
+    assert "its name sales.items is now that of another table, or of another folder" in log
+    assert f"its catalog has moved that table to {lake.uri}/new/items" in log
+
+    accepted = installation.run(installation.add(ACCEPT_TEXT.format(folder=f"{lake.uri}/new/items")))
+    assert accepted.state("act") == "success"
+    lake.append("new/items", 3)
+    with on_server():
+        assert installation.run(dag).state("ingest") == "success"
+    assert lake.ids("bronze/items") == [1, 2, 3]
+    assert ledger_of(tmp_path, "items").find().table == f"{lake.uri}/new/items"
+    unregister(hive, "sales.items")
 
 
 def test_the_monitor_asks_the_catalog_of_a_connection_and_reads_what_the_command_line_loads_by_its_uri(

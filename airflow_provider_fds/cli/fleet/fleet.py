@@ -15,6 +15,7 @@ from airflow_provider_fds.errors import ConfigurationError, FdsError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from airflow_provider_fds.catalog.table import Catalog
     from airflow_provider_fds.fleet.discovery import FoundTables
     from airflow_provider_fds.fleet.streams_file.group import FleetGroup
     from airflow_provider_fds.fleet.value import FleetStream
@@ -132,10 +133,31 @@ def _tables_of(
         partial(common.open_folder, arguments),
         None if staging is None else common.open_folder(arguments, staging),
         _name(arguments, group),
+        catalogs=partial(_catalog_of, arguments),
         elsewhere=elsewhere,
         retire=retire,
         dry_run=dry_run,
     )
+
+
+def _catalog_of(arguments: argparse.Namespace, conn_id: str) -> Catalog:
+    """Return the catalog that stands for a connection of the file. Raises as :func:`_catalog_name`."""
+    return common.catalog_of(argparse.Namespace(**{**vars(arguments), "catalog": _catalog_name(arguments, conn_id)}))
+
+
+def _catalog_name(arguments: argparse.Namespace, conn_id: str) -> str:
+    """Return what the command line calls the catalog of a connection of the file.
+
+    Raises:
+        ConfigurationError: It names none, and Airflow, which knows the connection, is not there.
+    """
+    given: str | None = getattr(arguments, "catalog", None)
+    if given is None and getattr(arguments, "airflow_catalog", None) is None:
+        raise ConfigurationError(
+            f"the names are those of the catalog of the Airflow connection {conn_id!r}, which the command line does "
+            "not read. Add --catalog thrift://HOST:9083, https://HOST or glue://REGION, or use `airflow fds`"
+        )
+    return given or conn_id
 
 
 def _name(arguments: argparse.Namespace, group: FleetGroup) -> str:
@@ -143,12 +165,16 @@ def _name(arguments: argparse.Namespace, group: FleetGroup) -> str:
 
 
 def for_stream(arguments: argparse.Namespace, stream: FleetStream) -> argparse.Namespace:
-    """Return a copy of the arguments for one stream: its name, its table, and its staging folder, if it has its own."""
+    """Return a copy of the arguments for one stream: its name, its table, and its staging folder, if it has its own.
+
+    Raises:
+        ConfigurationError: The table has a name in a catalog, and the command line names no catalog.
+    """
     staging = stream.stream.staging or arguments.staging
-    own = {"stream": stream.name, "table": stream.stream.table, "staging": staging}
-    connection = stream.stream.catalog_conn_id
-    catalog = None if connection is None else getattr(arguments, "catalog", None) or connection
-    return argparse.Namespace(**{**vars(arguments), **own, "catalog": catalog})
+    conn_id = stream.stream.catalog_conn_id
+    catalog = None if conn_id is None else _catalog_name(arguments, conn_id)
+    own = {"stream": stream.name, "table": stream.stream.table, "staging": staging, "catalog": catalog}
+    return argparse.Namespace(**{**vars(arguments), **own})
 
 
 def in_threads(work: Callable[[_S], _T], streams: Iterable[_S]) -> list[_T]:
@@ -188,11 +214,10 @@ def statuses(arguments: argparse.Namespace, groups: Iterable[FoundGroup], shared
     from airflow_provider_fds.stream.monitoring.status import status_of
 
     def status(one: FleetStream) -> StreamStatus:
-        own = for_stream(arguments, one)
-        context = replace(shared, staging_uri=own.staging)
+        context = replace(shared, staging_uri=one.stream.staging or arguments.staging)
         found = find_ledger(context.open_staging(), one.name)
         try:
-            context = replace(context, places=common.places_of(own))
+            context = replace(context, places=common.places_of(for_stream(arguments, one)))
             if found is None:
                 return _not_begun(one, context)
             if isinstance(found, FdsError):
@@ -218,13 +243,17 @@ def _not_begun(one: FleetStream, context: StreamContext) -> StreamStatus:
 
 def describe_patterns(groups: Iterable[FoundGroup]) -> list[str]:
     """Return a line for each pattern, with the number of tables that it finds."""
+    from airflow_provider_fds.fleet.discovery import describe_left_out
     from airflow_provider_fds.sizes import format_count
 
-    return [
-        f"pattern {pattern.tables}: {format_count(count, 'table')}"
-        for found in groups
-        for pattern, count in zip(found.group.patterns, found.tables.num_found, strict=True)
-    ]
+    lines = []
+    for found in groups:
+        tables = found.tables
+        for number, (pattern, count) in enumerate(zip(found.group.patterns, tables.num_found, strict=True)):
+            lines.append(f"pattern {pattern.tables}: {format_count(count, 'table')}")
+            if names := tables.left_out[number]:
+                lines.append(describe_left_out(pattern.tables, names))
+    return lines
 
 
 def messages_of(groups: Iterable[FoundGroup]) -> list[str]:

@@ -174,7 +174,7 @@ def _run(
 
 
 def _context_of(context: StreamContext, arguments: argparse.Namespace, one: FleetStream) -> StreamContext:
-    """Return the context of a stream: its staging folder, and the file of its checkpoint, if it has one."""
+    """Return the context of a stream: where its table is, its staging folder, and the file of its checkpoint."""
     from airflow_provider_fds.checkpoint.file import FileCheckpointStore
 
     kind, _, place = one.stream.checkpoint.partition(":")

@@ -87,7 +87,10 @@ def read_entry(
     is_pattern = merged.get("tables", Given(None, ())).value is not None
     if is_pattern is (merged.get("table", Given(None, ())).value is not None):
         found = "has both 'table' and 'tables'" if is_pattern else "has neither 'table' nor 'tables'"
-        document.add(path, f"the stream {found}. Write table: for one table, or tables: with '*' for all in a folder.")
+        document.add(
+            path,
+            f"the stream {found}. Write table: for one table, or tables: with '*' for all in a folder or a schema.",
+        )
         return None
     for key in (ONLY_TABLE if is_pattern else ONLY_TABLES) & given.keys():
         other = "table" if is_pattern else "tables"

@@ -52,7 +52,11 @@ TOP_KEYS: Final = ("defaults", "groups", "streams")
 #: Keys of a stream beside its source options, and of ``defaults``.
 STREAM_KEYS: Final[dict[str, Key]] = {
     "table": Key("URI or path of the source table, or its name in a catalog.", TEXT),
-    "tables": Key("URI or path with '*' in its folders: the tables found there when a run begins.", TEXT),
+    "tables": Key(
+        "URI or path with '*' in its folders, or a name in a catalog with '*' in its last part: the tables found there "
+        "when a run begins.",
+        TEXT,
+    ),
     "name": Key("Name of the stream, with parts such as {table}; default: {table}, or the text of all '*'.", TEXT),
     "group": Key("The group that loads the stream; default: 'default'.", TEXT),
     "sink": Key("Where the rows go: a URI, or a mapping.", {}),
@@ -62,7 +66,7 @@ STREAM_KEYS: Final[dict[str, Key]] = {
     "exclude": Key("Of the tables found: not those that match one of these names or paths.", TEXTS),
     "new_tables": Key("What happens when a table appears after the first run.", one_of("start", "alert", "ignore")),
     "storage_conn_id": Key("Airflow connection for the storage of table and staging.", TEXT),
-    "catalog_conn_id": Key("Airflow connection of the catalog that knows where the table of this name is.", TEXT),
+    "catalog_conn_id": Key("Airflow connection of the catalog that has the names of the tables.", TEXT),
     "staging": Key("URI of the folder for ledger and manifests; default: [fds] staging.", TEXT),
     "checkpoint": Key(
         "Where to keep the committed offset: variable, xcom, asset or file:<path>, with parts such as {name}.", TEXT
@@ -72,7 +76,7 @@ STREAM_KEYS: Final[dict[str, Key]] = {
 }
 
 #: Keys that only an entry with ``table`` has, and only one with ``tables``.
-ONLY_TABLE: Final = frozenset({"catalog_conn_id", "fork_of"})
+ONLY_TABLE: Final = frozenset({"fork_of"})
 ONLY_TABLES: Final = frozenset({"include", "exclude", "new_tables"})
 #: Keys that ``defaults`` cannot have: they belong to one stream.
 NO_DEFAULT: Final = frozenset({"table", "tables", "fork_of"})

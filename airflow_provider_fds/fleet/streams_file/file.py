@@ -127,7 +127,7 @@ def _group(document: Document, arguments: dict[str, Any], entries: list[Entry]) 
         if isinstance(entry.value, FleetStream) and (clashes := document.messages_between(entry.path)):
             name = entry.value.name
             refused[name] = tuple(dict.fromkeys([*refused.get(name, ()), *clashes]))
-    declared = [entry.value.stream.table for entry in entries if isinstance(entry.value, FleetStream)]
+    declared = [entry.value for entry in entries if isinstance(entry.value, FleetStream)]
     return FleetGroup(
         streams=tuple(value for value in values if isinstance(value, FleetStream) and value.name not in refused),
         patterns=tuple(value.without(declared) for value in values if isinstance(value, TablePattern)),

@@ -89,10 +89,10 @@ def _check_checkpoints(document: Document, streams: list[Entry]) -> None:
 
 
 def _check_patterns(document: Document, patterns: list[Entry]) -> None:
-    first: dict[tuple[str, str | None], Entry] = {}
+    first: dict[tuple[str | None, str, str | None], Entry] = {}
     for entry in patterns:
         pattern = _pattern(entry)
-        other = first.setdefault((location(pattern.tables), pattern.name), entry)
+        other = first.setdefault((pattern.catalog_conn_id, location(pattern.tables), pattern.name), entry)
         if other is not entry:
             document.add(
                 _key(document, entry, "tables"),
@@ -134,7 +134,8 @@ def _check_nesting(document: Document, streams: list[Entry]) -> None:
     uses = []
     for entry in streams:
         stream = _stream(entry)
-        uses.append(_Use(_folder(stream.stream.table), "table", entry))
+        if stream.stream.catalog_conn_id is None:
+            uses.append(_Use(_folder(stream.stream.table), "table", entry))
         uses += [_Use(_folder(table), "sink", entry) for table in stream.sink.known_tables]
     outer: list[_Use] = []
     for use in sorted((one for one in uses if one.uri), key=lambda one: (one.uri, one.what, one.entry.path[1:])):
@@ -160,11 +161,14 @@ def _check_nesting(document: Document, streams: list[Entry]) -> None:
 def _check_found_sinks(document: Document, entry: Entry, streams: Iterable[Entry], patterns: Iterable[Entry]) -> None:
     """Report sinks that the next run would find as tables of a pattern."""
     pattern = _pattern(entry)
+    if pattern.catalog_conn_id is not None:
+        # sinks are known by their URIs
+        return
     folders = FolderGlob(pattern.tables)
     sinks = [(table, other) for other in streams for table in _stream(other).sink.known_tables]
     for other in patterns:
-        sample = FolderGlob(_pattern(other).tables).sample()
-        sinks += [(table, other) for table in _pattern(other).stream_of(sample).sink.known_tables]
+        sample = _pattern(other).stream_of(_pattern(other).glob.sample())
+        sinks += [(table, other) for table in sample.sink.known_tables]
     for table, other in sinks:
         if is_template(table):
             continue

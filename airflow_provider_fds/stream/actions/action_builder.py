@@ -23,6 +23,7 @@ from airflow_provider_fds.ledger.state import KEPT_SKIPS
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.actions.handed_out import HandedOut
+from airflow_provider_fds.stream.actions.moved_table import accept_moved
 from airflow_provider_fds.stream.actions.owned_plans import describe_batches, describe_owner, plans_with_owner
 from airflow_provider_fds.stream.actions.prepared_action import (
     PreparedAction,
@@ -188,18 +189,24 @@ class ActionBuilder:
         return PreparedAction(self._name, (command,), describe_standing(self._state), after, notes)
 
     def accept(
-        self, version: int | None = None, batch: int | None = None, interval: str | None = None
+        self,
+        version: int | None = None,
+        batch: int | None = None,
+        interval: str | None = None,
+        moved_to: str | None = None,
     ) -> PreparedAction:
-        """Accept the schema of a version, a blocked batch or a blocked data interval as it is.
+        """Accept the schema of a version, a blocked batch or data interval as it is, or a new folder of the table.
 
         Raises:
-            ConfigurationError: Not exactly one of the three; the version is not the one that stops the stream, or
-                stops it for another reason.
+            ConfigurationError: Not exactly one of the four; the version is not the one that stops the stream, or
+                stops it for another reason; the folder has another table, or that cannot be found out.
         """
-        if sum(given is not None for given in (version, batch, interval)) != 1:
+        if sum(given is not None for given in (version, batch, interval, moved_to)) != 1:
             raise ConfigurationError(
-                f"stream {self._name!r}: accept needs exactly one of a version, a batch and a data interval"
+                f"stream {self._name!r}: accept needs exactly one of a version, a batch, a data interval and a folder"
             )
+        if moved_to is not None:
+            return accept_moved(self._state, moved_to, self.open_table, self.why)
         if version is not None:
             rows = check_accepted(self._state, self.log, version)
             command: BaseAction = Acknowledged(version=version, why=self.why, of="schema", table_id=self._other_table())

@@ -282,10 +282,12 @@ ACTIONS: Final[dict[str, OperatorAction]] = {
         ),
         OperatorAction(
             "accept",
-            "go on with a change of the schema, or with a blocked batch as it is",
+            "go on with a change of the schema, with a blocked batch as it is, or with a moved table",
             "A version that stops the stream by its schema: the schema takes effect, earlier rows are read with the "
             "old one, and the rows of the version are loaded. A batch whose rows in the sink differ from the planned "
-            "rows: compare sink and source first; this accepts the batch as it is, and the next run continues.",
+            "rows: compare sink and source first; this accepts the batch as it is, and the next run continues. A table "
+            "that its catalog has moved to another folder: the stream goes on there, if the commit before its position "
+            "is the same there.",
             (
                 Argument(
                     "version",
@@ -300,6 +302,13 @@ ACTIONS: Final[dict[str, OperatorAction]] = {
                     "text",
                     "the blocked data interval, as shown in the message; times without a zone are UTC",
                     metavar="START/END",
+                    excludes="accepted",
+                ),
+                Argument(
+                    "moved_to",
+                    "text",
+                    "the folder to which its catalog has moved the table, as shown in the message",
+                    metavar="URI",
                     excludes="accepted",
                 ),
             ),

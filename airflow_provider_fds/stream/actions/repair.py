@@ -20,7 +20,7 @@ from airflow_provider_fds.batch.spec import txn_app_id
 from airflow_provider_fds.errors import ConfigurationError, LedgerError, UnreadableEntryError
 from airflow_provider_fds.ledger.commit_entries import Accepted, Blocked, Committed
 from airflow_provider_fds.ledger.entries import Entry
-from airflow_provider_fds.ledger.epoch_entries import Bound, Created, Opened
+from airflow_provider_fds.ledger.epoch_entries import Bound, Created, Named, Opened
 from airflow_provider_fds.ledger.interval_entries import Boundary
 from airflow_provider_fds.ledger.operator_entries import Acknowledged, Held, Resumed, Retired
 from airflow_provider_fds.ledger.plan_entries import Planned
@@ -181,7 +181,7 @@ def repair(
             raise one
     _refuse_what_no_sink_tells(name, damage)
     created = damage.of_kind(Created)
-    source = table or (created[-1].table if created else None)
+    source = table or _table_of(damage)
     if source is None:
         raise ConfigurationError(
             f"stream {name!r}: its ledger does not say which table it reads; name it: --table URI",
@@ -319,6 +319,12 @@ def _plan_of(damage: LedgerDamage, account: SinkAccount) -> Planned | None:
         if found.epoch == account.batch_epoch and any(batch.digest == account.digest for batch in found.batches):
             return found
     return None
+
+
+def _table_of(damage: LedgerDamage) -> str | None:
+    """Return the table that the stream has read last, or ``None`` if no readable entry has it."""
+    actions = (entry.action for entry in reversed(damage.entries))
+    return next((one.table for one in actions if isinstance(one, Created | Named) and one.table is not UNSET), None)
 
 
 def _snapshot_of(ledger: Ledger, damage: LedgerDamage, account: SinkAccount) -> SnapshotRef | None:

@@ -115,6 +115,11 @@ class TablePoller:
         self._seen_us = NO_WATERMARK
 
     @property
+    def table_uri(self) -> str:
+        """URI of the table's folder."""
+        return self._log.table_uri
+
+    @property
     def waiting(self) -> WaitingWork | None:
         """Data that was seen and is waiting for more, or ``None``."""
         found = self._gathered

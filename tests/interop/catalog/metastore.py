@@ -75,8 +75,8 @@ def metastore_program(folder: Path) -> Program:
     return Program(["java", *_OPENED, *quick, "-cp", classes, str(HERE / "Metastore.java"), str(folder)], folder)
 
 
-def register(uri: str, name: str, location: str) -> None:
-    """Let the metastore know an external Delta table, and its database, as Spark would."""
+def register(uri: str, name: str, location: str, provider: str = "delta") -> None:
+    """Let the metastore know an external table, and its database, as Spark would."""
     from pymetastore.hive_metastore import ttypes
 
     database, _, table = name.partition(".")
@@ -86,7 +86,7 @@ def register(uri: str, name: str, location: str) -> None:
         tableName=table,
         sd=ttypes.StorageDescriptor(cols=[], location=location, serdeInfo=serde),
         partitionKeys=[],
-        parameters={"spark.sql.sources.provider": "delta", "EXTERNAL": "TRUE"},
+        parameters={"spark.sql.sources.provider": provider, "EXTERNAL": "TRUE"},
         tableType="EXTERNAL_TABLE",
     )
     with _client(uri) as client:
@@ -101,6 +101,15 @@ def unregister(uri: str, name: str) -> None:
     with _client(uri) as client:
         if database in client.get_all_databases() and table in client.get_all_tables(database):
             client.drop_table(database, table, deleteData=False)
+
+
+def move(uri: str, name: str, location: str) -> None:
+    """Let a table point to another folder, as ALTER TABLE … SET LOCATION does."""
+    database, _, table = name.partition(".")
+    with _client(uri) as client:
+        entry = client.get_table(database, table)
+        entry.sd.location, entry.sd.serdeInfo.parameters = location, {"path": location}
+        client.alter_table(database, table, entry)
 
 
 @contextmanager

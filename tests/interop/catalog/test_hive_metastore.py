@@ -132,6 +132,13 @@ def test_the_tables_of_a_database_are_listed(hive_spark: HiveSpark, catalog: Hiv
     hive_spark.sql("CREATE TABLE few.b (id BIGINT) USING delta")
     hive_spark.sql("CREATE VIEW few.a AS SELECT 1 one")
     assert catalog.tables(TableName(("few",))) == [TableName(("few", "a")), TableName(("few", "b"))]
+    view, table = catalog.listed(TableName(("few",)))
+    loaded = catalog.load(TableName(("few", "b")))
+    assert (table.name, table.location, table.table_id, table.problem) == (
+        loaded.name, loaded.location, loaded.table_id, ""
+    )  # fmt: skip
+    assert "few.a in Hive metastore" in view.problem
+    assert "is a view" in view.problem
 
 
 def test_a_missing_table_or_database_is_not_found(catalog: HiveCatalog):

@@ -177,6 +177,17 @@ def test_names_are_listed_over_all_pages(aws, catalog, server):
     assert catalog.tables(TableName(("lab",))) == [TableName(("lab", f"t{i:03}")) for i in range(105)]
 
 
+def test_the_tables_of_a_database_are_described_by_their_list(aws, catalog):
+    create(aws)
+    create(aws, "view", TableType="VIRTUAL_VIEW", Parameters={})
+    table, view = catalog.listed(TableName(("lab",)))
+    loaded = catalog.load(ORDERS)
+    assert (table.name, table.location, table.table_id, table.problem) == (
+        ORDERS, loaded.location, loaded.table_id, ""
+    )  # fmt: skip
+    assert (view.location, "is a view" in view.problem) == ("", True)
+
+
 @pytest.mark.parametrize("name", ["orders", "main.a.lab.orders"])
 def test_a_name_has_a_database_and_a_table(catalog, name):
     with pytest.raises(ConfigurationError, match=r"<database>\.<table>"):

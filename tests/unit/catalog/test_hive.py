@@ -16,6 +16,7 @@ from pymetastore.hive_metastore.ttypes import (
     Database,
     FieldSchema,
     GetTableResult,
+    GetTablesResult,
     MetaException,
     NoSuchObjectException,
     SerDeInfo,
@@ -66,6 +67,13 @@ class Metastore:
 
     def get_all_tables(self, database):
         return list(self.entries) if database == "lab" else []
+
+    def get_table_objects_by_name(self, database, names):
+        assert len(names) <= 100
+        return [self.entries[name] for name in names if name in self.entries]
+
+    def get_table_objects_by_name_req(self, req):
+        return GetTablesResult(self.get_table_objects_by_name(req.dbName, req.tblNames))
 
 
 class _Stream:
@@ -207,6 +215,23 @@ def test_a_table_without_descriptor_is_a_table_without_location(metastore, catal
 
 def test_names_are_listed(catalog):
     assert catalog.tables(TableName(("lab",))) == [ORDERS, TableName(("lab", "wide"))]
+
+
+@pytest.mark.parametrize("is_newer", [False, True])
+def test_the_tables_of_a_database_are_described_in_a_few_calls(metastore, processor, catalog, is_newer):
+    if is_newer:
+        del processor._processMap["get_table_objects_by_name"]
+    metastore.entries["view"] = Table("view", "lab", createTime=7, tableType="VIRTUAL_VIEW")
+    metastore.entries |= {f"t{i:03}": delta(f"t{i:03}", created=i) for i in range(150)}
+    found = {one.name.parts[1]: one for one in catalog.listed(TableName(("lab",)))}
+    assert list(found) == sorted(metastore.entries)
+    for name, one in found.items():
+        if name != "view":
+            loaded = catalog.load(one.name)
+            assert (one.location, one.table_id, one.problem) == (loaded.location, loaded.table_id, "")
+    assert (found["view"].location, "is a view" in found["view"].problem) == ("", True)
+    with pytest.raises(TableNotFoundError, match="There is no database of this name"):
+        catalog.listed(TableName(("nope",)))
 
 
 def test_a_missing_table_is_not_found(server, catalog):

@@ -280,6 +280,25 @@ def test_tables_are_listed_over_pages(catalog, server):
     assert "page_token" in server.requests[-1][2]
 
 
+def test_the_tables_of_a_schema_are_described_by_their_list_without_credentials(catalog, server):
+    view = {"name": "v", "table_type": "VIEW"}
+    only_by_the_catalog = {"name": "managed", "table_type": "MANAGED", "data_source_format": "DELTA", "table_id": "m"}
+    only_by_the_catalog |= {
+        "storage_location": "s3://lake/m",
+        "properties": {"delta.feature.catalogManaged": "supported"},
+    }
+    second = {"tables": [{"name": "csvs", "data_source_format": "CSV"}, view, only_by_the_catalog]}
+    server.replies["GET /tables"] = [Reply(200, recorded("65_list_rest_tables")), Reply(200, second)]
+    found = {one.name.parts[2]: one for one in catalog.listed(TableName.parse("main.sales"))}
+    assert {name: (one.location, one.table_id) for name, one in found.items() if not one.problem} == {
+        "managed": ("s3://lake/m", "m"),
+        "orders": ("file:///data/ext/orders", "01a211bd-aec0-78c3-b1e8-f16af010df8d"),
+        "orders2": ("file:///data/ext/orders2", "01a211bd-aec2-77f3-9d67-01f7f023a8ba"),
+    }
+    assert ["is a view" in found["v"].problem, "format CSV" in found["csvs"].problem] == [True, True]
+    assert set(server.paths()) == {"GET /tables"}
+
+
 def test_a_client_gets_a_token_keeps_it_and_renews_it_once_when_it_is_refused(server):
     now = [0.0]
     http = UnityHttp(server.url, Login(client_id="me", client_secret="hidden-1"), clock=lambda: now[0])

@@ -6,6 +6,9 @@ import shutil
 
 import pytest
 
+from airflow_provider_fds.catalog import problems
+from airflow_provider_fds.catalog.names import TableName
+from airflow_provider_fds.catalog.table import ListedTable
 from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import LedgerError, StorageError
 from airflow_provider_fds.fleet.discovery import find_tables
@@ -219,3 +222,108 @@ def test_a_pattern_without_any_table_is_a_problem_and_one_whose_tables_are_left_
     assert (found.streams, len(found.messages())) == ((), 1)
     assert "rwa/*' match no table. Check the path" in found.messages()[0]
     assert lake.find(tables=f"{lake.root}/*/*", exclude=["*"]).messages() == []
+
+
+class Schema:
+    """A catalog with one schema, ``sales``; views and hidden tables are in the dicts by their names."""
+
+    def __init__(self, *tables):
+        self.tables = dict.fromkeys(tables, "")
+        self.hidden = set()
+        self.is_down = False
+
+    def listed(self, schema):
+        if self.is_down:
+            raise problems.unavailable("the catalog", schema, "it is down")
+        assert schema.parts == ("sales",)
+        found = [TableName(("sales", name)) for name in sorted(self.tables) if name not in self.hidden]
+        return [ListedTable(name, problem=self.tables[name.parts[1]]) for name in found]
+
+    def load(self, name):
+        if name.parts[1] in self.hidden:
+            raise problems.denied("the catalog", name, "no", "Grant it")
+        if name.parts[1] not in self.tables:
+            raise problems.not_found("the catalog", name)
+
+
+class Names(Lake):
+    """What a run of a fleet finds in a catalog."""
+
+    def __init__(self, root, schema):
+        super().__init__(root)
+        self.schema = schema
+
+    def find(self, *declared, patterns=None, **changes):
+        by_name = {"tables": "sales.*", "catalog_conn_id": "hive", **changes}
+        return find_tables(
+            patterns or [self.pattern(**by_name)], declared, self.open, self.staging, "dag.load",
+            catalogs={"hive": self.schema}.__getitem__,
+        )  # fmt: skip
+
+
+@pytest.fixture
+def schema():
+    return Schema("orders", "lines")
+
+
+@pytest.fixture
+def names_lake(tmp_path, schema):
+    return Names(tmp_path, schema)
+
+
+def test_the_tables_of_a_schema_are_found_and_recorded_by_their_names(names_lake, schema):
+    schema.tables["v"] = "sales.v is a view"
+    found = names_lake.find()
+    assert [(one.name, one.stream.table, one.stream.catalog_conn_id) for one in found.streams] == [
+        ("lines", "sales.lines", "hive"), ("orders", "sales.orders", "hive")
+    ]  # fmt: skip
+    assert (found.messages(), found.left_out, names_lake.opened) == ([], (("sales.v",),), [])
+    # a table appears; another one is dropped, and a view has the name of a third
+    schema.tables |= {"late": "", "lines": "sales.lines is a view"}
+    del schema.tables["orders"]
+    found = names_lake.find(new_tables="alert")
+    # what became of it is for the run of its stream to say
+    assert (names(found.streams), names(found.new), found.gone) == (
+        ["lines"], ["late"], (("orders", "sales.orders"),)
+    )  # fmt: skip
+    gone, new = found.messages()
+    assert "table sales.orders of stream 'orders' is gone" in gone
+    assert "table sales.late is new and is not loaded" in new
+
+
+def test_names_are_chosen_as_paths_are_in_any_case(names_lake):
+    assert names(names_lake.find(tables="sales.ORD*", name="{table}").streams) == ["orders"]
+    assert names(names_lake.find(exclude=["LINE*"]).streams) == ["orders"]
+    assert names(names_lake.find(include=["lines"]).streams) == ["lines"]
+    declared = {"stream": {"name": "mine", "table": "sales.Orders", "catalog_conn_id": "hive"}, "sink": {"uri": "/x"}}
+    assert names(names_lake.find(FleetStream.from_dict(declared)).streams) == ["mine", "lines"]
+    elsewhere = {**declared["stream"], "catalog_conn_id": "unity"}
+    other = FleetStream.from_dict({**declared, "stream": elsewhere})
+    assert names(names_lake.find(other).streams) == ["mine", "lines", "orders"]
+
+
+def test_a_catalog_that_is_down_leaves_the_tables_that_are_known(names_lake, schema):
+    names_lake.find()
+    schema.is_down = True
+    found = names_lake.find()
+    assert (names(found.streams), found.gone) == (["lines", "orders"], ())
+    (message,) = found.messages()
+    assert "'sales.*' cannot be listed" in message
+    assert "The 2 tables that are known of it are loaded" in message
+
+
+def test_a_table_that_the_catalog_no_longer_shows_to_the_connection_is_not_gone(names_lake, schema):
+    names_lake.find()
+    schema.hidden.add("orders")
+    retired = []
+    found = find_tables(
+        [names_lake.pattern(tables="sales.*", catalog_conn_id="hive")], [], names_lake.open, names_lake.staging,
+        "dag.load", catalogs={"hive": schema}.__getitem__, retire=lambda one: retired.append(one.name) or True,
+    )  # fmt: skip
+    assert (names(found.streams), found.gone, retired) == (["lines", "orders"], (), [])
+
+
+def test_a_pattern_that_the_catalog_has_no_table_for_is_a_problem(names_lake, schema):
+    schema.tables = {"v": "sales.v is a view"}
+    (message,) = names_lake.find().messages()
+    assert "match no table that FDS can read, of those that the catalog of 'hive' shows" in message

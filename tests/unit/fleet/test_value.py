@@ -164,6 +164,19 @@ def test_a_template_of_airflow_is_left_to_airflow():
     assert found.uri == "s3://{{ var.value.bucket }}/orders"
 
 
+def test_a_pattern_of_names_survives_json_and_pickle_and_has_the_parts_of_a_name():
+    pattern = TablePattern("main.sales.raw_*", sink=BRONZE, catalog_conn_id="unity")
+    again = TablePattern.from_dict(json.loads(json.dumps(pattern.to_dict())))
+    one = again.stream_of("main.Sales.raw_orders")
+    assert one == pattern.stream_of("main.Sales.raw_orders")
+    assert (one.name, one.stream.table, one.stream.catalog_conn_id) == ("orders", "main.Sales.raw_orders", "unity")
+    assert pickle.loads(pickle.dumps(pattern)) == pattern
+    with pytest.raises(ConfigurationError, match="is not one of the tables"):
+        pattern.stream_of("main.other.raw_orders")
+    with pytest.raises(ConfigurationError, match="catalog_conn_id must be a non-empty string"):
+        TablePattern("main.sales.*", sink=BRONZE, catalog_conn_id="")
+
+
 def test_a_pattern_survives_json_and_pickle():
     pattern = TablePattern(
         "s3://lake/*/raw_*",

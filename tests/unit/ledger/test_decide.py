@@ -115,6 +115,7 @@ TABLE = {
     ),
     "acknowledge": (L, *["acknowledged"] * 9, L),
     "name": (L, *["named"] * 9, L),
+    "move": (L, "named", "named", L, L, "named", L, "named", L, "named", L),
     "transfer": (L, *["transferred"] * 9, L),
     "retire": (L, "retired", "retired", L, L, "retired", L, "retired", L, L, "."),
 }
@@ -144,6 +145,7 @@ def command(make, name):
         "quarantine": lambda: Quarantined(why="schema", version=7),
         "acknowledge": lambda: Acknowledged(version=7, why="read it"),
         "name": lambda: Named(connection="unity", name="main.sales.orders", table_id="u1"),
+        "move": lambda: Named(connection="unity", name="main.sales.orders", table="s3://lake/moved", why="full"),
         "transfer": lambda: Transferred(deployment="prod2", why="moved"),
         "retire": lambda: Retired(why="no longer needed"),
     }[name]()

@@ -173,7 +173,7 @@ def test_a_file_of_streams_is_read_by_the_names_in_it(fds, load, server, tmp_pat
     file.write_text(f"streams:\n  - {entry.replace('NAME', 'events')}\n  - {entry.replace('NAME', 'other')}\n")
     for command in (("status", "--file"), ("plan", "--dry-run", "--file")):
         _, said = fds(*command, str(file))
-        assert "'unity' is not the URI of a catalog" in said
+        assert "Add --catalog thrift://HOST:9083" in said
         assert "`airflow fds`" in said
         code, said = fds(*command, str(file), "--catalog", server.url)
         assert "catalog" not in said, said

@@ -96,7 +96,7 @@ def test_the_ledger_has_the_name_and_a_new_id_or_name_at_the_same_place(bench, p
 @pytest.mark.parametrize(
     ("table_id", "words"),
     [
-        ("u1", r"catalog has moved that table to .*/moved\. Move it back"),
+        ("u1", r"catalog has moved that table to .*/moved\. If its log moved with it, `fds accept orders --moved-to"),
         ("u2", r"main\.sales\.orders is now another one, at .*/moved: it was dropped and created again"),
     ],
 )

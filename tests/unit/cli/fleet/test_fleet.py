@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_fds.catalog.names import TableName
+from airflow_provider_fds.catalog.table import CatalogTable, ListedTable
 from airflow_provider_fds.cli.fleet.fleet import find_fleet
 from airflow_provider_fds.cli.main import main
 from tests.conftest import LogBuilder
@@ -213,3 +215,40 @@ def test_what_cannot_work_is_refused(file, capsys, monkeypatch, arguments, messa
     monkeypatch.delenv("AIRFLOW__FDS__STAGING", raising=False)
     code, _, err = fds(capsys, *(file if one == "FILE" else one for one in arguments))
     assert (code, message in err) == (2, True), err
+
+
+def test_a_file_of_names_takes_the_catalog_of_the_command_line(tmp_path, capsys, monkeypatch):
+    table(tmp_path / "lake" / "orders", 2)
+    table(tmp_path / "lake" / "raw", 1)
+    lines = ListedTable(TableName(("sales", "lines")), problem="sales.lines is a view")
+    orders = ListedTable(TableName(("sales", "orders")))
+
+    class Hive:
+        def listed(self, _schema):
+            return [lines, orders]
+
+        def load(self, name):
+            return CatalogTable(name, str(tmp_path / "lake" / name.parts[1]), "1")
+
+    path = tmp_path / "streams.yaml"
+    path.write_text(
+        f"""
+defaults: {{starting_version: 0, sink: "{tmp_path}/sinks/{{table}}"}}
+streams:
+  - {{tables: sales.*, catalog_conn_id: hive}}
+  - {{table: sales.raw, catalog_conn_id: hive}}
+  - {{table: lake/raw, name: by_path, sink: "{tmp_path}/sinks/by_path"}}
+"""
+    )
+    monkeypatch.chdir(tmp_path)
+    code, out, err = fds(capsys, "plan", "--file", path, "--dry-run")
+    assert code == 2
+    assert "the Airflow connection 'hive', which the command line does not read. Add --catalog thrift" in out + err
+    monkeypatch.setattr("airflow_provider_fds.cli.arguments.catalog_of", lambda _arguments: Hive())
+    known = ("--catalog", "thrift://h:9083")
+    code, out, _ = fds(capsys, "plan", "--file", path, "--dry-run", *known)
+    assert code == 0, out
+    assert "pattern sales.*: 1 table\npattern sales.*: 1 name left out that FDS cannot read: sales.lines." in out
+    code, out, _ = fds(capsys, "status", "--file", path, "--staging", tmp_path / "staging", "--output", "json", *known)
+    found = {one["name"]: one["newest_version"] for one in rows_of(out)}
+    assert found == {"orders": 2, "raw": 1, "by_path": 1}

@@ -502,15 +502,55 @@ streams:
     assert (one.name, one.stream.catalog_conn_id, one.sink.uri) == ("orders", "unity", "/bronze/my sales/orders")
 
 
-def test_a_name_without_a_connection_and_a_pattern_with_one_are_problems():
+def test_a_name_without_a_connection_is_a_problem():
     text = """\
 streams:
   - {table: main.sales.orders, sink: /bronze/orders}
   - {table: sales., catalog_conn_id: unity, sink: /bronze/lines}
-  - {tables: /raw/*, catalog_conn_id: unity, sink: "/bronze/{table}"}
+  - {tables: main.sales.*, sink: "/bronze/{table}"}
 """
     _, document = parse_fleet_file(text, "f.yaml", {})
     unnamed, wrong, pattern = (problem.text for problem in document.problems)
     assert "Set catalog_conn_id to the Airflow connection of that catalog" in unnamed
     assert "its part 2 is empty" in wrong
-    assert "catalog_conn_id" in pattern
+    assert "looks like names in a catalog. Set catalog_conn_id" in pattern
+
+
+def test_a_pattern_by_name_has_the_parts_of_the_names_and_leaves_out_what_is_listed():
+    text = """\
+defaults: {catalog_conn_id: unity, sink: "/bronze/{schema}/{table}"}
+streams:
+  - {table: main.sales.Orders, name: my_orders}
+  - {tables: main.sales.*, name: "sales.{table}", exclude: [tmp_*]}
+  - {tables: main.`my sales`.ord*}
+  - {table: /raw/orders, catalog_conn_id: null}
+"""
+    found, _ = parse_fleet_file(text, "f.yaml", {})
+    whole, some = found.groups[0].patterns
+    assert (whole.catalog_conn_id, whole.exclude) == ("unity", ("tmp_*", "Orders"))
+    one = whole.stream_of("main.sales.lines")
+    assert (one.name, one.stream.table, one.stream.catalog_conn_id, one.sink.uri) == (
+        "sales.lines", "main.sales.lines", "unity", "/bronze/sales/lines"
+    )  # fmt: skip
+    one = some.stream_of("main.`my sales`.orders")
+    assert (one.name, one.sink.uri) == ("ers", "/bronze/my sales/orders")
+    assert [one.stream.catalog_conn_id for one in found.groups[0].streams] == ["unity", None]
+
+
+@pytest.mark.parametrize(
+    ("tables", "problem"),
+    [
+        ("/raw/*", "is not the name of tables in a catalog"),
+        ("s3://lake/a.b*", "is a path, and a catalog has names"),
+        ("orders_*", "is not the name of tables in a catalog"),
+        ("main.*.orders", "must have each '*' in its last part. Use one pattern for each schema"),
+        ("main.*.*", "must have each '*' in its last part"),
+        ("main.sales.**", "must have each '*' in its last part"),
+        ("main.sales.orders", "has no '*'. Write main.sales.*"),
+        ("main..ord*", "its part 2 is empty"),
+        ("{{ params.tables }}.*", "is a template"),
+    ],
+)
+def test_a_pattern_that_names_no_tables_of_a_schema_is_a_problem(tables, problem):
+    text = f'streams:\n- {{tables: "{tables}", catalog_conn_id: unity, sink: "/bronze/{{table}}"}}\n'
+    assert problem in one_problem(text)
