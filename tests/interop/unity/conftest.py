@@ -13,17 +13,15 @@ from airflow_provider_fds.batch.spec import JobSpec
 from airflow_provider_fds.catalog.table import CatalogPlaces
 from airflow_provider_fds.catalog.unity import UnityCatalog
 from airflow_provider_fds.catalog.unity_http import UnityHttp
-from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.ledger.owner import Actor, Owner
 from airflow_provider_fds.sinks import DeltaAppendSink
 from airflow_provider_fds.spark.application.job import run
 from airflow_provider_fds.stream import DeltaStream, StreamContext, StreamSession
-from tests.interop.unity.managed import SparkTable
 from tests.interop.unity.server import UnityServer
 from tests.interop.unity.sts import KeyedLake, Sts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
@@ -84,16 +82,6 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(UnityHttp, "_authorized", noted)
     return paths
-
-
-@pytest.fixture
-def managed(spark: SparkSession, unity: UnityServer, tmp_path: Path) -> Callable[..., SparkTable]:
-    """Makes tables whose commits the catalog keeps."""
-
-    def make(name: str, columns: str = "id BIGINT, name STRING") -> SparkTable:
-        return SparkTable(unity, name, open_storage, spark, tmp_path / f"twin-{name}", columns)
-
-    return make
 
 
 @dataclass

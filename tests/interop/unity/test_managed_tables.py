@@ -8,27 +8,40 @@ import pytest
 
 from airflow_provider_fds.delta.reader.log import DeltaLog
 from airflow_provider_fds.delta.storage.open import open_place, open_storage
-from airflow_provider_fds.errors import TableNotFoundError, UnsupportedFeatureError
+from airflow_provider_fds.errors import StorageError, TableNotFoundError, UnsupportedFeatureError
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream import TablePoller
 from tests.counting_storage import CountingStorage, Request
 from tests.interop.unity.conftest import counted
+from tests.interop.unity.managed import ManagedTable, SparkTable
 from tests.interop.unity.server import table_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from pathlib import Path
 
-    from airflow_provider_fds.catalog.table import CatalogPlaces
-    from airflow_provider_fds.places import Place
+    from pyspark.sql import SparkSession
+
     from tests.interop.unity.conftest import Loads
-    from tests.interop.unity.managed import SparkTable
     from tests.interop.unity.server import UnityServer
 
 
 @pytest.fixture
-def table(managed: Callable[[str], SparkTable], name: str) -> SparkTable:
+def table(unity: UnityServer, name: str) -> ManagedTable:
+    """Versions 1 to 3, which the catalog names, beside others that it does not."""
+    table = ManagedTable(unity, name, open_storage)
+    table.create_by_hand()
+    for _ in range(3):
+        table.append_by_hand()
+    table.publish(1)
+    table.lose(3)
+    table.leave_half_written(4)
+    return table
+
+
+@pytest.fixture
+def of_spark(spark: SparkSession, unity: UnityServer, name: str, tmp_path: Path) -> SparkTable:
     """Versions 1 to 5: the catalog names 2 to 5, of which 2 is published too, among files that do not count."""
-    table = managed(name)
+    table = SparkTable(unity, name, open_storage, spark, tmp_path / "twin", "id BIGINT, name STRING")
     for version in range(1, 4):
         first = version * 100
         table.sql(f"INSERT INTO {{}} SELECT id, concat('n', id) FROM range({first}, {first + 50})")
@@ -49,85 +62,80 @@ def table(managed: Callable[[str], SparkTable], name: str) -> SparkTable:
 
 
 def test_exactly_the_rows_that_the_catalog_has_are_loaded_by_a_spark_that_knows_no_catalog(
-    table: SparkTable, loads: Loads
+    of_spark: SparkTable, loads: Loads
 ):
-    stream = loads.stream(table.name, on_schema_change="continue")
+    table = of_spark
+    stream = loads.stream(table.name)
     loads.load(stream)
     assert counted(loads.loaded(stream)) == counted(table.rows())
-    # a snapshot has the rows of staged commits too
+
+    # the next commits are published, as the catalog's rules demand
+    for version in (2, 3, 4, 5):
+        table.publish(version, remove=True)
+    table.folder.delete(f"_delta_log/{6:020d}.json")
+    table.sql("INSERT INTO {} SELECT id, 'last', 'new' FROM range(700, 750)")
+    loads.load(stream)
+    assert counted(loads.loaded(stream)) == counted(table.rows())
+
+    # a snapshot has the deletion vectors of staged commits
+    table.sql("DELETE FROM {} WHERE id % 10 = 0")
     snapshot = loads.stream(table.name, "snapshot", starting_version=None)
     loads.load(snapshot)
     assert counted(loads.loaded(snapshot)) == counted(table.rows())
 
-    table.folder.delete(f"_delta_log/{6:020d}.json")
-    table.sql("DELETE FROM {} WHERE id % 10 = 0")
-    table.sql("INSERT INTO {} SELECT id, 'last', 'new' FROM range(700, 750)")
-    for version in (3, 4, 5):
-        table.publish(version, remove=True)
-    before = loads.loaded(stream).count()
-    changed = loads.stream(table.name, on_schema_change="continue", skip_change_commits=True)
-    loads.load(changed)
-    assert loads.loaded(stream).count() == before + 50
-    assert loads.load(changed).connected.state.position["version"] == 8
-    # with its deletion vectors
-    again = loads.stream(table.name, "again", starting_version=None)
-    loads.load(again)
-    assert counted(loads.loaded(again)) == counted(table.rows())
-
-
-def opened(places: CatalogPlaces, name: str, requests: list[Request]) -> CountingStorage:
-    """Open a table as everything of FDS does, with its requests to storage counted."""
-    place = places.resolve(name)
-    folder = CountingStorage(open_storage(place.uri, place.options), requests)
-    return place.view(folder)
-
 
 def test_a_poll_sees_a_staged_commit_by_one_request_to_the_catalog_and_none_to_storage(
-    table: SparkTable, loads: Loads, asked: list[str]
+    table: ManagedTable, loads: Loads, asked: list[str]
 ):
+    place = loads.places.resolve(table.name)
     requests: list[Request] = []
-    storage = opened(loads.places, table.name, requests)
+    storage = place.view(CountingStorage(open_storage(place.uri, place.options), requests))
     log = DeltaLog(storage)
-    poller = TablePoller(loads.stream(table.name), storage, Offset.after(5, log.state_at(5).metadata.id))
+    poller = TablePoller(loads.stream(table.name), storage, Offset.after(3, log.state_at(3).metadata.id))
     assert poller.check() is None
     for is_there in (False, True):
         asked.clear()
         requests.clear()
-        assert log.probe(6) is is_there
+        assert log.probe(4) is is_there
         assert (asked, requests) == ([table_path(table.name)], [])
         if not is_there:
-            table.sql("INSERT INTO {} SELECT id, 'six', 'new' FROM range(600, 610)")
-    assert poller.check().newest_version == 6
+            table.append_by_hand()
+    assert poller.check().newest_version == 4
 
 
-def test_by_its_path_the_table_is_refused(table: SparkTable):
+def test_by_its_path_the_table_is_refused(table: ManagedTable):
     with pytest.raises(UnsupportedFeatureError, match="through the catalog"):
         DeltaLog(open_storage(table.location)).state_at(1)
 
 
-def test_a_table_that_was_renamed_is_found_by_its_new_name_only(table: SparkTable, loads: Loads, unity: UnityServer):
-    stream = loads.stream(table.name, on_schema_change="continue")
-    loads.load(stream)
-    unity.rename(table.name, "renamed")
+def test_a_table_that_was_renamed_is_found_by_its_new_name_only(table: ManagedTable, loads: Loads, unity: UnityServer):
+    def planned() -> int:
+        """Plan, and return the number of files that wait for a job."""
+        work = loads.session(loads.stream(table.name)).begin(None, user_job=True)
+        return sum(batch.num_files for batch in work.batches)
+
+    assert planned() == 3
+    unity.rename(table.name, f"{table.name.rpartition('.')[2]}_new")
     with pytest.raises(TableNotFoundError, match=f"has no table {table.name}. .*if the table was renamed"):
-        loads.load(stream)
-    table.name = "main.sales.renamed"
-    table.folder.delete(f"_delta_log/{6:020d}.json")
-    table.sql("INSERT INTO {} SELECT id, 'six', 'new' FROM range(600, 610)")
-    renamed = loads.stream(table.name, on_schema_change="continue")
-    session = loads.load(renamed)
-    assert session.connected.state.catalog.name == table.name
-    assert counted(loads.loaded(renamed)) == counted(table.rows())
+        planned()
+    table.name += "_new"
+    table.append_by_hand()
+    assert planned() == 3
+    assert loads.session(loads.stream(table.name)).connected.load().catalog.name == table.name
 
 
-def test_a_poll_of_a_table_that_was_dropped_or_created_anew_says_so(
-    managed: Callable[[str], SparkTable], name: str, loads: Loads, unity: UnityServer
-):
-    table = managed(name)
-    place: Place = loads.places.resolve(name)
-    log = DeltaLog(open_place(place))
-    assert not log.probe(1)
-    unity.drop(name)
-    with pytest.raises(TableNotFoundError, match=f"has no table {name}"):
-        log.probe(1)
-    assert table.version == 0
+def test_a_poll_of_a_table_that_was_dropped_says_so(table: ManagedTable, loads: Loads, unity: UnityServer):
+    log = DeltaLog(open_place(loads.places.resolve(table.name)))
+    assert not log.probe(4)
+    unity.drop(table.name)
+    with pytest.raises(TableNotFoundError, match=f"has no table {table.name}"):
+        log.probe(4)
+
+
+def test_a_poll_of_a_table_that_was_created_anew_does_not_go_on(table: ManagedTable, loads: Loads, unity: UnityServer):
+    log = DeltaLog(open_place(loads.places.resolve(table.name)))
+    unity.drop(table.name)
+    again = ManagedTable(unity, table.name, open_storage)
+    again.create_by_hand()
+    with pytest.raises(StorageError, match="since it was resolved, the table was created anew"):
+        log.probe(4)
