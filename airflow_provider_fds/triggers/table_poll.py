@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Every Nth poll lists the log, which shows whether the table is gone or was replaced.
+#: Every Nth poll lists the log, which shows whether the table is gone or was replaced, and asks what its name means.
 _RECHECK_EVERY: Final = 20
 #: Watchers that start within this time get the same answer.
 _GATHERING_SECONDS: Final = 0.2
@@ -118,9 +118,10 @@ async def ticks(table: TableAddress, watchers: Watchers) -> AsyncIterator[Tick]:
         try:
             async with poll_slot():
                 is_absent = changes is None or changes.is_absent
-                if changes is None or is_absent or refusals:
-                    changes = await sync_to_async(_opened, thread_sensitive=False)(table, changes)
                 is_checked = polls % _RECHECK_EVERY == 0 or refusals > 0 or is_absent
+                is_asked = is_checked and table.catalog_conn_id is not None
+                if changes is None or is_absent or refusals or is_asked:
+                    changes = await sync_to_async(_opened, thread_sensitive=False)(table, changes)
                 is_new = await (asyncio.to_thread(changes.check) if is_checked else changes.poll())
         except Exception as error:  # noqa: BLE001  # storage or Airflow's API server may be restarting
             refusals += 1
