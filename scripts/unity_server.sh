@@ -27,8 +27,7 @@ build=$(mktemp -d "$home/build.XXXXXX")
 trap 'rm -rf "$build"' EXIT
 echo "unity_server: building olai-uc-server $version once, in four to eight minutes" >&2
 export CARGO_TARGET_DIR=$build/target CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_DEBUG=0 CARGO_PROFILE_DEV_STRIP=symbols
-# beside tests, which wait for their own processes
-if ! nice -n 10 cargo install olai-uc-server --version "=$version" --features bin --locked --debug --no-track \
+if ! cargo install olai-uc-server --version "=$version" --features bin --locked --debug --no-track \
     --root "$build" >"$build/log" 2>&1; then
     tail -n 40 "$build/log" >&2
     echo "unity_server: cargo could not build olai-uc-server $version, see above" >&2

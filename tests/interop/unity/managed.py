@@ -6,6 +6,7 @@ is then committed through the catalog.
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
@@ -13,6 +14,9 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
+
+import pyarrow as pa
+from pyarrow import parquet
 
 from tests.interop.unity.server import columns_of, table_path
 
@@ -98,10 +102,20 @@ class ManagedTable:
 
     def append_by_hand(self) -> int:
         """Commit a file that nobody reads; return the version."""
-        version = self.version + 1
-        add = {"path": f"part-{version:05d}.parquet", "partitionValues": {}, "size": 1000, "dataChange": True}
-        stats = json.dumps({"numRecords": 10})
-        return self.commit([_info(version), {"add": {**add, "modificationTime": 0, "stats": stats}}])
+        return self._append(f"part-{self.version + 1:05d}.parquet", 1000, 10)
+
+    def append_rows(self, ids: list[int]) -> int:
+        """Commit a file with a row for each id; return the version."""
+        content = io.BytesIO()
+        parquet.write_table(pa.table({"id": pa.array(ids, pa.int64())}), content)
+        name = f"part-{uuid.uuid4()}.parquet"
+        self.folder.put(name, content.getvalue())
+        return self._append(name, len(content.getvalue()), len(ids))
+
+    def _append(self, path: str, size: int, rows: int) -> int:
+        stats = json.dumps({"numRecords": rows})
+        add = {"path": path, "partitionValues": {}, "size": size, "dataChange": True, "stats": stats}
+        return self.commit([_info(self.version + 1), {"add": {**add, "modificationTime": 0}}])
 
     def required_properties(self) -> dict[str, str]:
         return {key: value for key, value in self.reserved["required-properties"].items() if value is not None}
