@@ -11,7 +11,7 @@ from airflow_provider_fds.catalog.table import CatalogPlaces
 from airflow_provider_fds.catalog.unity import UnityCatalog
 from airflow_provider_fds.delta.reader.log import DeltaLog
 from airflow_provider_fds.delta.storage.open import open_place, open_storage
-from airflow_provider_fds.errors import StorageError
+from airflow_provider_fds.errors import AccessDeniedError, StorageError
 from tests.interop.unity.managed import ManagedTable
 
 if TYPE_CHECKING:
@@ -107,6 +107,15 @@ def test_a_plan_that_outlasts_its_key_goes_on_with_another_one(
     assert [batch.num_files for batch in work.batches] == [20]
     assert len(keys_of(s3_lake, sts)) > 1
     assert s3_lake.refused == []
+
+
+@pytest.mark.usefixtures("external", "s3_lake")
+def test_a_key_that_storage_refuses_is_called_one_of_the_catalog(places: CatalogPlaces, sts: Sts, name: str):
+    log = DeltaLog(open_place(places.resolve(name)))
+    assert log.probe(20)
+    sts.given.clear()
+    with pytest.raises(AccessDeniedError, match="the credentials that the catalog gives have expired"):
+        log.latest()
 
 
 def test_a_stream_is_planned_with_keys_that_no_file_has(
