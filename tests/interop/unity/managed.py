@@ -51,6 +51,7 @@ class ManagedTable:
         table_id: The catalog's id.
         location: URI of its folder.
         version: The latest version.
+        log_id: The id in its log.
     """
 
     def __init__(self, server: UnityServer, name: str, open_folder: Callable[[str], Storage]) -> None:
@@ -62,11 +63,13 @@ class ManagedTable:
         self.location: str = self.reserved["location"]
         self.folder = open_folder(self.location)
         self.version = -1
+        self.log_id = ""
         self._staged: dict[int, str] = {}
 
     def create(self, actions: list[dict[str, Any]]) -> None:
         """Write version 0 with these actions, and register the table."""
         metadata = next(action["metaData"] for action in actions if "metaData" in action)
+        self.log_id = metadata["id"]
         self.folder.put(_published(0), _lines(actions))
         body = {
             "name": self.name.rpartition(".")[2],

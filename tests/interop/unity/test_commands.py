@@ -45,6 +45,7 @@ def test_what_a_name_stands_for_is_shown(table: ManagedTable, unity: UnityServer
         "id": table.table_id,
         "newest commits": "in the catalog",
         "credentials": "of the storage options",
+        "id in the log": table.log_id,
         "newest version": 3,
     }
     listed = fds("catalog", "main.sales.*", "--catalog", unity.url)
