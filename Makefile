@@ -1,5 +1,5 @@
 # Every target bootstraps what it needs into .venv first; with nothing changed that takes no time.
-.PHONY: help numbers demo demo-fleet demo-picture demo-walk test test-all test-quick check release-check ui-test package docs bench bench-against fuzz fuzz-input merges models chaos adversary compat s3 requirements usual-airflow lowest matrix docker-test clean
+.PHONY: help numbers demo demo-fleet demo-picture demo-walk test test-all test-quick check release-check ui-test package docs bench bench-against fuzz fuzz-input merges models chaos adversary compat s3 catalog-test requirements usual-airflow lowest matrix docker-test clean
 .DEFAULT_GOAL := help
 
 UV_COMPILE = .venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header $(if $(UPGRADE),--upgrade)
@@ -117,6 +117,11 @@ s3:  ## Test Spark on S3 (fetches its S3 file system, some 700 MB, once)
 	FDS_S3=1 .venv/bin/python -m pytest tests/interop/s3
 	FDS_S3=1 .venv/bin/python -m pytest tests/airflow/test_ingest_on_s3.py tests/airflow/test_vended_keys.py
 	@.venv/bin/python scripts/long_runs.py record s3
+
+catalog-test:  ## Test tables by name on a real Unity Catalog server (cargo builds it, once per machine, in some five minutes)
+	@scripts/bootstrap.sh dev
+	@scripts/unity_server.sh
+	.venv/bin/python -m pytest --durations=12 --durations-min=5 tests/interop/unity
 
 requirements:  ## Compile the pinned requirements again (UPGRADE=1 takes newer versions)
 	@scripts/bootstrap.sh dev

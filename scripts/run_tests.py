@@ -20,6 +20,7 @@ import hashlib
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -54,6 +55,7 @@ class Part:
         command: Words of another command instead.
         starts_spark: Whether it starts spark-submit.
         only_in_all: Whether the short profile leaves it out.
+        needs: A program without which the part is left out, with a line that says so.
     """
 
     name: str
@@ -62,6 +64,7 @@ class Part:
     command: tuple[str, ...] = ()
     starts_spark: bool = True
     only_in_all: bool = False
+    needs: str = ""
 
     @property
     def suite(self) -> str:
@@ -113,13 +116,18 @@ _AIRFLOW_LOADS = _files(
 
 #: The longest first. The last part of a suite has all files that no other part names.
 PARTS = (
+    Part("catalog", command=("make", "catalog-test"), only_in_all=True, needs="cargo"),
     Part("interop/spark:moves", _SPARK_MOVES),
     Part("interop/spark:sinks", _SPARK_SINKS),
     Part("interop/spark", ("tests/interop/spark",), (*_SPARK_MOVES, *_SPARK_SINKS, *_SPARK_SERVERS)),
     Part("airflow:loads", _AIRFLOW_LOADS),
     Part("interop:runs", _INTEROP_RUNS),
     Part("interop/spark:servers", _SPARK_SERVERS),
-    Part("interop", ("tests/interop",), ("tests/interop/spark", "tests/interop/catalog", *_INTEROP_RUNS)),
+    Part(
+        "interop",
+        ("tests/interop",),
+        ("tests/interop/spark", "tests/interop/catalog", "tests/interop/unity", *_INTEROP_RUNS),
+    ),
     Part("interop:catalog", ("tests/interop/catalog",)),
     Part("airflow", ("tests/airflow",), _AIRFLOW_LOADS),
     Part("stack", ("tests/stack",)),
@@ -235,6 +243,8 @@ def run_parts(parts: list[Part], profile: str, jobs: int) -> int:
     """Run the parts, and print how each ended, then the failures; return the exit code."""
     began = time.monotonic()
     LOGS.mkdir(parents=True, exist_ok=True)
+    left_out = [part for part in parts if part.needs and shutil.which(part.needs) is None]
+    parts = [part for part in parts if part not in left_out]
     if any(part.starts_spark for part in parts):
         prepare()
     finished: list[Finished] = []
@@ -249,7 +259,8 @@ def run_parts(parts: list[Part], profile: str, jobs: int) -> int:
             runner.stop()
             return 130
     in_all = f"{'in all':35} {time.monotonic() - began:5.0f} s"
-    print(*finished, in_all, sep="\n")
+    skipped = [f"{part.name:22} skipped: {part.needs} is not installed" for part in left_out]
+    print(*finished, *skipped, in_all, sep="\n")
     if profile:
         (BUILD / f"last-{profile}.txt").write_text(f"{len(finished)} parts {in_all}\n", encoding="utf-8")
     failed = [done for done in finished if done.code]

@@ -25,8 +25,10 @@ if TYPE_CHECKING:
 
     from airflow_provider_fds.catalog.log_view import LogTip
     from airflow_provider_fds.delta.storage.storage import Storage
+    from airflow_provider_fds.errors import TableNotFoundError
 
 _OK: Final = 200
+_NOT_FOUND: Final = 404
 _TABLE_ENDPOINT: Final = "GET /v1/catalogs/{catalog}/schemas/{schema}/tables/{table}"
 #: The most pages of a listing of tables; a server may repeat itself.
 _MOST_PAGES: Final = 1_000
@@ -130,6 +132,9 @@ class UnityCatalog:
             if not isinstance(token, str) or not token or page.get("page_token") == token:
                 break
             page = {"page_token": token}
+        if not found and self._get(schema, f"/schemas/{_full(schema.parts)}").status == _NOT_FOUND:
+            # a catalog may list the tables of a schema that it does not have
+            raise self._missing(schema)
         return found
 
     def _has_delta_api(self, name: TableName) -> bool:
@@ -137,7 +142,7 @@ class UnityCatalog:
         if catalog in self._with_delta_api:
             return True
         answer = self._get(name, "/delta/v1/config", catalog=catalog, **{"protocol-versions": "1.0"})
-        if answer.status == 404:  # noqa: PLR2004 - no such API, or no such catalog, which the other API tells
+        if answer.status == _NOT_FOUND:  # no such API, or no such catalog, which the other API tells
             return False
         if answer.status == 400:  # noqa: PLR2004
             raise problems.unreadable(
@@ -159,7 +164,7 @@ class UnityCatalog:
         return delta_table(answer.body, self._words, name)
 
     def _rest(self, name: TableName) -> TableAnswer:
-        answer = self._get(name, f"/tables/{quote('.'.join(name.parts), safe='')}")
+        answer = self._get(name, f"/tables/{_full(name.parts)}")
         self._check(name, answer, _READ_RIGHTS)
         return rest_table(answer.body, self._words, name)
 
@@ -190,7 +195,7 @@ class UnityCatalog:
             answer = self._asked(name, lambda: self._http.post("/temporary-table-credentials", body))
         else:
             answer = self._get(name, f"{_path(name)}/credentials", operation="READ")
-        if answer.status == 404:  # noqa: PLR2004
+        if answer.status == _NOT_FOUND:
             # the table exists: the catalog just said so
             raise problems.unavailable(self._words, name, f"credentials for its files: {answer.describe()}")
         self._check(name, answer, _EXTERNAL_RIGHTS)
@@ -222,9 +227,26 @@ class UnityCatalog:
             return
         if answer.status == 403:  # noqa: PLR2004
             raise problems.denied(self._words, name, answer.describe(), rights)
-        if answer.status == 404:  # noqa: PLR2004
-            raise problems.not_found(self._words, name)
+        if answer.status == _NOT_FOUND:
+            raise self._missing(name)
         raise problems.unavailable(self._words, name, f"it answers {answer.describe()}")
+
+    def _missing(self, name: TableName) -> TableNotFoundError:
+        """Return the error about a name that the catalog does not have; it tells which part of it."""
+        for kind, parts in (("catalog", name.parts[:1]), ("schema", name.parts[:2])):
+            try:
+                answer = self._http.get(f"/{kind}s/{_full(parts)}")
+            except (RefusedError, NoAnswerError):
+                break
+            if answer.status == _NOT_FOUND:
+                found = f"It shows no {kind} {TableName(parts)} to this connection. Correct the name, or grant its use"
+                return problems.not_found(self._words, name, found)
+        return problems.not_found(self._words, name)
+
+
+def _full(parts: tuple[str, ...]) -> str:
+    """Return a name as the older API has it in a path."""
+    return quote(".".join(parts), safe="")
 
 
 def _path(name: TableName) -> str:

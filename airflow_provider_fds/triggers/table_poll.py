@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Every Nth poll lists the log, which shows whether the table is gone or was replaced.
+#: Every Nth poll lists the log, which shows whether the table is gone or was replaced, and asks what its name means.
 _RECHECK_EVERY: Final = 20
 #: Watchers that start within this time get the same answer.
 _GATHERING_SECONDS: Final = 0.2

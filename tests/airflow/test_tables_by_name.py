@@ -17,6 +17,7 @@ from airflow_provider_fds.catalog.hive import HiveCatalog
 from airflow_provider_fds.catalog.table import CatalogPlaces
 from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import ConfigurationError
+from airflow_provider_fds.hooks.places import TableAddress
 from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.ledger.state import StreamState
 from airflow_provider_fds.ledger.values import CatalogName
@@ -26,6 +27,7 @@ from airflow_provider_fds.triggers.catalog_look import ask_catalog
 from airflow_provider_fds.triggers.delta_stream_monitor import DeltaStreamMonitorTrigger
 from airflow_provider_fds.triggers.delta_table_change import DeltaTableChangeTrigger
 from airflow_provider_fds.triggers.delta_table_condition import DeltaTableConditionTrigger
+from airflow_provider_fds.triggers.table_poll import Watchers, ticks
 from tests.airflow.test_asset_watcher import SHARES, AssetStore, stored_version, triggerer, until
 from tests.airflow.test_sensor_without_stream import TaskInstance
 from tests.interop.catalog.metastore import metastore_program, move, register, unregister
@@ -274,6 +276,24 @@ async def test_a_name_that_the_catalog_does_not_have_yet_is_waited_for(installat
     assert [(event["first_version"], event["table"]) for event in running.events] == [
         (1, "catalog://hive/sales.orders")
     ]
+
+
+async def test_a_watcher_goes_on_with_the_table_that_its_name_means_now(installation, hive, lake):
+    lake.append("orders", 1)
+    register(hive, "sales.orders", f"{lake.uri}/orders")
+    watchers = Watchers()
+    watchers.join("test", 0.01)
+    found = ticks(TableAddress("sales.orders", catalog_conn_id="hive"), watchers)
+    try:
+        assert (await anext(found)).newest.version == 0
+        for _ in range(3):
+            lake.append("anew", 7)
+        unregister(hive, "sales.orders")
+        register(hive, "sales.orders", f"{lake.uri}/anew")
+        async with asyncio.timeout(60):
+            assert (await anext(found)).newest.version == 2
+    finally:
+        await found.aclose()
 
 
 @pytest.mark.parametrize(

@@ -87,6 +87,8 @@ def open_storage(uri: str, options: Mapping[str, Any] | None = None) -> Storage:
     credentials = "the credentials of the environment (no storage_conn_id is given)"
     if conn_id is not None:
         credentials = f"the credentials of the connection {conn_id!r}"
+    elif provider is not None:
+        credentials = "the credentials that the catalog gives"
     renewable = provider if isinstance(provider, Renewable) else None
     store = _store(scheme, authority, _frozen(given), provider)
     # directory buckets ("S3 Express", recognised by their name) do not list in order

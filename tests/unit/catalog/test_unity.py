@@ -254,7 +254,31 @@ def test_a_name_cannot_leave_its_place_in_the_path(catalog, server, name):
 def test_a_part_with_other_characters_is_encoded(catalog, server):
     with pytest.raises(ConfigurationError, match="has no table"):
         catalog.load(TableName.parse("main.`a/b?c`.`ü`"))
-    assert server.paths()[-1] == "GET /delta/v1/catalogs/main/schemas/a%2Fb%3Fc/tables/%C3%BC"
+    assert "GET /delta/v1/catalogs/main/schemas/a%2Fb%3Fc/tables/%C3%BC" in server.paths()
+
+
+@pytest.mark.parametrize(
+    ("there", "words"),
+    [
+        ([], "It shows no catalog nope to this connection"),
+        (["catalogs/nope"], r"It shows no schema nope\.sales to this connection"),
+        (["catalogs/nope", "schemas/nope.sales"], "if the table was renamed, use its new name"),
+    ],
+)
+def test_the_part_of_a_name_that_is_missing_is_named(catalog, server, there, words):
+    for path in there:
+        server.replies[f"GET /{path}"] = Reply(200, {})
+    with pytest.raises(ConfigurationError, match=rf"has no table nope\.sales\.orders\. .*{words}"):
+        catalog.load(TableName.parse("nope.sales.orders"))
+
+
+def test_a_schema_without_tables_is_told_from_one_that_is_missing(catalog, server):
+    server.replies["GET /tables"] = Reply(200, {"tables": []})
+    server.replies["GET /catalogs/main"] = Reply(200, {})
+    with pytest.raises(ConfigurationError, match=r"It shows no schema main\.sales"):
+        catalog.tables(TableName.parse("main.sales"))
+    server.replies["GET /schemas/main.sales"] = Reply(200, {})
+    assert catalog.tables(TableName.parse("main.sales")) == []
 
 
 def test_a_catalog_that_is_not_there_is_unavailable():
