@@ -178,7 +178,12 @@ def _context_of(context: StreamContext, arguments: argparse.Namespace, one: Flee
 
     kind, _, place = one.stream.checkpoint.partition(":")
     store = FileCheckpointStore(place) if kind == "file" else None
-    return replace(context, staging_uri=one.stream.staging or arguments.staging, checkpoints=store)
+    return replace(
+        context,
+        staging_uri=one.stream.staging or arguments.staging,
+        checkpoints=store,
+        sink_places=common.sink_places(arguments, one.sink),
+    )
 
 
 def _user(arguments: argparse.Namespace, group: FleetGroup) -> UserArguments:
