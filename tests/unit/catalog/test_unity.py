@@ -362,3 +362,34 @@ def test_an_answer_that_cannot_be_decompressed_is_none(server):
     server.replies[f"{API}orders"] = Reply(200, b"no gzip", content_encoding="gzip")
     with pytest.raises(StorageError, match="DecodingError"):
         catalog.load(ORDERS)
+
+
+def test_an_external_table_is_a_sink_without_credentials_of_the_catalog(catalog, server):
+    found = catalog.load_sink(ORDERS)
+    assert (found.location, found.options, found.view) == (catalog.load(ORDERS).location, {}, None)
+    assert not [path for path in server.paths() if "credentials" in path]
+
+
+def test_a_table_that_the_catalog_manages_is_no_sink(catalog, server, log_builder):
+    serve(server, Managed(log_builder))
+    with pytest.raises(ConfigurationError, match="the catalog's own connector .*UCSingleCatalog.*external") as caught:
+        catalog.load_sink(EVENTS)
+    assert caught.value.reason_code == "CATALOG_TABLE_UNWRITABLE"
+    for part in ("main.sales.events", "connection 'unity'", "Hive metastore or Glue"):
+        assert part in str(caught.value)
+
+
+def test_a_managed_table_with_a_log_of_its_own_is_no_sink(catalog, server):
+    body = recorded("15_external_load")
+    body["metadata"]["table-type"] = "MANAGED"
+    server.replies[f"{API}orders"] = Reply(200, body)
+    assert catalog.load(ORDERS)
+    with pytest.raises(ConfigurationError, match="it is a managed table, into whose folder only clients of the cat"):
+        catalog.load_sink(ORDERS)
+
+
+def test_a_missing_table_is_created_by_other_means(catalog):
+    for ask in (lambda: catalog.new_location(ORDERS), lambda: catalog.register(ORDERS, "s3://lake/orders")):
+        with pytest.raises(ConfigurationError, match=r"it does not exist.*CREATE TABLE … USING DELTA") as caught:
+            ask()
+        assert caught.value.reason_code == "CATALOG_TABLE_UNWRITABLE"
