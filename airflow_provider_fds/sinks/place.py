@@ -60,8 +60,8 @@ def _check_uri(sink: str, uri: str, *, has_more: bool) -> None:
     if _LIKE_A_NAME.match(uri):
         raise ValueError(
             f"{sink}: {uri!r} looks like a name in a catalog. Set catalog_conn_id to the Airflow connection of that "
-            f"catalog, or give the URI of its location (DESCRIBE DETAIL {uri} shows it); for a folder of that name, "
-            f"write ./{uri}"
+            f"catalog (`fds`: --sink-catalog), or give the URI of its location (DESCRIBE DETAIL {uri} shows it); for a "
+            f"folder of that name, write ./{uri}"
         )
 
 

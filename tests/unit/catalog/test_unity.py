@@ -372,7 +372,7 @@ def test_an_external_table_is_a_sink_without_credentials_of_the_catalog(catalog,
 
 def test_a_table_that_the_catalog_manages_is_no_sink(catalog, server, log_builder):
     serve(server, Managed(log_builder))
-    with pytest.raises(ConfigurationError, match="the catalog's own connector .*UCSingleCatalog.*external") as caught:
+    with pytest.raises(ConfigurationError, match=r"the catalog's own connector .*UCSingleCatalog.*external") as caught:
         catalog.load_sink(EVENTS)
     assert caught.value.reason_code == "CATALOG_TABLE_UNWRITABLE"
     for part in ("main.sales.events", "connection 'unity'", "Hive metastore or Glue"):
