@@ -14,11 +14,13 @@ import deltalake
 import pyarrow as pa
 import pytest
 
+from airflow_provider_fds.catalog.glue import GlueCatalog, glue_client
 from airflow_provider_fds.catalog.names import TableName
 from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.fault_points import ASKED_BY, MARKS_IN
 from airflow_provider_fds.ledger.log import Ledger
 from tests.fds_command import Ran, fds
+from tests.interop.s3_server import Server
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -227,6 +229,31 @@ def test_the_command_line_shows_whether_a_table_can_be_a_sink(lake, hive_spark, 
     hive_spark.sql("CREATE TABLE lab.shown (id BIGINT) USING delta")
     shown = fds("catalog", "lab.shown", "--catalog", metastore_uri, "--output", "json")
     assert json.loads(shown.stdout)["as a sink"] == "by its location"
+
+
+def test_a_missing_table_is_created_and_registered_in_glue(lake, tmp_path, monkeypatch):
+    server = Server()
+    keys = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_ENDPOINT_URL": server.endpoint}
+    for name, value in keys.items():
+        monkeypatch.setenv(name, value)
+    client = glue_client(region_name="eu-west-1")
+    try:
+        client.create_database(DatabaseInput={"Name": "lab", "LocationUri": (tmp_path / "glue").as_uri()})
+        folder = tmp_path / "glue" / "orders"
+        words = list(lake.words("lab.orders", "create=yes"))
+        words[words.index("--sink-catalog") + 1] = "glue://eu-west-1"
+        for ids_now in ([1, 2], [1, 2, 3]):
+            done = fds(*words)
+            assert done.returncode == 0, done.stderr
+            loaded = deltalake.DeltaTable(folder).to_pyarrow_table()["id"].to_pylist()
+            assert sorted(loaded) == ids_now
+            lake.append(3)
+        assert client.get_table(DatabaseName="lab", Name="orders")["Table"]["TableType"] == "EXTERNAL_TABLE"
+        found = GlueCatalog(lambda: client).load(TableName(("lab", "orders")))
+        assert found.location == folder.as_uri()
+    finally:
+        client.close()
+        server.stop()
 
 
 def test_a_folder_that_the_metastore_cannot_reach_gets_the_location_of_spark(hive_spark, catalog):

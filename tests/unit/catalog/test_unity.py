@@ -9,12 +9,14 @@ import pytest
 
 from airflow_provider_fds.catalog import unity_http
 from airflow_provider_fds.catalog.names import TableName
+from airflow_provider_fds.catalog.sinks import SinkPlaces
 from airflow_provider_fds.catalog.table import CatalogPlaces
 from airflow_provider_fds.catalog.unity import UnityCatalog
 from airflow_provider_fds.catalog.unity_http import Login, UnityHttp
 from airflow_provider_fds.delta.reader.log import DeltaLog
 from airflow_provider_fds.delta.storage.open import open_place
 from airflow_provider_fds.errors import AccessDeniedError, ConfigurationError, StorageError
+from airflow_provider_fds.sinks import DeltaAppendSink
 from tests.unit.catalog.test_log_view import Managed
 from tests.unit.catalog.unity_server import Reply, UnityServer, recorded
 
@@ -388,8 +390,17 @@ def test_a_managed_table_with_a_log_of_its_own_is_no_sink(catalog, server):
         catalog.load_sink(ORDERS)
 
 
-def test_a_missing_table_is_created_by_other_means(catalog):
-    for ask in (lambda: catalog.new_location(ORDERS), lambda: catalog.register(ORDERS, "s3://lake/orders")):
-        with pytest.raises(ConfigurationError, match=r"it does not exist.*CREATE TABLE … USING DELTA") as caught:
-            ask()
-        assert caught.value.reason_code == "CATALOG_TABLE_UNWRITABLE"
+def test_a_sink_is_opened_with_the_storage_connection(catalog, server):
+    sink = DeltaAppendSink("main.sales.orders", catalog_conn_id="unity")
+    place = SinkPlaces(catalog, lambda uri: {"of": uri}, sink).resolve(sink.table_uri)
+    location = recorded("15_external_load")["metadata"]["location"]
+    assert (place.uri, place.options, place.register) == (location, {"of": location}, None)
+
+
+def test_a_missing_table_is_created_by_other_means(catalog, server):
+    missing = DeltaAppendSink("main.sales.nope", catalog_conn_id="unity", create=True)
+    with pytest.raises(ConfigurationError, match=r"main\.sales\.nope .*it does not exist.*CREATE TABLE … USING DELTA"):
+        SinkPlaces(catalog, lambda _: {}, missing).resolve(missing.table_uri)
+    with pytest.raises(ConfigurationError, match="CREATE TABLE … USING DELTA") as caught:
+        catalog.register(ORDERS, "s3://lake/orders")
+    assert caught.value.reason_code == "CATALOG_TABLE_UNWRITABLE"
