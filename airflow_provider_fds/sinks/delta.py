@@ -11,8 +11,6 @@ from airflow_provider_fds.sinks import options
 from airflow_provider_fds.sinks.base import Delivery, Sink, Target
 from airflow_provider_fds.sinks.constants import PROVENANCE, constant_columns, jsonable
 from airflow_provider_fds.sinks.expression import column_range, equal_columns
-from airflow_provider_fds.sinks.place import check_place
-from airflow_provider_fds.table_names import name_uri
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -97,7 +95,7 @@ class DeltaSink(Sink):
         name = type(self).__name__
         if not isinstance(self.uri, str) or not self.uri.strip():
             raise ValueError(f"{name}: uri must be the URI or path of a Delta table, got {self.uri!r}")
-        check_place(name, self.uri, self.catalog_conn_id, create=self.create, location=self.location)
+        options.check_place(name, self.uri, self.catalog_conn_id, create=self.create, location=self.location)
         for listed in ("partition_by", "columns", "cluster_by"):
             object.__setattr__(self, listed, options.names(getattr(self, listed), f"{name}: {listed}"))
         constants = constant_columns(self.constant_columns, f"{name}: constant_columns", chosen=self.columns)
@@ -140,9 +138,11 @@ class DeltaSink(Sink):
     @property
     def table_uri(self) -> str:
         """What identifies the table without asking anybody: its URI or path, or its name in a catalog as a URI."""
-        if self.catalog_conn_id is None:
+        if self.catalog_conn_id is None or "{" in self.uri:
             return self.uri
-        return self.uri if "{" in self.uri else name_uri(self.catalog_conn_id, self.uri)
+        from airflow_provider_fds.table_names import name_uri
+
+        return name_uri(self.catalog_conn_id, self.uri)
 
     @property
     def connection_id(self) -> str | None:
