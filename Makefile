@@ -115,7 +115,7 @@ compat:  ## Run the driver's tests on older Sparks (SPARK=3.5 runs that one)
 s3:  ## Test Spark on S3 (fetches its S3 file system, some 700 MB, once)
 	@scripts/bootstrap.sh dev
 	FDS_S3=1 .venv/bin/python -m pytest tests/interop/s3
-	FDS_S3=1 .venv/bin/python -m pytest tests/airflow/test_ingest_on_s3.py
+	FDS_S3=1 .venv/bin/python -m pytest tests/airflow/test_ingest_on_s3.py tests/airflow/test_vended_keys.py
 	@.venv/bin/python scripts/long_runs.py record s3
 
 requirements:  ## Compile the pinned requirements again (UPGRADE=1 takes newer versions)

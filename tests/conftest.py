@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,10 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
+
+# Airflow, once imported, keeps a handler on a stream of the test that has imported it. What is wrong with a log line,
+# pytest's own handler still raises.
+logging.raiseExceptions = False
 
 # pyspark starts a JVM with fork(). In a process that has used Spark Connect, one of a hundred forks dies in gRPC's
 # handlers before it has become the JVM. No test forks to go on with a client, so none needs the handlers. gRPC reads

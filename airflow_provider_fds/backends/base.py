@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_fds.backends.conf_by_size import ConfBySizeArgument
     from airflow_provider_fds.sinks import Sink
+    from airflow_provider_fds.spark.installation.own_spark import OwnSpark
     from airflow_provider_fds.spark.submission.object_store import JobStorage
     from airflow_provider_fds.spark.submission.submit import SubmitArguments
     from airflow_provider_fds.stream.attempt.result import Collected, RunWork
@@ -229,6 +230,22 @@ def storage_of(session: StreamSession, sink: Sink) -> JobStorage:
     return job_storage(connected.places(sink.table_uri), sink.located(connected.sink_target))
 
 
+def vended_credentials(
+    session: StreamSession, sink: Sink, arguments: UserArguments, own_spark: Callable[[], OwnSpark | None]
+) -> object | None:
+    """Return the credentials of a catalog that the Spark of a run asks for, ``None`` if it asks for none.
+
+    Raises:
+        SparkSetupError: The user's file of settings cannot be read.
+    """
+    from airflow_provider_fds.spark.submission.submit import vended_table
+
+    if "credential_provider" not in session.connected.place.options:
+        return None
+    place = vended_table(storage_of(session, sink), arguments.conf, arguments.properties_file, own_spark())
+    return None if place is None else place.options["credential_provider"]
+
+
 class SparkBackend(Protocol):
     """A place where Spark runs the applications of a run, one after the other.
 
@@ -262,6 +279,14 @@ class SparkBackend(Protocol):
             f"{type(self).__name__} cannot run the jobs of several streams in one application. Use a connection of "
             "type 'spark' or 'spark_connect', or a task for each stream."
         )
+
+    def apart(self, session: StreamSession, sink: Sink) -> object | None:  # noqa: ARG002 - for backends that set Spark up
+        """Return what an application can have one of, and this stream needs; ``None``: it fits beside every other one.
+
+        Raises:
+            FdsError: As :meth:`run_fleet`.
+        """
+        return None
 
     def cancel(self) -> None:
         """Stop Spark's work for this run; does nothing if nothing runs. May be called in a signal handler."""

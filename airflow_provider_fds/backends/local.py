@@ -6,13 +6,20 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from airflow_provider_fds.backends.base import Application, FleetApplication, Outcome, SparkBackend, UserArguments
+from airflow_provider_fds.backends.base import (
+    Application,
+    FleetApplication,
+    Outcome,
+    SparkBackend,
+    UserArguments,
+    vended_credentials,
+)
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.spark.installation.cache import SparkSetupError
 from airflow_provider_fds.spark.installation.install import brought_delta_problems, java_problem, spark_problem
 from airflow_provider_fds.spark.installation.own_spark import OwnSpark, choose_spark, own_delta_problems
-from airflow_provider_fds.spark.runtime.settings import FLEET_CONF
+from airflow_provider_fds.spark.runtime.settings import FLEET_CONF, master_problem
 from airflow_provider_fds.spark.submission import launch
 from airflow_provider_fds.stream.run.collecting import collecting, committing
 
@@ -20,6 +27,8 @@ if TYPE_CHECKING:
     import threading
     from collections.abc import Callable, Mapping
 
+    from airflow_provider_fds.sinks import Sink
+    from airflow_provider_fds.stream.run.session import StreamSession
 
 #: Lines of a Spark that ended without a word of the job.
 _LAST_LINES: Final = 15
@@ -43,6 +52,8 @@ class LocalBackend(SparkBackend):
 
     def check(self) -> None:
         """Refuse a machine on which Spark cannot start, and incompatible versions."""
+        if (problem := master_problem(self.master)) is not None:
+            raise ConfigurationError(problem, reason=Reason.SPARK_UNUSABLE)
         conf, delta_version = self.arguments.conf, self.arguments.delta_version
         brought = [conf.get(name) for name in ("spark.jars.packages", "spark.jars", "spark.driver.extraClassPath")]
         spark = self._own_spark()
@@ -71,6 +82,13 @@ class LocalBackend(SparkBackend):
         """Run spark-submit for the jobs of many streams, and commit batches as they are reported."""
         with committing(application.commit, end=self.cancel) as was_ended:
             return self._run(application, {**FLEET_CONF, **application.conf, **self.arguments.conf}, was_ended)
+
+    def apart(self, session: StreamSession, sink: Sink) -> object | None:
+        """Return the credentials of a catalog with which Spark reads the table of a stream, if it does."""
+        try:
+            return vended_credentials(session, sink, self.arguments, self._own_spark)
+        except SparkSetupError as error:
+            raise ConfigurationError(str(error), reason=Reason.SPARK_UNUSABLE) from error
 
     def _run(
         self, application: Application | FleetApplication, conf: Mapping[str, Any], was_ended: threading.Event

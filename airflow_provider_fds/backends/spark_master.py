@@ -14,7 +14,7 @@ from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.spark.installation.cache import SparkSetupError
 from airflow_provider_fds.spark.installation.install import brought_delta_problems, java_problem, spark_problem
 from airflow_provider_fds.spark.installation.own_spark import OwnSpark, choose_spark, own_delta_problems
-from airflow_provider_fds.spark.runtime.settings import conf_problems, is_local_master
+from airflow_provider_fds.spark.runtime.settings import conf_problems, is_local_master, master_problem
 from airflow_provider_fds.spark.submission.submit import SubmitArguments, submission, submit_arguments
 
 if TYPE_CHECKING:
@@ -107,7 +107,8 @@ def _spark_problems(place: SparkMaster, given: UserArguments) -> list[str]:
 
 def _place_problems(place: SparkMaster, given: UserArguments) -> list[str]:
     """Return what the master does not allow, one sentence each."""
-    problems = []
+    problem = master_problem(place.master)
+    problems = [] if problem is None else [problem]
     secret = sorted(name for name in given.env_vars if is_secret(name, given.env_vars[name]))
     if secret and place.shows_environment:
         problems.append(

@@ -15,6 +15,7 @@ from airflow_provider_fds.backends.base import (
     FleetApplication,
     Outcome,
     UserArguments,
+    vended_credentials,
 )
 from airflow_provider_fds.backends.spark_master import SparkMaster, application_arguments, check_master, submitted
 from airflow_provider_fds.backends.spark_session import SessionBackend
@@ -22,6 +23,7 @@ from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.fault_points import reach
 from airflow_provider_fds.hooks.settings import cache_dir, spark_history_url
 from airflow_provider_fds.reasons import Reason
+from airflow_provider_fds.spark.installation.cache import SparkSetupError
 from airflow_provider_fds.spark.runtime.settings import FLEET_CONF
 from airflow_provider_fds.stream.run.collecting import collecting, committing
 
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from airflow_provider_fds.backends.base import SubmitTask
+    from airflow_provider_fds.sinks import Sink
+    from airflow_provider_fds.stream.run.session import StreamSession
 
 logger = logging.getLogger(__name__)
 
@@ -97,6 +101,15 @@ class SubmitBackend(ConnectionBackend):
         """Call spark-submit for the jobs of many streams, and commit batches as they are reported."""
         shared = replace(application, conf={**FLEET_CONF, **application.conf})
         return self._run(shared, committing(application.commit, end=self.cancel))
+
+    def apart(self, session: StreamSession, sink: Sink) -> object | None:
+        """Return the credentials of a catalog with which Spark reads the table of a stream, if it does."""
+        try:
+            return vended_credentials(session, sink, self.arguments, lambda: self.master.own_spark(self.arguments))
+        except SparkSetupError as error:
+            raise ConfigurationError(
+                f"Spark cannot be started for connection {self.master.conn_id!r}: {error}", reason=Reason.SPARK_UNUSABLE
+            ) from error
 
     def _run(
         self, application: Application | FleetApplication, meanwhile: AbstractContextManager[threading.Event]

@@ -14,6 +14,7 @@ from airflow_provider_fds.catalog.log_view import CatalogLogView
 from airflow_provider_fds.catalog.names import TableName
 from airflow_provider_fds.catalog.table import CatalogTable
 from airflow_provider_fds.catalog.unity_answers import TableAnswer, delta_table, rest_credentials, rest_table
+from airflow_provider_fds.catalog.unity_hadoop import hadoop_settings
 from airflow_provider_fds.catalog.unity_http import Answer, Login, NoAnswerError, RefusedError, UnityHttp
 from airflow_provider_fds.catalog.vended import Credentials, NoCredentialsError, chosen, provider
 from airflow_provider_fds.schemes import SCHEMES, with_plain_scheme
@@ -75,7 +76,7 @@ class UnityCatalog:
         token_url: str | None = None,
         vends_credentials: bool = True,
     ) -> None:
-        login = Login(token or "", client_id or "", client_secret or "", token_url or "")
+        self._login = login = Login(token or "", client_id or "", client_secret or "", token_url or "")
         self._http = UnityHttp(url, login, timeout_seconds=timeout_seconds)
         self._conn_id = conn_id
         self._vends_credentials = vends_credentials
@@ -191,7 +192,8 @@ class UnityCatalog:
         if not self._vends_credentials or scheme is None or scheme.kind not in ("s3", "gcs", "azure"):
             return {}
         key = (self._http.principal, found.table_id or str(name), with_plain_scheme(found.location), "READ")
-        vended = provider(key, lambda: self._credentials(name, found))
+        hadoop = hadoop_settings(self._http.host, self._login, name, found) if scheme.kind == "s3" else {}
+        vended = provider(key, lambda: self._credentials(name, found), hadoop)
         # here an error is the catalog's; in the middle of a request it would be the storage's
         vended.current()
         return {"credential_provider": vended} | ({"storage_conn_id": self._conn_id} if self._conn_id else {})

@@ -81,6 +81,10 @@ class Login:
     token_url: str = ""
     scope: str = "all-apis"
 
+    def token_address(self, host: str) -> str:
+        """Return the URL that gives tokens to the client of ``https://host``."""
+        return self.token_url or f"{host}/oidc/v1/token"
+
 
 class UnityHttp:
     """Sends requests to one catalog as one principal. Used by many threads, and by the children of a fork.
@@ -174,7 +178,7 @@ class UnityHttp:
             asked = self._clock()
             answer = self._repeated(
                 "POST",
-                login.token_url or f"{self.host}/oidc/v1/token",
+                login.token_address(self.host),
                 deadline,
                 data={"grant_type": "client_credentials", "scope": login.scope},
                 auth=(login.client_id, login.client_secret),

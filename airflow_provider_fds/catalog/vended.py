@@ -92,10 +92,15 @@ class VendedCredentials:
     Args:
         fetch: Asks the catalog; raises ``FdsError``.
         clock: Seconds since the epoch, for tests.
+
+    Attributes:
+        hadoop: Settings with which Hadoop asks the catalog itself, by their full names; some are secret. Empty: it
+            cannot.
     """
 
     def __init__(self, fetch: Callable[[], Credentials], *, clock: Callable[[], float] = time.time) -> None:
         self.fetch = fetch
+        self.hadoop: Mapping[str, str] = {}
         self._clock = clock
         self._lock = threading.Lock()
         self._held: Credentials | None = None
@@ -144,18 +149,21 @@ _PROVIDERS: Final[OrderedDict[tuple[str, ...], VendedCredentials]] = OrderedDict
 _REGISTRY_LOCK: Final = threading.Lock()
 
 
-def provider(key: tuple[str, ...], fetch: Callable[[], Credentials]) -> VendedCredentials:
+def provider(
+    key: tuple[str, ...], fetch: Callable[[], Credentials], hadoop: Mapping[str, str] | None = None
+) -> VendedCredentials:
     """Return the provider of ``key`` in this process: stores of obstore are cached by it.
 
     Args:
         key: The principal, the table, its location, the operation.
         fetch: Asks the catalog; the newest one is used.
+        hadoop: See :class:`VendedCredentials`.
     """
     with _REGISTRY_LOCK:
         found = _PROVIDERS.get(key)
         if found is None:
             found = _PROVIDERS[key] = VendedCredentials(fetch)
-        found.fetch = fetch
+        found.fetch, found.hadoop = fetch, hadoop or {}
         _PROVIDERS.move_to_end(key)
         while len(_PROVIDERS) > _MOST_PROVIDERS:
             _PROVIDERS.popitem(last=False)

@@ -59,9 +59,11 @@ def known_stream(arguments: argparse.Namespace, stream: DeltaStream) -> Connecte
     Raises:
         NoPositionError: The stream has no position from which to read, until its next run.
         ConfigurationError: It reads data intervals.
+        LedgerError: It was retired.
     """
     from airflow_provider_fds.ledger.log import Ledger
     from airflow_provider_fds.ledger.owner import Owner
+    from airflow_provider_fds.ledger.refusals import retired
     from airflow_provider_fds.stream.connected_stream import ConnectedStream
 
     if not arguments.staging:
@@ -72,6 +74,8 @@ def known_stream(arguments: argparse.Namespace, stream: DeltaStream) -> Connecte
     arguments.deployment = state.deployment  # a stream of any owner may be estimated
     connected = ConnectedStream(stream, common.context_of(arguments, owner=Owner.of_plan(state.deployment)))
     state = connected.load()
+    if state.retired is not None:
+        raise retired(state, "plan")
     if state.reads_by_interval:
         raise ConfigurationError(
             f"stream {stream.name!r} reads data intervals, so it has no position from which to read. "

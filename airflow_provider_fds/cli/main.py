@@ -131,6 +131,7 @@ def main(
     except BrokenPipeError:
         return 0
     except KeyboardInterrupt:
+        print(f"fds: interrupted.{getattr(arguments, 'when_interrupted', '')}", file=sys.stderr)
         return 130
     except (FdsError, ValueError) as error:
         known = error if isinstance(error, FdsError) else ConfigurationError(str(error))

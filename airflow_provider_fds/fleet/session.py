@@ -6,6 +6,7 @@ Each stream is worked on by one thread at a time. Threads take turns only betwee
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.fleet.result import FleetOutcome
     from airflow_provider_fds.fleet.value import FleetStream
     from airflow_provider_fds.ledger.housekeeping import Retention
+    from airflow_provider_fds.sinks import Sink
     from airflow_provider_fds.stream.connected_stream import StreamContext
 
 logger = logging.getLogger(__name__)
@@ -68,6 +70,8 @@ class FleetSession:
             its run is over, with the error if it failed. Both are called by threads, and must not raise.
         explain: Returns the error to report for a batch that Spark has not finished, from the error that the reports
             show and the one of the application.
+        apart: Returns what an application can have one of, and the stream needs; ``None``: it fits beside every other
+            one. Streams that need different ones get different applications, in turns. May raise.
         threads: Number of streams that are checked or planned at the same time.
 
     Attributes:
@@ -88,6 +92,7 @@ class FleetSession:
         retention: Retention | None = None,
         watch: Callable[[StreamSession], Callable[[Exception | None], object]] = lambda _session: lambda _error: None,
         explain: Callable[[BatchFailedError, Exception | None], FdsError] = with_last_line,
+        apart: Callable[[StreamSession, Sink], object | None] = lambda _session, _sink: None,
         threads: int = THREADS,
     ) -> None:
         self.streams = tuple(streams)
@@ -102,12 +107,16 @@ class FleetSession:
         self._retention = retention
         self._watch = watch
         self._explain = explain
+        self._apart = apart
         self._threads = threads
         self._positions: KnownPositions | None = None
         self._known: dict[str, KnownPosition] = {}
         self._outcomes: dict[str, StreamOutcome] = {}
         self._order = {one.stream.name: number for number, one in enumerate(self.streams)}
         self._runs: dict[str, StreamRun] | None = None
+        # what the application in hand has one of, and how often each had a turn
+        self._turn_of: object | None = None
+        self._turns: Counter[object] = Counter()
         self._files: FleetFiles | None = None
         self._has_failed = False
 
@@ -126,11 +135,19 @@ class FleetSession:
             with self.phases.phase("plan"):
                 self._each(self._turn, self.runs)
         if self._is_stopping:
-            self._each(lambda run: self._close(run, "left", reason=_STOPPED), self.runs)
+            self._each(lambda run: self._close(run, "left", reason=_STOPPED), self._with_work)
+        needs = dict.fromkeys(run.apart for run in self._with_work if run.apart is not None)
+        self._turn_of = min(needs, key=lambda need: self._turns[need], default=None)
+        self._turns[self._turn_of] += 1
         return self.runs
 
     @property
     def runs(self) -> tuple[StreamRun, ...]:
+        """The streams that have work in hand for the same application, in the order of the fleet."""
+        return tuple(run for run in self._with_work if run.apart is None or run.apart is self._turn_of)
+
+    @property
+    def _with_work(self) -> tuple[StreamRun, ...]:
         """The streams that have work in hand, in the order of the fleet."""
         return tuple(sorted((self._runs or {}).values(), key=lambda run: self._order[run.name]))
 
@@ -197,7 +214,7 @@ class FleetSession:
 
     def finish(self) -> FleetResult:
         """Remember the positions for the next run, and return what became of each stream."""
-        for run in self.runs:
+        for run in self._with_work:
             # the caller has not run this work
             self._close(run, "left", reason=_STOPPED)
         if self._positions is not None:
@@ -258,7 +275,12 @@ class FleetSession:
             retry=self._retry,
             stop_after_ms=self._stop_after_ms,
         )
-        run = StreamRun(stream, drain, self._watch(session))
+        try:
+            apart = self._apart(session, stream.sink)
+        except Exception as error:  # noqa: BLE001  # a stream fails alone
+            self._end(stream, "failed", error=error)
+            return
+        run = StreamRun(stream, drain, self._watch(session), apart)
         assert self._runs is not None  # noqa: S101  # the caller has set it
         self._runs[run.name] = run
         self._turn(run)

@@ -22,6 +22,7 @@ class StreamRun:
         stream: The stream with its sink.
         drain: Its turns.
         end: Called once when its run is over, with the error if it failed.
+        apart: What an application can have one of, and this stream needs; ``None``: it fits beside every other one.
         spec_uri: URI of the job in hand, as Spark reads it.
         num_reported: Number of reports that were looked for.
     """
@@ -29,6 +30,7 @@ class StreamRun:
     stream: FleetStream
     drain: Drain
     end: Callable[[Exception | None], object]
+    apart: object | None = None
     spec_uri: str = ""
     num_reported: int = 0
 

@@ -111,6 +111,13 @@ class Acknowledged(BaseAction, frozen=True, kw_only=True, tag="acknowledged"):
         return 1 if (self.of, self.last) == (UNSET, UNSET) else 2
 
     @property
+    def decision(self) -> str:
+        """The decision in the words of the commands."""
+        if self.skip:
+            return "skipped"
+        return "accepted" if self.of == "schema" else "acknowledged"
+
+    @property
     def versions(self) -> range:
         """The versions that it is about."""
         return range(self.version, 1 + (self.version if self.last is UNSET else self.last))

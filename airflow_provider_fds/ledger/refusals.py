@@ -219,7 +219,8 @@ def other_deployment(state: StreamState, deployment: str) -> LedgerError:
         state,
         f"the stream belongs to the Airflow installation {state.deployment!r}, but this one is {deployment!r}. To look "
         f"at it, use `fds status {state.name}` or fds plan with --dry-run; if only the name has changed, set "
-        "`[fds] deployment` back; if this one is a copy, use another staging folder or stream name. Only if the "
+        "`[fds] deployment` back (on the command line, give --deployment); if this one is a copy, use "
+        "another staging folder or stream name. Only if the "
         f"stream has moved for good, run `fds transfer {state.name} --deployment {deployment} --why …`: "
         f"{state.deployment!r} then loads nothing more",
     )

@@ -183,6 +183,7 @@ class FleetRun:
             retention=retention(),
             watch=self._watch,
             explain=self._explain,
+            apart=operator.apart,
         )
         with reporting_interruption(self._report_interruption):
             while session.next_work():

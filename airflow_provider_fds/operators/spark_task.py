@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.operators.submit_hook import SubmitHook
     from airflow_provider_fds.sinks import Sink
     from airflow_provider_fds.spark.submission.submit import SubmitArguments
+    from airflow_provider_fds.stream.run.session import StreamSession
 
 #: Attributes of SparkSubmitOperator: whether it adds settings for OpenLineage's agent.
 _INJECT_PARENT: Final = "_openlineage_inject_parent_job_info"
@@ -111,6 +112,11 @@ class SparkTask(SparkSubmitOperator):
         """Run an application of many streams likewise."""
         assert self.spark is not None  # noqa: S101 - the caller has found it
         return self._with_pages(self.spark.run_fleet(application))
+
+    def apart(self, session: StreamSession, sink: Sink) -> object | None:
+        """Return what sets a stream of a fleet apart from others, see :meth:`SparkBackend.apart`."""
+        assert self.spark is not None  # noqa: S101 - the caller has found it
+        return self.spark.apart(session, sink)
 
     def _with_pages(self, outcome: Outcome) -> Outcome:
         """Remember and log the pages of the application that has ended."""

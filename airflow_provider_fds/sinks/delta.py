@@ -95,6 +95,7 @@ class DeltaSink(Sink):
         name = type(self).__name__
         if not isinstance(self.uri, str) or not self.uri.strip():
             raise ValueError(f"{name}: uri must be the URI or path of a Delta table, got {self.uri!r}")
+        options.flags(self)
         options.check_place(name, self.uri, self.catalog_conn_id, create=self.create, location=self.location)
         for listed in ("partition_by", "columns", "cluster_by"):
             object.__setattr__(self, listed, options.names(getattr(self, listed), f"{name}: {listed}"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
 from airflow_provider_fds.credentials import redacted_uri, secret_part
@@ -51,6 +52,18 @@ def chosen(value: Any, known: tuple[str, ...], what: str) -> tuple[str, ...]:
     if listed == (value,) or not set(listed) <= set(known) or len(set(listed)) < len(listed):
         raise ValueError(f"{what} must be a list of {', '.join(map(repr, known))}; got {value!r}")
     return listed
+
+
+def flags(sink: Any) -> None:
+    """Raise ``ValueError`` if a flag of a sink is anything but true or false: the text ``"no"`` would count as yes.
+
+    Args:
+        sink: The sink, a dataclass.
+    """
+    for each in fields(sink):
+        value = getattr(sink, each.name)
+        if each.type == "bool" and not isinstance(value, bool):
+            raise ValueError(f"{type(sink).__name__}: {each.name} must be True or False, got {value!r}")
 
 
 def warn_or_fail(value: Any, what: str) -> None:
@@ -141,7 +154,7 @@ def table_properties(value: Any, what: str) -> dict[str, str]:
     }
 
 
-def check_place(sink: str, uri: str, catalog_conn_id: Any, *, create: Any, location: Any) -> None:
+def check_place(sink: str, uri: str, catalog_conn_id: Any, *, create: bool, location: Any) -> None:
     """Check the arguments of a Delta sink that say where its table is.
 
     Args:
@@ -164,12 +177,10 @@ def check_place(sink: str, uri: str, catalog_conn_id: Any, *, create: Any, locat
                 "Put credentials into the Airflow connection (storage_conn_id) and Spark's settings"
             )
     if catalog_conn_id is None:
-        _check_uri(sink, uri, has_more=bool(create) or location is not None)
+        _check_uri(sink, uri, has_more=create or location is not None)
         return
     if not isinstance(catalog_conn_id, str) or not catalog_conn_id.strip():
         raise ValueError(f"{sink}: catalog_conn_id must be the id of a connection, got {catalog_conn_id!r}")
-    if not isinstance(create, bool):
-        raise ValueError(f"{sink}: create must be True or False, got {create!r}")  # noqa: TRY004
     if location is not None and not create:
         raise ValueError(
             f"{sink}: location is where a missing table is created, which needs create=True. Omit it: the catalog "

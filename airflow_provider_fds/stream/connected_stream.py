@@ -275,7 +275,7 @@ class ConnectedStream:
         ``None`` stands for a sink that is not a table: a user's function opens its tables itself.
         """
         context = self.context
-        read = [context.places.resolve(self.stream.table), Place(context.staging_uri, context.staging_options)]
+        read = [self.place, Place(context.staging_uri, context.staging_options)]
         return read if sink_uri is None else [*read, self.sink_place(sink_uri)]
 
     def sink_place(self, uri: str) -> Place:

@@ -171,10 +171,8 @@ def _decision(entry: Entry) -> dict[str, Any]:
     name = str(action.kind)
     if name == "requested":
         name = str(action.reason)
-    elif name == "acknowledged" and action.skip:
-        name = "skipped"
-    elif name == "acknowledged" and action.of == "schema":
-        name = "accepted"
+    elif name == "acknowledged":
+        name = action.decision
     why = getattr(action, "why", None) or (getattr(action, "reason", None) if action.kind == "blocked" else None)
     return {
         "at": entry.time,

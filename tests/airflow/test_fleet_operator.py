@@ -17,7 +17,7 @@ from airflow_provider_fds import (
     StreamAlerts,
     TablePattern,
 )
-from airflow_provider_fds.backends.base import Outcome
+from airflow_provider_fds.backends.base import Outcome, SparkBackend
 from airflow_provider_fds.checkpoint.file import FileCheckpointStore
 from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import ConfigurationError, FleetFailedError
@@ -32,7 +32,7 @@ from tests.unit.stream.conftest import Bench
 pytestmark = pytest.mark.usefixtures("airflow_database")
 
 
-class Spark:
+class Spark(SparkBackend):
     """Writes every batch, except those of the streams in ``fails``."""
 
     def __init__(self, staging):
@@ -40,12 +40,6 @@ class Spark:
         self.fails = {}
         self.benches = {}
         self.applications = []
-
-    def check(self):
-        pass
-
-    def links(self):
-        return {}
 
     def run_fleet(self, application):
         self.applications.append([part.session.stream.name for part in application.parts])

@@ -67,6 +67,8 @@ class Server:
         self.bucket = ""
         self.is_conditional = True
         self.keys_by_bucket = {}
+        #: Says of a path and a key of access whether requests pass; ``None``: all do.
+        self.is_valid_key = None
 
     def _serve(self, environ, start_response):
         method = environ["REQUEST_METHOD"]
@@ -75,7 +77,11 @@ class Server:
         with self._lock:
             self.requests[method] += 1
             fault = self._fault_for(method, environ["PATH_INFO"])
-            self._remember_key(environ)
+            is_valid = self._remember_key(environ)
+        if not is_valid:
+            environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+            start_response("403 Forbidden", [("Content-Length", str(len(EXPIRED)))])
+            return [b"" if method == "HEAD" else EXPIRED]
         if not self.is_conditional:
             environ.pop("HTTP_IF_NONE_MATCH", None)
         if fault is None:
@@ -108,10 +114,12 @@ class Server:
             return self._app(environ, start_response)
 
     def _remember_key(self, environ):
+        """Count the key of a request, and return whether it is valid."""
         bucket = environ["PATH_INFO"].split("/")[1]
         found = re.search(r"Credential=([^/]+)/", environ.get("HTTP_AUTHORIZATION", ""))
         if found:
             self.keys_by_bucket.setdefault(bucket, Counter())[found[1]] += 1
+        return self.is_valid_key is None or self.is_valid_key(environ["PATH_INFO"], found[1] if found else "")
 
     def _fault_for(self, method, path):
         for fault in self.faults:
@@ -161,6 +169,7 @@ class Server:
         """Let every request pass, and wake the waiting ones."""
         self.faults.clear()
         self.is_conditional = True
+        self.is_valid_key = None
         if self._meeting is not None:
             self._meeting[1].abort()
             self._meeting = None

@@ -101,6 +101,9 @@ def test_a_sink_from_json_is_the_same_as_the_one_it_was_made_of():
     ("options", "message"),
     [
         ({"columns": "id"}, "columns must be a list"),
+        ({"provenance": "no"}, "provenance must be True or False, got 'no'"),
+        ({"merge_schema": 1}, "merge_schema must be True or False, got 1"),
+        ({"allow_single_driver_s3": "{{ var.value.x }}"}, "allow_single_driver_s3 must be True or False"),
         ({"columns": ["id", "ID"]}, "twice"),
         ({"where": " "}, "where must be a SQL predicate"),
         ({"transform": "function"}, "pkg.module:function"),

@@ -121,7 +121,8 @@ class EntryWords:
         action: dict[str, Any] = msgspec.to_builtins(entry.action)
         time = entry.time[:19] + "Z"
         facts = "; ".join(self._facts(action))
-        line = f"{entry.n:6} {time} {action['kind']:15} {facts}{'  ' if facts else ''}[{entry.actor.describe()}]"
+        kind = getattr(entry.action, "decision", action["kind"])
+        line = f"{entry.n:6} {time} {kind:15} {facts}{'  ' if facts else ''}[{entry.actor.describe()}]"
         ranges = [action, *(action.get("batches") or ())]
         passes = [
             f"skips version {one['version']}: {one['reason']}" for part in ranges for one in part.get("skipped") or ()

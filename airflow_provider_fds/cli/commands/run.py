@@ -52,7 +52,11 @@ def add_commands(commands: CommandParsers) -> None:
     fleet.add_file(parser)
     common.add_storage(parser, staging_required=True, may_be_in_file=True)
     add_loading(parser, sink="created if missing")
-    parser.set_defaults(command=run)
+    parser.set_defaults(
+        command=run,
+        when_interrupted=" No row is lost or loaded twice: run the same command again, and it continues. `fds status` "
+        "shows how far it is",
+    )
 
 
 def add_loading(parser: argparse.ArgumentParser, *, sink: str) -> None:

@@ -32,10 +32,10 @@ def add_commands(commands: CommandParsers) -> None:
     """Add ``status`` and ``explain``."""
     parser = commands.add_parser(
         "status",
-        epilog="The exit code is 1 if a stream needs attention, for none of the reasons with a code of their own, or "
-        "lags longer than --lagging. --watch: press q or Ctrl-C to quit; without a terminal it prints a line for each "
-        "stream whose state or lag in versions has changed, as `fds monitor` does, and a round costs one request for "
-        "each table that has not changed. It writes nothing.",
+        epilog="The exit code is 1 if a stream needs attention (of one STREAM: for none of the reasons with a code of "
+        "their own), or lags longer than --lagging. --watch: press q or Ctrl-C to quit; without a terminal it prints a "
+        "line for each stream whose state or lag in versions has changed, as `fds monitor` does, and a round costs one "
+        "request for each table that has not changed. It writes nothing.",
     )
     parser.add_argument(
         "stream",

@@ -120,6 +120,7 @@ def _load(arguments: argparse.Namespace, found: FoundGroup, context: StreamConte
             stop_after_ms=stop_after_ms,
             stop_on_failure=group.on_stream_failure == "fail_fast",
             watch=lambda session: _watch(session, progress),
+            apart=backend.apart,
         )
         while session.next_work():
             progress.loading([one.name for one in session.runs])

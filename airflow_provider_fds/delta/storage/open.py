@@ -27,6 +27,8 @@ _SCHEMES: Final = tuple(name for name, scheme in SCHEMES.items() if scheme.is_pl
 #: Common names for a scheme that no similarity search finds.
 _ALIASES: Final = {"gcs": "gs", "azure": "az", "adl": "abfss", "aws": "s3", "minio": "s3", "local": "file"}
 
+#: A scheme without its colon: ``s3//bucket``.
+_MISTYPED: Final = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)//(?P<rest>.*)", re.DOTALL)
 _SCHEME: Final = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):(?P<rest>/.*)", re.DOTALL)
 #: Bucket, or container@account; S3 access points contain colons.
 _AUTHORITY: Final = re.compile(r"[A-Za-z0-9._:-]+(?:@[A-Za-z0-9._-]+(?::\d+)?)?")
@@ -148,6 +150,12 @@ def canonical_uri(uri: str) -> str:
         if "://" in text:
             raise ConfigurationError(
                 f"{uri!r} is not a URI: expected <scheme>://<bucket>/<path>, or a plain path", reason=Reason.INVALID_URI
+            )
+        if (typo := _MISTYPED.match(text)) and typo["scheme"].lower() in _SCHEMES:
+            raise ConfigurationError(
+                f"{uri!r} looks like a mistyped URI: write {typo['scheme']}://{typo['rest']}, or, for a folder of that "
+                f"name, ./{text}",
+                reason=Reason.INVALID_URI,
             )
         return LocalStorage(os.path.expanduser(text)).uri  # noqa: PTH111
     scheme, rest = match["scheme"].lower(), match["rest"]

@@ -36,7 +36,18 @@ PINNED_FOLDERS: Final[dict[str, dict[str, str]]] = {
         "software.amazon.s3.analyticsaccelerator_analyticsaccelerator-s3-1.3.1.jar": (
             "4959a9747cbb479c73c3ffbcd479bee5b014f8b2880994585a8693fb9d24675e"
         ),
-    }
+    },
+    "unitycatalog-hadoop-0.6.0": {
+        "io.unitycatalog_unitycatalog-client-0.6.0.jar": (
+            "48257499a86b801a3e2372cec55ac226ca1c1c7eabe5c118e7302f29a1fdbc19"
+        ),
+        "io.unitycatalog_unitycatalog-hadoop-0.6.0.jar": (
+            "c47b63c961c87102b9e1d63809a0915ba4c86b7652f57c8d39ca3a05b441a150"
+        ),
+        "org.openapitools_jackson-databind-nullable-0.2.6.jar": (
+            "bea692716d5b13a187874492045d4aa4d0c8f604ac661ea2366194e8be8785df"
+        ),
+    },
 }
 
 #: A larger JAR is read again only if it was changed since: Amazon's has 686 MB.

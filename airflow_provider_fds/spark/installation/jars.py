@@ -12,7 +12,7 @@ import time
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from airflow_provider_fds.durations import format_duration
 from airflow_provider_fds.sizes import format_bytes
@@ -32,6 +32,9 @@ from airflow_provider_fds.spark.installation.install import (
     spark_env,
 )
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 _LOG = logging.getLogger(__name__)
 
 #: Seconds between two lines about JARs that are being fetched.
@@ -39,6 +42,23 @@ _TELL_SECONDS: Final = 30.0
 
 #: Spark's S3 file system, for the Hadoop version of the bundled Spark.
 HADOOP_AWS_PACKAGE: Final = "org.apache.hadoop:hadoop-aws:3.5.0"
+
+#: Asks Unity Catalog for keys of S3; its class and its settings are internal, so a newer one must be tested.
+UNITY_PACKAGE: Final = "io.unitycatalog:unitycatalog-hadoop:0.6.0"
+
+#: Libraries that Spark has itself: on the class path, other versions would hide Spark's.
+_OF_SPARK: Final = (
+    "com.fasterxml.jackson.core:jackson-annotations",
+    "com.fasterxml.jackson.core:jackson-core",
+    "com.fasterxml.jackson.core:jackson-databind",
+    "com.fasterxml.jackson.datatype:jackson-datatype-jsr310",
+    "com.google.code.findbugs:jsr305",
+    "org.slf4j:slf4j-api",
+    "org.apache.logging.log4j:log4j-api",
+    "org.apache.logging.log4j:log4j-core",
+    "org.apache.logging.log4j:log4j-slf4j2-impl",
+    "net.bytebuddy:byte-buddy",
+)
 
 
 def delta_jars(
@@ -96,23 +116,48 @@ def s3a_jars(cache_dir: Path | None = None) -> tuple[Path, ...]:
     Raises:
         SparkSetupError: No Java, no pyspark, or the JARs cannot be resolved.
     """
+    return _kept_folder(HADOOP_AWS_PACKAGE, "Spark's S3 file system, about 700 MB", cache_dir)
+
+
+def unity_jars(cache_dir: Path | None = None, spark_submit: str | None = None) -> tuple[Path, ...]:
+    """Return the JARs with which S3A asks Unity Catalog for keys, resolved like those of :func:`s3a_jars`.
+
+    What they need of other libraries, Spark has.
+
+    Args:
+        cache_dir: Where they are kept; default :func:`default_cache_dir`.
+        spark_submit: The program that resolves them, from the user's own Spark; default that of pip's pyspark.
+
+    Raises:
+        SparkSetupError: No Java, no pyspark, or the JARs cannot be resolved.
+    """
+    return _kept_folder(UNITY_PACKAGE, "Unity Catalog's keys for S3", cache_dir, spark_submit, _OF_SPARK)
+
+
+def _kept_folder(
+    package: str,
+    purpose: str,
+    cache_dir: Path | None,
+    spark_submit: str | None = None,
+    excluded: Sequence[str] = (),
+) -> tuple[Path, ...]:
     cache = default_cache_dir() if cache_dir is None else cache_dir
-    kept = cache / "jars" / HADOOP_AWS_PACKAGE.split(":", 1)[1].replace(":", "-")
+    kept = cache / "jars" / package.split(":", 1)[1].replace(":", "-")
     _check_folders(cache, cache / "jars", kept)
     if not kept.is_dir():
-        if problem := java_problem():
+        if spark_submit is None and (problem := java_problem()):
             raise SparkSetupError(problem)
-        _LOG.info("Fetching Spark's S3 file system (%s), about 700 MB, once per machine.", HADOOP_AWS_PACKAGE)
-        partial = cache / f"s3a.{os.getpid()}.tmp"
+        _LOG.info("Fetching %s (%s), once per machine.", package, purpose)
+        partial = cache / f"{kept.name}.{os.getpid()}.tmp"
         try:
             for folder in (cache, kept.parent):
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             with locked(cache / "jars.lock"):
                 if not kept.is_dir():
-                    _resolve(HADOOP_AWS_PACKAGE, partial).replace(kept)
+                    _resolve(package, partial, spark_submit, excluded).replace(kept)
         except OSError as e:
             raise SparkSetupError(
-                f"cannot store the JARs of {HADOOP_AWS_PACKAGE} in {kept} ({e}): set FDS_CACHE_DIR to a writable folder"
+                f"cannot store the JARs of {package} in {kept} ({e}): set FDS_CACHE_DIR to a writable folder"
             ) from e
         finally:
             shutil.rmtree(partial, ignore_errors=True)
@@ -131,7 +176,7 @@ def _checked(jars: tuple[Path, Path]) -> tuple[Path, Path]:
     return jars
 
 
-def _resolve(package: str, ivy: Path, spark_submit: str | None = None) -> Path:
+def _resolve(package: str, ivy: Path, spark_submit: str | None = None, excluded: Sequence[str] = ()) -> Path:
     with tempfile.TemporaryDirectory(prefix="fds-resolve-") as folder:
         # spark-submit resolves packages before it runs the application, which does nothing
         application = Path(folder) / "resolve.py"
@@ -145,6 +190,7 @@ def _resolve(package: str, ivy: Path, spark_submit: str | None = None) -> Path:
             env |= {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
         command = [
             *(spark_submit, "--master", "local[1]", "--packages", package),
+            *(("--exclude-packages", ",".join(excluded)) if excluded else ()),
             *("--conf", f"spark.jars.ivy={ivy}", "--conf", "spark.ui.enabled=false", str(application)),
         ]
         code, output = _fetch(command, env, folder, package, ivy)

@@ -123,6 +123,13 @@ def is_local_master(master: str) -> bool:
     return re.fullmatch(r"local(\[.*\])?", master) is not None
 
 
+def master_problem(master: str) -> Optional[str]:
+    """Return what is wrong with the URL of a master that no Spark can know, else ``None``."""
+    if "://" in master or master == "yarn" or is_local_master(master) or master.startswith("local-cluster["):
+        return None
+    return f"{master!r} is no master of Spark: it is local[2], local[*], spark://HOST:7077, yarn or k8s://HOST"
+
+
 def lean_conf(master: str, deploy_mode: str = "client", num_bytes: int = 0) -> Dict[str, str]:
     """Return the settings of a lean start for this master and number of bytes, without the user's."""
     conf = {

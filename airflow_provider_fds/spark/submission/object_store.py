@@ -5,6 +5,7 @@ Standard library only.
 
 from __future__ import annotations
 
+import logging
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +23,12 @@ if TYPE_CHECKING:
 #: FDS's own log store; its source is in the JAR and in the folder ``java``.
 S3_LOG_STORE: Final = "fds.storage.S3ConditionalLogStore"
 
+_LOG = logging.getLogger(__name__)
+
+_HADOOP: Final = "spark.hadoop."
 _S3A: Final = "spark.hadoop.fs.s3a."
+#: Asks a catalog for the keys of one table, and again before they expire (``installation/jars.py`` has its JARs).
+VENDED_PROVIDER: Final = "io.unitycatalog.hadoop.internal.auth.AwsVendedTokenProvider"
 _PROVIDERS: Final = "org.apache.hadoop.fs.s3a."
 #: S3A settings that select credentials; if the user sets one of them, none of Airflow's is set.
 _CREDENTIALS: Final = (
@@ -55,6 +61,39 @@ class JobStorage:
         """Whether Spark needs its S3 file system."""
         return any(_scheme(place.uri) in S3_SCHEMES for place in self.places)
 
+    def vended(self, own: Mapping[str, Any]) -> Place | None:
+        """Return the table for which Spark asks its catalog for keys.
+
+        S3A has one provider of keys for a bucket, and the catalog gives keys for one table, to read. So if the job
+        works on anything else in that bucket, Spark reads the table with its own credentials.
+
+        Args:
+            own: The user's own Spark settings; credentials among them take precedence.
+
+        Raises:
+            SparkSetupError: There are several such tables: an application can ask for one.
+        """
+        found: dict[int, Place] = {}
+        on_s3 = [place for place in self.places if _scheme(place.uri) in S3_SCHEMES]
+        for place in on_s3:
+            if not _hadoop(place) or _has_own_keys(_bucket(place.uri), own):
+                continue
+            beside = [one for one in on_s3 if _bucket(one.uri) == _bucket(place.uri) and one.uri != place.uri]
+            if not beside:
+                found[id(place.options["credential_provider"])] = place
+                continue
+            _LOG.info(
+                "Spark reads %s with its own credentials, not with those of the catalog, because %s is in the same "
+                "bucket, and Spark uses one set of credentials for each.", place.name or place.uri, beside[0].uri,
+            )  # fmt: skip
+        if len(found) > 1:
+            names = ", ".join(place.name or place.uri for place in found.values())
+            raise SparkSetupError(
+                f"one application reads one table with credentials of a catalog, not {names}. Give Spark credentials "
+                f"of its own for their buckets ({_S3A}bucket.BUCKET.aws.credentials.provider)"
+            )
+        return next(iter(found.values()), None)
+
 
 def job_storage(places: Iterable[Place], sink: Sink | None) -> JobStorage:
     """Return the storage of a job that works on ``places`` and writes to ``sink``."""
@@ -80,7 +119,9 @@ def log_store_settings(storage: JobStorage, own: Mapping[str, Any]) -> dict[str,
     return {f"spark.delta.logStore.{scheme}.impl": S3_LOG_STORE for scheme in S3_SCHEMES}
 
 
-def s3a_settings(storage: JobStorage, own: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, str]]:
+def s3a_settings(
+    storage: JobStorage, own: Mapping[str, Any], vended: Place | None = None
+) -> tuple[dict[str, str], dict[str, str]]:
     """Return the settings with which S3A reaches the buckets as Airflow does: the visible and the secret ones.
 
     The settings are per bucket. Keys are passed on. Anything that needs a cloud's own library, such as a role or a
@@ -90,6 +131,7 @@ def s3a_settings(storage: JobStorage, own: Mapping[str, Any]) -> tuple[dict[str,
     Args:
         storage: The places and how Airflow opens them.
         own: The user's own Spark settings.
+        vended: The table for which Spark asks its catalog for keys, see :meth:`JobStorage.vended`.
 
     Raises:
         SparkSetupError: Two places in one bucket need different settings, or Spark cannot reach a place.
@@ -106,8 +148,11 @@ def s3a_settings(storage: JobStorage, own: Mapping[str, Any]) -> tuple[dict[str,
             )
         if scheme not in S3_SCHEMES:
             continue
-        bucket = place.uri.partition("://")[2].partition("/")[0]
+        bucket = _bucket(place.uri)
         shown, hidden = _of_bucket(bucket, _options(place.options), own)
+        if place is vended:
+            shown[f"{_S3A}bucket.{bucket}.aws.credentials.provider"] = VENDED_PROVIDER
+            hidden |= {_HADOOP + key: value for key, value in _hadoop(place).items()}
         for known, new in ((plain, shown), (secret, hidden)):
             if any(known.get(key, value) != value for key, value in new.items()):
                 raise SparkSetupError(
@@ -125,8 +170,8 @@ def _of_bucket(
     """Return the settings of one bucket: the visible and the secret ones."""
     prefix = f"{_S3A}bucket.{bucket}."
 
-    def is_own(*names: str) -> bool:
-        return any(key in own for name in names for key in (_S3A + name, prefix + name))
+    def is_own(name: str) -> bool:
+        return _is_own(bucket, name, own)
 
     plain: dict[str, str] = {}
     secret: dict[str, str] = {}
@@ -140,7 +185,7 @@ def _of_bucket(
     if region and not is_own("endpoint.region"):
         plain["endpoint.region"] = str(region)
     key, word, token = (options.get(name) for name in ("access_key_id", "secret_access_key", "session_token"))
-    if not is_own(*_CREDENTIALS):
+    if not _has_own_keys(bucket, own):
         if key and word:
             secret |= {"access.key": str(key), "secret.key": str(word)}
             if token:
@@ -150,6 +195,25 @@ def _of_bucket(
         elif _is_true(options.get("skip_signature")):
             plain["aws.credentials.provider"] = f"{_PROVIDERS}AnonymousAWSCredentialsProvider"
     return {prefix + name: v for name, v in plain.items()}, {prefix + name: v for name, v in secret.items()}
+
+
+def _is_own(bucket: str, name: str, own: Mapping[str, Any]) -> bool:
+    return any(key in own for key in (_S3A + name, f"{_S3A}bucket.{bucket}.{name}"))
+
+
+def _has_own_keys(bucket: str, own: Mapping[str, Any]) -> bool:
+    return any(_is_own(bucket, name, own) for name in _CREDENTIALS)
+
+
+def _hadoop(place: Place) -> Mapping[str, str]:
+    """Return the settings with which Hadoop asks the catalog of a table for keys; none if it has no such catalog."""
+    found: Mapping[str, str] = getattr(place.options.get("credential_provider"), "hadoop", {})
+    return found
+
+
+def _bucket(uri: str) -> str:
+    """Return the bucket of a URI, with its scheme left out: ``s3`` and ``s3a`` are one; empty for a path."""
+    return uri.partition("://")[2].partition("/")[0]
 
 
 def _options(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from airflow_provider_fds.spark.installation.install import (
     delta_package,
     spark_env,
 )
-from airflow_provider_fds.spark.installation.jars import HADOOP_AWS_PACKAGE, delta_jars, s3a_jars
+from airflow_provider_fds.spark.installation.jars import HADOOP_AWS_PACKAGE, delta_jars, s3a_jars, unity_jars
 from airflow_provider_fds.spark.installation.own_spark import PROVIDED, OwnSpark, brought_deltas, own_delta_problems
 from airflow_provider_fds.spark.runtime.settings import (
     DEFAULT_JAVA_OPTIONS,
@@ -50,6 +50,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
+    from airflow_provider_fds.places import Place
+
 #: Maven artifacts that show that the user brings Delta or S3A.
 _DELTA_ARTIFACT: Final = "io.delta:delta-spark"
 _S3A_ARTIFACT: Final = ":hadoop-aws:"
@@ -57,6 +59,8 @@ _S3A_ARTIFACT: Final = ":hadoop-aws:"
 #: Option of spark-submit, since Spark 4.
 LOAD_DEFAULTS: Final = "--load-spark-defaults"
 _LOADS_DEFAULTS_SINCE: Final = 4
+#: Its S3A has version 2 of Amazon's library.
+_TAKES_VENDED_KEYS_SINCE: Final = 4
 
 #: Airflow's hook looks for these among its own arguments, to follow an application.
 _READ_FROM_ARGUMENTS: Final = frozenset(
@@ -189,12 +193,12 @@ def submit_arguments(
     if packages:
         settings[_PACKAGES] = ",".join(packages)
 
-    own = dict(conf or {})
-    if storage.is_on_s3:
-        text = _properties_text(properties_file, own_spark, env={})
-        own |= dict.fromkeys(property_names(text), "")
+    own = _own_settings(storage, conf, properties_file, own_spark)
     log_store = log_store_settings(storage, own)
-    shown, secret = s3a_settings(storage, own)
+    vended = vended_table(storage, conf, properties_file, own_spark)
+    shown, secret = s3a_settings(storage, own, vended)
+    if vended is not None:
+        own_jars += [str(jar) for jar in unity_jars(cache, spark_submit)]
     settings |= {**log_store, **shown}
     if log_store:
         own_jars.append(str(log_store_jar()))
@@ -230,6 +234,35 @@ def submit_arguments(
         users_settings=frozenset(conf or {}),
         own_spark=own_spark,
     )
+
+
+def vended_table(
+    storage: JobStorage, conf: Mapping[str, Any] | None, properties_file: str | None, own_spark: OwnSpark | None
+) -> Place | None:
+    """Return the table for which the Spark of a job asks its catalog for keys, see :meth:`JobStorage.vended`.
+
+    Args:
+        storage: Where the job reads and writes.
+        conf: The user's Spark settings.
+        properties_file: The user's own file of settings.
+        own_spark: The user's Spark. Before Spark 4, S3A takes no provider of that kind.
+
+    Raises:
+        SparkSetupError: As :meth:`JobStorage.vended`.
+    """
+    if own_spark is not None and minor(own_spark.version)[0] < _TAKES_VENDED_KEYS_SINCE:
+        return None
+    return storage.vended(_own_settings(storage, conf, properties_file, own_spark))
+
+
+def _own_settings(
+    storage: JobStorage, conf: Mapping[str, Any] | None, properties_file: str | None, own_spark: OwnSpark | None
+) -> dict[str, Any]:
+    """Return the user's own settings, those of files by name only; the files are read for a job on S3."""
+    own = dict(conf or {})
+    if storage.is_on_s3:
+        own |= dict.fromkeys(property_names(_properties_text(properties_file, own_spark, env={})), "")
+    return own
 
 
 @contextmanager

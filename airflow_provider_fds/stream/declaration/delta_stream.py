@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from airflow_provider_fds.checkpoint.registry import checkpoint_problem
 from airflow_provider_fds.credentials import redacted_uri, secret_part
 from airflow_provider_fds.errors import ConfigurationError
+from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.source.options.options import SourceOptions
 from airflow_provider_fds.stream.declaration.backfill_range import (
     LIVE_START,
@@ -139,7 +140,10 @@ class DeltaStream:
             problems.append(f"align_with names the stream {name!r} itself. Name other streams.")
         if problems or parsed is None:
             raise ConfigurationError(
-                *problems, subject=f"stream {name!r}", table=redacted_uri(table) if isinstance(table, str) else None
+                *problems,
+                subject=f"stream {name!r}",
+                table=redacted_uri(table) if isinstance(table, str) else None,
+                reason=Reason.INVALID_OPTION,
             )
         for key, value in (
             ("name", name),
@@ -430,7 +434,8 @@ def _table_problems(table: str, catalog_conn_id: str | None) -> list[str]:
     return [
         (
             f"table {table!r} looks like a name in a catalog. Set catalog_conn_id to the Airflow connection of that "
-            f"catalog, or give the table's URI. If it is a folder, write './{table}'."
+            f"catalog (on the command line, --catalog to its address), or give the table's URI. "
+            f"If it is a folder, write './{table}'."
         )
     ]
 

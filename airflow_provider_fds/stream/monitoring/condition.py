@@ -294,7 +294,7 @@ def _requested(evidence: Evidence) -> str | None:
 def _behind(evidence: Evidence) -> str:
     return _requested(evidence) or (
         "The table has new data, and no run has begun since. The next run of the stream loads them: if it is due, "
-        "check that the DAG is not paused."
+        "check that its DAG is not paused, or what else starts its runs."
     )
 
 
@@ -341,10 +341,9 @@ _RULES: Final[dict[Condition, _Rule]] = {
     ),
     "waiting": _Rule(_waits, _waiting, _waiting_commands),
     "not_begun": _Rule(
-        lambda found: found.state.position is None,
-        lambda found: (
-            _requested(found) or "The stream was created, but no run has planned anything yet. The next run begins it."
-        ),
+        # a stream that is to go back has a position again when its next run begins
+        lambda found: found.state.position is None and found.state.request is None,
+        lambda _: "The stream was created, but no run has planned anything yet. The next run begins it.",
     ),
     "up_to_date": _Rule(
         lambda found: found.lag == 0,

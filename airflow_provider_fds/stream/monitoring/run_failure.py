@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from airflow_provider_fds.credentials import redacted
-from airflow_provider_fds.errors import FdsError, StreamBusyError
+from airflow_provider_fds.errors import FdsError, StreamBusyError, with_stream
 from airflow_provider_fds.reasons import Reason
 
 if TYPE_CHECKING:
@@ -120,7 +120,9 @@ def failures_after(
         return others
     last = next((one for one in known if one.interval == end.interval), None)
     known_error = end.error if isinstance(end.error, FdsError) else None
-    why = str(end.error) if known_error is not None else f"{type(end.error).__name__}: {end.error}"
+    # the reason has a field of its own
+    said = str(end.error).removeprefix(f"[{getattr(known_error, 'reason_code', '')}] ")
+    why = with_stream(said, state.name) if known_error is not None else f"{type(end.error).__name__}: {said}"
     failure = RunFailure(
         reason_code=Reason.INTERNAL_ERROR.value if known_error is None else known_error.reason_code,
         why=redacted(why)[:LONGEST],

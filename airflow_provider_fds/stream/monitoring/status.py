@@ -166,13 +166,14 @@ def status_of(
         newest = connected.log.latest()
         finished = _checked(connected, state, newest)
     except FdsError as error:
-        problem = error
+        # a stream that has ended needs its table no more
+        problem = error if state.retired is None else None
     lag: int | None = None
     last: int | None = None
     age: timedelta | None = None
     left: timedelta | None = None
     pending: Amount | None = None
-    if newest is not None and problem is None and state.position is not None:
+    if newest is not None and problem is None and state.position is not None and state.retired is None:
         position = Offset.from_json(state.position)
         stream_end = end_of(connected, state)
         last = newest if stream_end is None else stream_end.target(position, newest)

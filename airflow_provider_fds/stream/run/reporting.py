@@ -58,6 +58,9 @@ def write_end(session: StreamSession, error: Exception | None) -> None:
                 connected.staging, status, connected.state, written_by="run", actor=connected.context.actor
             )
     except Exception as failure:  # noqa: BLE001  # whatever goes wrong, the run ends for its own reason
+        if str(failure) == str(error):
+            # it is said as the end of the run
+            return
         _log.warning("The status of the stream was not reported: %s: %s", type(failure).__name__, failure)
 
 

@@ -158,7 +158,8 @@ def _refuse(connected: ConnectedStream, sink: Sink, own: VersionRange, others: l
         f"Stream {name!r} would append {own.describe()} of {table} to the sink {sink.describe()}, but stream "
         f"{other.stream!r} already appends {other.describe()} ({other.source}): rows would be duplicated, or one "
         "stream would replace those of the other. Choose "
-        "a range that does not overlap, or another sink; if the two load different rows, or the sink no longer has "
+        f"a range that does not overlap, or another sink (with `fds replan {name} --new-sink --why …`); "
+        "if the two load different rows, or the sink no longer has "
         "those rows, set allow_overlap=True on this stream (`fds`: --allow-overlap).",
         table=table,
         version=max(own.first, other.first),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from datetime import UTC, datetime
 
@@ -212,6 +213,35 @@ def test_the_older_api_gives_them_too(server):
     aws = {"access_key_id": "AK", "secret_access_key": "SK", "session_token": "ST"}
     answer = {"aws_temp_credentials": aws, "expiration_time": 4_000_000_000_000, "url": "s3://lake/tables/t"}
     server.replies["POST /temporary-table-credentials"] = Reply(200, answer)
-    given = UnityCatalog(server.url).load(NAME).options["credential_provider"]()
+    provider = UnityCatalog(server.url).load(NAME).options["credential_provider"]
+    assert provider.hadoop["fs.unitycatalog.table.id"] == "old-id"
+    assert "fs.unitycatalog.delta.catalog" not in provider.hadoop
+    given = provider()
     assert (given["access_key_id"], given["token"]) == ("AK", "ST")
     assert '"table_id":"old-id","operation":"READ"' in server.requests[-1][4].replace(" ", "")
+
+
+@pytest.mark.parametrize(
+    ("login", "told"),
+    [
+        ({"token": "T"}, {"type": "static", "token": "T"}),
+        ({}, {"type": "static", "token": "anonymous"}),
+        (
+            {"client_id": "c", "client_secret": "S", "token_url": "https://id/token"},
+            {"type": "oauth", "oauth.uri": "https://id/token", "oauth.clientId": "c", "oauth.clientSecret": "S",
+             "oauth.scope": "all-apis"},
+        ),
+    ],
+)  # fmt: skip
+def test_hadoop_is_told_how_to_ask_for_keys_and_gets_none(server, login, told):
+    # the keys are not asked for with a client's token here
+    catalog = UnityCatalog(server.url, **login)
+    if "client_id" in login:
+        catalog._http._token = ("given", math.inf)
+    hadoop = catalog.load(NAME).options["credential_provider"].hadoop
+    prefix = "fs.unitycatalog."
+    assert {key.removeprefix(f"{prefix}auth."): value for key, value in hadoop.items() if ".auth." in key} == told
+    assert hadoop[f"{prefix}uri"] == server.url
+    assert [hadoop[f"{prefix}delta.{key}"] for key in ("catalog", "schema", "table.name")] == list(NAME.parts)
+    assert hadoop[f"{prefix}table.operation"] == "READ"
+    assert not any("hidden" in value for value in hadoop.values())

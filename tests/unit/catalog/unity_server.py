@@ -7,8 +7,11 @@ import json
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlsplit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 RECORDED = Path(__file__).parent / "recorded"
 ROOT = "/api/2.1/unity-catalog"
@@ -31,13 +34,15 @@ class Reply:
 class UnityServer:
     """Answers what :attr:`replies` has for ``GET /path``; a list of replies is given out one by one, the last stays.
 
+    What is a function is called for each request.
+
     Attributes:
         requests: Method, path, query, authorization and body of each request.
     """
 
     def __init__(self) -> None:
         self.requests: list[tuple[str, str, dict[str, str], str, str]] = []
-        self.replies: dict[str, Reply | list[Reply]] = {}
+        self.replies: dict[str, Reply | list[Reply] | Callable[[], Reply]] = {}
         for path in sorted(RECORDED.glob("*.json")):
             found = json.loads(path.read_text())
             if found["request"]["method"] == "GET" and "config_" not in path.name:
@@ -80,6 +85,8 @@ class UnityServer:
         found = self.replies.get(f"{handler.command} {path}", Reply(404, b""))
         if isinstance(found, list):
             found = found.pop(0) if len(found) > 1 else found[0]
+        elif not isinstance(found, Reply):
+            found = found()
         handler.send_response(found.status)
         for name, value in found.headers.items():
             handler.send_header(name, value)

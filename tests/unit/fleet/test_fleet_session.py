@@ -369,6 +369,32 @@ def test_a_fleet_drains_each_stream_in_as_many_applications_as_that_takes(fleet)
     assert [one.result.batches for one in result.outcomes] == [3, 1]
 
 
+def test_what_an_application_has_one_of_is_given_in_turns_beside_what_fits_everywhere(fleet):
+    for name in ("a1", "a2", "b1", "free"):
+        fleet.table(name, appends=3 if name == "a1" else 1, max_versions_per_batch=1)
+    needs = {name: name[0] for name in ("a1", "a2", "b1")}
+    result = fleet.run(max_batches=1, apart=lambda session, _sink: needs.get(session.stream.name))
+    assert outcomes(result) == dict.fromkeys(fleet.tables, "loaded")
+    # the streams of one key share an application; the other key is not kept waiting until the first has no more work
+    assert fleet.applications[:2] == [["a1", "a2", "free"], ["b1"]]
+    assert all(len({needs[name] for name in names if name in needs}) < 2 for names in fleet.applications)
+    assert (
+        sum("a1" in names for names in fleet.applications) == sum("free" in names for names in fleet.applications) + 2
+    )
+
+
+def test_a_stream_whose_needs_cannot_be_told_fails_alone(fleet):
+    for name in ("a", "b"):
+        fleet.table(name)
+
+    def apart(session, _sink):
+        if session.stream.name == "a":
+            raise StorageError("no such file of settings")
+
+    result = fleet.run(apart=apart)
+    assert outcomes(result) == {"a": "failed", "b": "loaded"}
+
+
 def test_what_the_time_limit_leaves_is_no_failure(fleet):
     fleet.table("a")
     session = fleet.session(stop_after_ms=1)

@@ -201,8 +201,31 @@ def test_a_held_stream_a_retired_one_and_one_with_a_request(plan, explain, stagi
     fds(capsys, "resume", "orders", "--staging", staging, "--why", "moved")
     fds(capsys, "rewind", "orders", "--staging", staging, "--to", "0", "--why", "again", "--yes")
     assert "rewind: again" in explain()["cause"]
+    assert explain()["condition"] == "behind"
     fds(capsys, "retire", "orders", "--staging", staging, "--why", "replaced", "--yes")
     assert (explain()["condition"], commands(explain())) == ("retired", [])
+    _, out = fds(capsys, "status", "--staging", staging, "--output", "prometheus")
+    assert "fds_lag_versions{" not in out
+
+
+def test_a_retired_stream_needs_its_table_no_more(plan, explain, log_builder, staging, capsys):
+    import shutil
+
+    plan("starting_version=latest")
+    fds(capsys, "retire", "orders", "--staging", staging, "--why", "replaced", "--yes")
+    shutil.rmtree(log_builder.root)
+    assert explain()["condition"] == "retired"
+    assert fds(capsys, "status", "orders", "--staging", staging)[0] == 0
+    assert fds(capsys, "status", "--staging", staging)[0] == 0
+
+
+@pytest.mark.parametrize("way", ["--dry-run", "--estimate"])
+def test_a_retired_stream_has_nothing_planned(plan, log_builder, staging, capsys, way):
+    plan("starting_version=latest")
+    assert fds(capsys, "retire", "orders", "--staging", staging, "--why", "replaced", "--yes")[0] == 0
+    code = main(["plan", str(log_builder.root), "--stream", "orders", "--staging", str(staging), way])
+    assert code == 2
+    assert "[STREAM_RETIRED]" in capsys.readouterr().err
 
 
 def test_a_table_that_was_created_again_is_explained_by_the_problem(plan, explain, log_builder):

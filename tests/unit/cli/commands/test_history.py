@@ -34,7 +34,9 @@ def words(*kinds: str) -> list[str]:
 @pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.json")), ids=lambda path: path.stem)
 def test_no_entry_is_shown_as_json(path: Path) -> None:
     (line,) = words(path.stem)
-    assert line.split()[:3] == ["3", "2026-11-20T12:30:15Z", path.stem]
+    # in the words of the commands: skipped and accepted are two decisions
+    kind = {"acknowledged": "skipped"}.get(path.stem, path.stem)
+    assert line.split()[:3] == ["3", "2026-11-20T12:30:15Z", kind]
     assert line.endswith("[task ingest of DAG orders, run r1 (try 1)]")
     for sign in "{}\"'":
         assert sign not in line

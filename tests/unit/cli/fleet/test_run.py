@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from airflow_provider_fds.backends import registry
-from airflow_provider_fds.backends.base import Outcome
+from airflow_provider_fds.backends.base import Outcome, SparkBackend
 from airflow_provider_fds.cli.fleet import progress as fleet_progress
 from airflow_provider_fds.cli.main import main
 from airflow_provider_fds.errors import EXIT_BATCH_FAILED, EXIT_CONFIGURATION
@@ -35,7 +35,7 @@ streams:
 """
 
 
-class Spark:
+class Spark(SparkBackend):
     """Reports the jobs of each stream as done, but for those in ``fails``."""
 
     def __init__(self) -> None:

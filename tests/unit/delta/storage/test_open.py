@@ -50,6 +50,7 @@ def test_a_relative_path_is_taken_from_the_working_directory(tmp_path, monkeypat
         ("s3:///t", "has no bucket: expected s3://<bucket>/<path>"),
         ("  ", "is empty; expected a path"),
         ("://x", "not a URI"),
+        ("s3//lake/t", "write s3://lake/t, or, for a folder of that name, ./s3//lake/t"),
     ],
 )
 def test_a_uri_that_cannot_work_says_what_was_expected(uri, message):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from airflow_provider_fds.catalog.vended import VendedCredentials
 from airflow_provider_fds.places import Place
 from airflow_provider_fds.spark.installation import cache as cache_module
 from airflow_provider_fds.spark.installation.cache import SparkSetupError
@@ -40,6 +41,8 @@ def cache(tmp_path, monkeypatch):
         (tmp_path / "jars" / name).write_bytes(b"jar")
     (tmp_path / "jars" / "hadoop-aws-3.5.0").mkdir()
     (tmp_path / "jars" / "hadoop-aws-3.5.0" / "hadoop-aws.jar").write_bytes(b"jar")
+    (tmp_path / "jars" / "unitycatalog-hadoop-0.6.0").mkdir()
+    (tmp_path / "jars" / "unitycatalog-hadoop-0.6.0" / "unity.jar").write_bytes(b"jar")
     return tmp_path
 
 
@@ -186,6 +189,25 @@ def test_a_job_that_commits_on_s3_gets_the_log_store_in_the_class_loader_of_delt
     assert own_delta.driver_class_path is None
     assert Path(own_delta.jars).name == "fds-s3-log-store.jar"
     assert own_delta.conf["spark.jars.packages"].endswith(",org.apache.hadoop:hadoop-aws:3.5.0")
+
+
+def test_the_jars_that_ask_a_catalog_for_keys_are_there_where_spark_can_use_them(cache):
+    keys = VendedCredentials(lambda: None)
+    keys.hadoop = {"fs.unitycatalog.auth.token": "hidden"}
+    storage = JobStorage((Place("s3://lake/orders", {"credential_provider": keys}), Place("/staging")))
+    local = submit_arguments("x", master="local[2]", cache_dir=cache, storage=storage)
+    assert [Path(jar).name for jar in local.driver_class_path.split(":")][2:] == ["hadoop-aws.jar", "unity.jar"]
+    assert local.secret_conf == {"spark.hadoop.fs.unitycatalog.auth.token": "hidden"}
+    assert "hidden" not in str(local.command()) + repr(local)
+    cluster = submit_arguments("x", master="spark://host:7077", cache_dir=cache, storage=storage)
+    assert Path(cluster.jars.split(",")[-1]).name == "unity.jar"
+    # S3A of Spark 3.5 takes no such provider
+    older = replace(OWN_SPARK, version="3.5.6")
+    made = submit_arguments(
+        "x", master="yarn", cache_dir=cache, storage=storage, own_spark=older, delta_version="provided"
+    )
+    assert made.jars is None
+    assert made.secret_conf == {}
 
 
 def test_a_spark_of_the_user_has_its_s3_file_system_already(cache):

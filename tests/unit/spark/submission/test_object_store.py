@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from airflow_provider_fds.catalog.vended import VendedCredentials
 from airflow_provider_fds.places import Place
 from airflow_provider_fds.sinks import DeltaAppendSink
 from airflow_provider_fds.spark.installation.cache import SparkSetupError
 from airflow_provider_fds.spark.submission.object_store import (
+    VENDED_PROVIDER,
     JobStorage,
     job_storage,
     log_store_settings,
@@ -124,3 +126,48 @@ def test_the_log_store_is_for_sinks_on_s3(sink, expected):
     assert set(log_store_settings(storage, {})) == (
         {f"spark.delta.logStore.{scheme}.impl" for scheme in ("s3", "s3a", "s3n")} if expected else set()
     )
+
+
+def vended(table="orders", bucket="lake", **options):
+    keys = VendedCredentials(lambda: None)
+    keys.hadoop = {"fs.unitycatalog.delta.table.name": table, "fs.unitycatalog.auth.token": "hidden"}
+    return Place(f"s3://{bucket}/{table}", {"credential_provider": keys, **options}, name=f"main.sales.{table}")
+
+
+def test_a_table_whose_catalog_gives_keys_is_read_with_keys_that_spark_asks_for_itself():
+    source, sink = vended(region="eu-west-1"), Place("s3://bronze/orders", KEYS)
+    storage = JobStorage((source, Place("s3://staging/fds", KEYS), sink))
+    assert storage.vended({}) is source
+    plain, secret = s3a_settings(storage, {}, source)
+    assert plain[LAKE + "aws.credentials.provider"] == VENDED_PROVIDER
+    assert plain[LAKE + "endpoint.region"] == "eu-west-1"
+    assert secret["spark.hadoop.fs.unitycatalog.auth.token"] == "hidden"
+    assert secret["spark.hadoop.fs.unitycatalog.delta.table.name"] == "orders"
+    assert secret["spark.hadoop.fs.s3a.bucket.bronze.access.key"] == "key"
+    assert LAKE + "access.key" not in secret
+    assert "hidden" not in repr(storage)
+
+
+@pytest.mark.parametrize("name", ["fs.s3a.access.key", "fs.s3a.bucket.lake.aws.credentials.provider"])
+def test_a_users_own_credentials_come_before_those_of_a_catalog(name):
+    assert JobStorage((vended(),)).vended({f"spark.hadoop.{name}": "own"}) is None
+
+
+@pytest.mark.parametrize("other", ["s3://lake/staging", "s3a://lake/bronze"])
+def test_keys_for_one_table_are_not_used_for_anything_else_in_its_bucket(other, caplog):
+    caplog.set_level("INFO")
+    storage = JobStorage((vended(), Place(other, KEYS)))
+    assert storage.vended({}) is None
+    assert other in caplog.text
+    plain, secret = s3a_settings(storage, {}, None)
+    assert VENDED_PROVIDER not in plain.values()
+    assert secret[LAKE + "access.key"] == "key"
+
+
+def test_an_application_reads_one_table_with_keys_of_a_catalog():
+    one = vended()
+    assert JobStorage((one, one, Place("/sink"))).vended({}) is one
+    with pytest.raises(SparkSetupError, match=r"not main.sales.orders, main.sales.returns"):
+        JobStorage((one, vended("returns", "other"))).vended({})
+    own = {"spark.hadoop.fs.s3a.bucket.other.aws.credentials.provider": "own"}
+    assert JobStorage((one, vended("returns", "other"))).vended(own) is one

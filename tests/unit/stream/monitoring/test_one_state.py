@@ -289,6 +289,9 @@ def test_failures_in_a_row_are_counted_until_something_moves(scene):
     assert (row["failed_runs"], row["will_retry"]) == (2, False)
     assert row["since"] < row["observed_at"]
     assert row["problem"].startswith("The last 2 runs failed, the first at ")
+    # the reason is said once, and the commands can be copied
+    assert row["problem"].count("[SOURCE_ROWS_DELETED]") == 1
+    assert "`fds skip orders --version " in row["problem"]
     scene.act(Held(why="looking"))
     scene.act(Resumed(why="looked"))
     scene.run("run-4")

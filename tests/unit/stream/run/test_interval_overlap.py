@@ -102,7 +102,7 @@ def test_an_interval_that_a_stream_by_offset_will_load_is_refused(bench, table, 
 
 def test_a_stream_that_is_refused_is_not_bound_and_may_take_another_sink(bench, table, sink, tmp_path):
     load(bench, bench.session(stream=bench.stream(starting_version=1)), sink)
-    with pytest.raises(ConfigurationError, match="or another sink"):
+    with pytest.raises(ConfigurationError, match=r"or another sink \(with `fds replan .* --new-sink"):
         minutes(bench, 1, 3).begin(sink)
     assert load(bench, minutes(bench, 1, 3), DeltaAppendSink(str(tmp_path / "other"))) == [(1, 2)]
 
