@@ -7,8 +7,8 @@ UV_COMPILE = .venv/bin/uv pip compile --quiet --universal --python-version 3.11 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-14s %s\n", $$1, $$2}' Makefile
 
-demo:  ## Load a growing table with a real Airflow and Spark, and prove it (SERVE=1 keeps the UI up, BACKEND=submit: without a Spark Connect server)
-	@scripts/bootstrap.sh demo
+demo:  ## Load a growing table with a real Airflow and Spark, and prove it (SERVE=1 keeps the UI up, BACKEND=submit: without a Spark Connect server, CATALOG=hive: by its name in a Hive metastore)
+	@scripts/bootstrap.sh $(if $(CATALOG),dev,demo)
 	@.venv/bin/python scripts/demo.py
 
 demo-fleet:  ## Load 50 growing tables from one file, each group in one Spark application, and prove each table

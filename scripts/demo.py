@@ -4,7 +4,8 @@ A writer of its own appends 365 days of flights to a table, one commit a day, wh
 what is new through Spark, again and again. At the end both tables are read and compared; the exit code is 0 only if no
 row was lost or doubled. Everything lies in ``.demo/``, made anew each time.
 
-Spark is a warm Spark Connect server; with ``BACKEND=submit`` each run starts its own by spark-submit. With ``SERVE=1``
+Spark is a warm Spark Connect server; with ``BACKEND=submit`` each run starts its own by spark-submit. With
+``CATALOG=hive`` the DAG finds the table by its name in a Hive metastore, which is started for it. With ``SERVE=1``
 Airflow stays up at the end and the table keeps growing, for a look around: docs/demo.md.
 """
 
@@ -48,6 +49,10 @@ SERVE_SECONDS: Final = 2
 
 #: How Spark is started, by the value of ``BACKEND``.
 BACKENDS: Final = ("connect", "submit")
+#: Where the DAG finds the table, by the value of ``CATALOG``.
+CATALOGS: Final = ("", "hive")
+#: Name of the table in the catalog.
+TABLE: Final = "lab.flights"
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -75,6 +80,11 @@ class Places:
     def connect(self) -> Path:
         """Files of the Spark Connect server."""
         return self.home / "connect"
+
+    @property
+    def metastore(self) -> Path:
+        """Files of the Hive metastore."""
+        return self.home / "metastore"
 
     @property
     def source(self) -> Path:
@@ -121,9 +131,14 @@ def _run(places: Places) -> int:
     backend = os.environ.get("BACKEND") or BACKENDS[0]
     if backend not in BACKENDS:
         raise DemoError(f"BACKEND is {backend!r}; it must be one of {', '.join(BACKENDS)}")
+    catalog = os.environ.get("CATALOG", "")
+    if catalog not in CATALOGS:
+        raise DemoError(f"CATALOG is {catalog!r}; it must be 'hive', or not set")
     _say(f"a new demo in {places.home}")
     end_leftovers(places.airflow)
-    for folder in (places.airflow, places.connect, places.source.parent, places.staging, places.warm_up):
+    for folder in (
+        *(places.airflow, places.connect, places.metastore, places.source.parent, places.staging, places.warm_up),
+    ):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
     places.alerts.write_text("")
@@ -132,7 +147,7 @@ def _run(places: Places) -> int:
         if writer.wait(timeout=300) != 0:
             raise DemoError("the writer failed, see above")
     stack = AirflowStack(places.airflow, ROOT / "scripts" / "demo_dags", env=_environment(places))
-    with _spark(backend, places, stack) as spark:
+    with _catalog(catalog, places, stack), _spark(backend, places, stack) as spark:
         stack.env["AIRFLOW_CONN_SPARK_DEFAULT"] = spark.connection
         return _load(places, stack, spark)
 
@@ -261,6 +276,30 @@ class Spark:
             return
         if code != 0:
             raise DemoError(f"the Spark Connect server did not load its first table (exit code {code})")
+
+
+@contextmanager
+def _catalog(kind: str, places: Places, stack: AirflowStack) -> Iterator[None]:
+    """Start the catalog, if there is to be one, and let it know the table."""
+    if not kind:
+        yield
+        return
+    # the tests start it in the same way
+    sys.path.insert(0, str(ROOT))
+    from tests.interop.catalog.metastore import metastore_program, register
+
+    _say(f"starting a Hive metastore, which knows the table as {TABLE}")
+    os.environ[MARK] = stack.mark
+    with metastore_program(places.metastore) as program:
+        port = int(program.receive("port"))
+        register(f"thrift://127.0.0.1:{port}", TABLE, places.source.as_uri())
+        connection = {"conn_type": "fds_hive", "host": "127.0.0.1", "port": port}
+        stack.env |= {
+            "AIRFLOW_CONN_DEMO_CATALOG": json.dumps(connection),
+            "FDS_DEMO_CATALOG": "demo_catalog",
+            "FDS_DEMO_SOURCE": TABLE,
+        }
+        yield
 
 
 @contextmanager

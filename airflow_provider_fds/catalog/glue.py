@@ -53,6 +53,8 @@ _NO_CREDENTIALS: Final = frozenset(
 class GlueCatalog:
     """The Glue Data Catalog of an account and region; names are ``database.table``.
 
+    In another catalog, such as that of another account, names are ``catalog_id.database.table``.
+
     Args:
         client: Returns a new client of boto3 for ``glue``, such as :func:`glue_client`. Called when the first table is
             loaded, and again when credentials expired.
@@ -71,9 +73,9 @@ class GlueCatalog:
 
         A resource link has the location and the id of the table that it points to.
         """
-        database, table = name.expect("database", "table").parts
-        entry = self._get_table(name, "glue:GetTable", DatabaseName=database, Name=table)
-        found = TableName((entry.get("DatabaseName") or database, entry.get("Name") or table))
+        catalog, database, table = _parts(name, "database", "table")
+        entry = self._get_table(name, "glue:GetTable", **catalog, DatabaseName=database, Name=table)
+        found = TableName((*catalog.values(), entry.get("DatabaseName") or database, entry.get("Name") or table))
         target = entry.get("TargetTable")
         if target:
             asked = {key: target[key] for key in ("CatalogId", "DatabaseName", "Name") if target.get(key)}
@@ -86,13 +88,13 @@ class GlueCatalog:
 
     def tables(self, schema: TableName) -> list[TableName]:
         """Return the names of all tables of a database, see :class:`.Catalog`."""
-        (database,) = schema.expect("database").parts
+        catalog, database = _parts(schema, "database")
 
         def names(client: Any) -> list[str]:
-            pages = client.get_paginator("get_tables").paginate(DatabaseName=database)
+            pages = client.get_paginator("get_tables").paginate(**catalog, DatabaseName=database)
             return [table["Name"] for page in pages for table in page["TableList"]]
 
-        return [TableName((database, table)) for table in sorted(self._call(schema, "glue:GetTables", names))]
+        return [TableName((*schema.parts, table)) for table in sorted(self._call(schema, "glue:GetTables", names))]
 
     def load_sink(self, name: TableName) -> CatalogTable:
         """Return what Glue says of a table that FDS writes by its URI, see :class:`.Catalog`."""
@@ -243,6 +245,14 @@ def glue_client(*, endpoint_url: str | None = None, session: Any = None, **sessi
     )
     session = session or boto3.session.Session(**session_kwargs)
     return session.client("glue", endpoint_url=endpoint_url, config=config)
+
+
+def _parts(name: TableName, *kinds: str) -> tuple[Any, ...]:
+    """Return the argument for the catalog that a name begins with, if it does, then its parts."""
+    if len(name.parts) == len(kinds) + 1:
+        catalog_id, *parts = name.expect("catalog_id", *kinds).parts
+        return ({"CatalogId": catalog_id}, *parts)
+    return ({}, *name.expect(*kinds).parts)
 
 
 def _metastore_table(name: TableName, entry: dict[str, Any]) -> MetastoreTable:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, Final, TypeVar
 
@@ -58,7 +59,9 @@ class CatalogLogView:
     """A :class:`~airflow_provider_fds.delta.storage.storage.Storage` with the log that the catalog shows.
 
     A look at a version after the latest known one asks the catalog, and sends nothing to storage: that is a poll. Every
-    listing of the log asks too. Callers that wait at the same time share one answer, or one error.
+    listing of the log asks too. The answer of the resolve, or of a look that found a new version, serves the question
+    that comes next; :meth:`one_answer` lets one serve a whole plan. Callers that wait at the same time share one
+    answer, or one error.
 
     An answer with an older latest version is stale, as a version is never taken back: the catalog is asked once more,
     then the newer answer stays in force. A view is made for each resolve, so a catalog that was restored from a backup
@@ -80,17 +83,45 @@ class CatalogLogView:
         self._lock = threading.Lock()
         self._begun = 0
         self._failure: FdsError | None = None
+        #: Whether the answer may serve the next question on the newest version.
+        self._is_new = True
+        #: By thread, whether :meth:`one_answer` is in force (``is_on``), and its answer (``tip``).
+        self._scope = threading.local()
 
     def __repr__(self) -> str:
         return f"CatalogLogView({self.uri!r}, latest={self._tip.latest})"
+
+    @contextmanager
+    def one_answer(self) -> Iterator[None]:
+        """In the body, ask the catalog at most once for the newest version, in this thread.
+
+        The answer is one snapshot for a poll or a plan, and ends with the body. The catalog is asked again all the same
+        if a commit is missing: the answer, or a listing, is then stale.
+        """
+        if getattr(self._scope, "is_on", False):
+            yield
+            return
+        self._scope.is_on, self._scope.tip = True, None
+        try:
+            yield
+        finally:
+            self._scope.is_on = False
+            self.renew()
+
+    def renew(self) -> None:
+        """Let the next question on the newest version be a request, whatever is known."""
+        self._is_new, self._scope.tip = False, None
 
     def head(self, key: str) -> ObjectMeta | None:
         """Return the metadata of an object; a commit that the catalog names has the size and time that it says."""
         version = _version(key)
         if key.startswith(f"{_STAGED_FOLDER}/"):
             return None
-        if version is not None and version > self._tip.latest and version > self._asked().latest:
-            return None
+        if version is not None and version > self._tip.latest:
+            if version > self._current().latest:
+                return None
+            # the listing that follows belongs to the same poll
+            self._is_new = True
         commit = _commit(key)
         if commit is None:
             return self._folder.head(key)
@@ -106,7 +137,7 @@ class CatalogLogView:
         return await asyncio.to_thread(self.head, key)
 
     def list_after(self, folder: str, after: str | None = None) -> Iterator[ObjectMeta]:
-        """Yield the children of ``folder``; of the log those that count, after asking the catalog.
+        """Yield the children of ``folder``; of the log those that count as the catalog says now.
 
         Raises:
             StorageError: Also a second listing ends before the latest version.
@@ -118,19 +149,22 @@ class CatalogLogView:
             return
         newest: int | None = None
         for _ in range(2):
-            tip = self._asked()
+            tip = self._current()
             has_ended = True
             for item in self._listed(tip, after):
                 name = item.key.rpartition("/")[2]
                 if name[:1] > "9" and self._lacks(tip, newest, after):
                     has_ended = False
                     break
+                commit = parse_commit_name(name)
+                if commit is not None and newest is not None and commit > newest + 1:
+                    self.renew()
                 yield item
                 after = name
-                commit = parse_commit_name(name)
                 newest = newest if commit is None else commit
             if has_ended and not self._lacks(tip, newest, after):
                 return
+            self.renew()
         raise StorageError(
             f"the log of {self.uri} ends at version {newest}, but the catalog says that the latest version is "
             f"{self._tip.latest}. Storage or the catalog gives inconsistent answers; try again",
@@ -143,6 +177,9 @@ class CatalogLogView:
         content, meta = self._read(key, self._folder.get)
         if key == LAST_CHECKPOINT and _hinted(content) > self._tip.latest:
             raise FileNotFoundError(key)
+        if meta.key.startswith(f"{_STAGED_FOLDER}/"):
+            # as in listings: what was read is recognised by its ETag
+            meta = meta._replace(etag=meta.key.rpartition("/")[2])
         return content, meta._replace(key=key)
 
     def stream(self, key: str, chunk_bytes: int = 4 << 20) -> Iterator[bytes]:
@@ -191,6 +228,17 @@ class CatalogLogView:
     def beside(self, uri: str) -> Storage | None:
         """As the folder does."""
         return self._folder.beside(uri)
+
+    def _current(self) -> LogTip:
+        """Return what the catalog says now, or in the scope of :meth:`one_answer`."""
+        known: LogTip | None = getattr(self._scope, "tip", None)
+        if known is not None:
+            return known
+        is_new, self._is_new = self._is_new, False
+        tip = self._tip if is_new else self._asked()
+        if getattr(self._scope, "is_on", False):
+            self._scope.tip = tip
+        return tip
 
     def _asked(self) -> LogTip:
         """Return an answer to a request that began after this call."""
@@ -241,7 +289,7 @@ class CatalogLogView:
         version, commit = _version(key), _commit(key)
         if key.startswith(f"{_STAGED_FOLDER}/"):
             return
-        if version is not None and version > self._tip.latest and version > self._asked().latest:
+        if version is not None and version > self._tip.latest and version > self._current().latest:
             return
         if commit is None:
             yield key

@@ -64,7 +64,9 @@ def catalog_at(uri: str, secret: str | None = None) -> Catalog:
     if not mark or scheme not in _CATALOGS:
         ways = ", ".join(dict.fromkeys(example for _, example in _CATALOGS.values()))
         raise ConfigurationError(
-            f"{redacted_uri(uri)!r} is not the URI of a catalog; expected one of {ways}", reason=Reason.INVALID_URI
+            f"{redacted_uri(uri)!r} is not the URI of a catalog; expected one of {ways}. Airflow connections are known "
+            "to `airflow fds` only",
+            reason=Reason.INVALID_URI,
         )
     return _CATALOGS[scheme][0](uri, secret)
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 from airflow_provider_fds.catalog import problems
 from airflow_provider_fds.catalog.log_view import LogTip, StagedCommit
 from airflow_provider_fds.catalog.names import TableName
+from airflow_provider_fds.delta.storage.open import canonical_uri
+from airflow_provider_fds.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -139,6 +141,12 @@ def _check_type(table_type: object, catalog: str, name: TableName) -> None:
 
 def _location(location: object, catalog: str, name: TableName) -> str:
     if isinstance(location, str) and location:
+        try:
+            canonical_uri(location)
+        except ConfigurationError as error:
+            raise problems.unreadable(
+                catalog, name, f"at a location that FDS cannot read: {error}", "Use a table on supported storage"
+            ) from None
         return location
     raise problems.unreadable(catalog, name, "a table without a folder of its own", _READ_ANOTHER)
 

@@ -122,6 +122,8 @@ class UnityHttp:
                 "Give both, or a token",
                 reason=Reason.INVALID_OPTION,
             )
+        if login.token_url:
+            _parts(login.token_url, "token service (token_url)")
         self._login = login
         self._timeout_seconds = timeout_seconds
         self._clock = clock
@@ -265,7 +267,7 @@ def _is_sendable(secret: str) -> bool:
     return secret != "" and secret.isascii() and secret.isprintable()
 
 
-def _parts(url: str) -> tuple[str, str]:
+def _parts(url: str, what: str = "Unity Catalog") -> tuple[str, str]:
     text = url.strip()
     try:
         found = urlsplit(text if "://" in text else f"https://{text}")
@@ -277,7 +279,7 @@ def _parts(url: str) -> tuple[str, str]:
         found, is_sound = urlsplit(""), False
     if not is_sound or found.username or found.password or found.query or found.fragment:
         raise ConfigurationError(
-            f"the host of the Unity Catalog is {redacted_uri(text)!r}: expected https://<host>, without user, password "
+            f"the host of the {what} is {redacted_uri(text)!r}: expected https://<host>, without user, password "
             "and parameters",
             reason=Reason.INVALID_OPTION,
         )

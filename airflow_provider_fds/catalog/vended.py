@@ -22,6 +22,8 @@ _LEAD: Final = 0.25
 #: Pause after a failed request for credentials.
 _PAUSE_SECONDS: Final = 5.0
 _MOST_PROVIDERS: Final = 2_000
+#: In the past: obstore asks again for each request.
+_ENDED: Final = datetime.fromtimestamp(0, UTC)
 
 #: By kind of store, how the API names a credential and how obstore does.
 _NAMES: Final[tuple[dict[str, str], ...]] = (
@@ -85,9 +87,10 @@ def chosen(items: Iterable[Any], location: str) -> Credentials:
 class VendedCredentials:
     """A ``credential_provider`` of obstore for one table.
 
-    obstore calls it again for each request as soon as less than five minutes are left, so it keeps what it has, and
-    renews at a quarter of the lifetime, at most five minutes, before the end. If a renewal fails, the old credentials
-    are used until they expire; after that, requests fail without asking for a few seconds.
+    obstore calls it for each request, because it is told that they have ended: it would keep them until five minutes
+    before the end, even if storage refuses them. So they are kept here, and renewed when a quarter of the lifetime is
+    left, at most five minutes, and after :meth:`forget`. If a renewal fails, the old credentials are used until they
+    expire; after that, requests fail without asking for a few seconds.
 
     Args:
         fetch: Asks the catalog; raises ``FdsError``.
@@ -104,6 +107,7 @@ class VendedCredentials:
         self._clock = clock
         self._lock = threading.Lock()
         self._held: Credentials | None = None
+        self._refused: object = None
         self._renew_at = math.inf
         self._failure: FdsError | None = None
         self._retry_at = 0.0
@@ -113,15 +117,23 @@ class VendedCredentials:
 
     def __call__(self) -> dict[str, Any]:
         """Return the credentials as obstore takes them. Sends a request if they must be renewed."""
-        held = self.current()
-        expires = None if held.expires_at is None else datetime.fromtimestamp(held.expires_at, UTC)
-        return {**held.config, "expires_at": expires}
+        return {**self.current().config, "expires_at": _ENDED}
+
+    @property
+    def held(self) -> Credentials | None:
+        """The credentials that the next request gets, unless they must be renewed. Sends no request."""
+        return self._held
+
+    def forget(self, refused: object) -> None:
+        """Renew before the next request, unless that was done since ``refused`` was :attr:`held`. Does not block."""
+        # many reads are refused at once: compared by what they used, they renew once
+        self._refused = refused
 
     def current(self) -> Credentials:
         """Return credentials that are good for a while. Raises ``FdsError`` if there are none."""
         with self._lock:
             now = self._clock()
-            if self._held is not None and now < self._renew_at:
+            if self._held is not None and self._held is not self._refused and now < self._renew_at:
                 return self._held
             if self._failure is None or now >= self._retry_at:
                 self._renew(now)
@@ -131,7 +143,9 @@ class VendedCredentials:
 
     def _serves(self) -> bool:
         held = self._held
-        return held is not None and (held.expires_at is None or self._clock() < held.expires_at)
+        if held is None or held is self._refused:
+            return False
+        return held.expires_at is None or self._clock() < held.expires_at
 
     def _renew(self, now: float) -> None:
         try:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import argparse
 
+    from airflow_provider_fds.catalog.table import Catalog
     from airflow_provider_fds.ledger.owner import Owner
 
 
@@ -45,7 +46,15 @@ def run_fds(given: argparse.Namespace) -> None:
     for name, value in _settings().items():
         os.environ.setdefault(name, value)
     arguments = ["--help"] if given.arguments in ([], ["help"]) else given.arguments
-    sys.exit(main(arguments, program="airflow fds", airflow_owner_is_running=_is_running, airflow_has_dag=_has_dag))
+    sys.exit(
+        main(
+            arguments,
+            program="airflow fds",
+            airflow_owner_is_running=_is_running,
+            airflow_has_dag=_has_dag,
+            airflow_catalog=_catalog,
+        )
+    )
 
 
 def _is_running(owner: Owner) -> bool:
@@ -59,6 +68,12 @@ def _has_dag(dag_id: str) -> bool:
     from airflow_provider_fds.ui.dags import KnownDags
 
     return KnownDags().has(dag_id)
+
+
+def _catalog(conn_id: str) -> Catalog:
+    from airflow_provider_fds.hooks.catalogs import catalog_of
+
+    return catalog_of(conn_id)
 
 
 def _settings() -> dict[str, str]:

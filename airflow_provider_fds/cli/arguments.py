@@ -7,6 +7,7 @@ import getpass
 import os
 import socket
 from datetime import timedelta
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.delta.storage.storage import Storage
     from airflow_provider_fds.ledger.log import Ledger
     from airflow_provider_fds.ledger.owner import Actor, Owner
+    from airflow_provider_fds.ledger.state import StreamState
     from airflow_provider_fds.places import Places
     from airflow_provider_fds.sinks import Sink
     from airflow_provider_fds.stream.connected_stream import StreamContext
@@ -61,12 +63,17 @@ def add_stream(parser: argparse.ArgumentParser, *, may_be_in_file: bool = False)
     )
 
 
-def add_catalog(parser: argparse.ArgumentParser) -> None:
-    """Add the catalog that knows where a table of a name is."""
+def add_catalog(parser: argparse.ArgumentParser, *, of_ledger: bool = False) -> None:
+    """Add the catalog that knows where a table of a name is; ``of_ledger``: the name is in a ledger."""
+    what = (
+        "of tables that streams find by name; default: the one that loaded them"
+        if of_ledger
+        else "that has the name TABLE"
+    )
     parser.add_argument(
         "--catalog",
         metavar="URI",
-        help="catalog that has the name TABLE: thrift://HOST:9083 (Hive metastore), https://HOST (Unity Catalog, with "
+        help=f"catalog {what}: thrift://HOST:9083 (Hive metastore), https://HOST (Unity Catalog, with "
         f"the token in the environment variable {_CATALOG_TOKEN}), or glue://REGION (with the environment's "
         "credentials)",
     )
@@ -258,11 +265,30 @@ def sink_places(arguments: argparse.Namespace, sink: Sink | None) -> Places | No
     return SinkPlaces(catalog_at(uri, os.environ.get(_CATALOG_TOKEN)), lambda _uri: options, sink)
 
 
+def places_for(arguments: argparse.Namespace, state: StreamState) -> Places:
+    """Return what finds the table of a ledger: by its name, if its catalog can be asked from here."""
+    known = state.catalog
+    catalog = None if known is None else getattr(arguments, "catalog", None) or known.connection
+    # without Airflow, its connections are not known
+    can_ask = catalog is not None and ("://" in catalog or getattr(arguments, "airflow_catalog", None) is not None)
+    return places_of(argparse.Namespace(**{**vars(arguments), "catalog": catalog if can_ask else None}))
+
+
 def catalog_of(arguments: argparse.Namespace) -> Catalog:
-    """Return the catalog of the arguments."""
+    """Return the catalog of the arguments: of a URI, or of an Airflow connection."""
+    text, ask = arguments.catalog, getattr(arguments, "airflow_catalog", None)
+    if "://" not in text and ask is not None:
+        found: Catalog = ask(text)
+        return found
+    return _catalog_at(text, os.environ.get(_CATALOG_TOKEN))
+
+
+@lru_cache(maxsize=8)
+def _catalog_at(uri: str, secret: str | None) -> Catalog:
+    """Return the catalog at a URI, the same one for all streams of a command."""
     from airflow_provider_fds.catalog.registry import catalog_at
 
-    return catalog_at(arguments.catalog, os.environ.get(_CATALOG_TOKEN))
+    return catalog_at(uri, secret)
 
 
 def open_table(arguments: argparse.Namespace, table: str) -> Storage:

@@ -31,6 +31,7 @@ from airflow_provider_fds.reasons import Reason
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from airflow_provider_fds.catalog.table import Catalog
     from airflow_provider_fds.ledger.owner import Owner
 
 _PROGRAM: Final = "fds"
@@ -105,6 +106,7 @@ def main(
     program: str = _PROGRAM,
     airflow_owner_is_running: Callable[[Owner], bool] | None = None,
     airflow_has_dag: Callable[[str], bool] | None = None,
+    airflow_catalog: Callable[[str], Catalog] | None = None,
 ) -> int:
     """Run ``fds`` and return its exit code.
 
@@ -115,6 +117,7 @@ def main(
         program: What a person has typed before them.
         airflow_owner_is_running: Asks Airflow whether a task of this installation is running; ``None`` without Airflow.
         airflow_has_dag: Asks Airflow whether it has a DAG; ``None`` without Airflow.
+        airflow_catalog: Returns the catalog of an Airflow connection; ``None`` without Airflow.
     """
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s", stream=sys.stderr)
     _tolerate_characters()
@@ -125,6 +128,7 @@ def main(
         return arguments
     arguments.airflow_owner_is_running = airflow_owner_is_running
     arguments.airflow_has_dag = airflow_has_dag
+    arguments.airflow_catalog = airflow_catalog
     try:
         _check_uris(arguments)
         return int(arguments.command(arguments))

@@ -12,6 +12,8 @@ from airflow_provider_fds.errors import ConfigurationError, UnsupportedFeatureEr
 from airflow_provider_fds.reasons import Reason
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from airflow_provider_fds.delta.actions import Metadata, Protocol
 
 #: Reader features that change how data files are read. A batch's manifest must carry those it needs.
@@ -67,6 +69,11 @@ _REFUSED_FOR_WRITERS: Final = ("catalogManaged", "catalogOwned", "coordinatedCom
 _REDIRECT_PROPERTIES: Final = ("delta.redirectReaderWriter", "delta.redirectReaderWriter-preview")
 
 
+def is_managed_by_catalog(protocol: Protocol) -> bool:
+    """Return whether only a catalog knows the newest commits of a table."""
+    return not CATALOG_FEATURES.isdisjoint((*(protocol.readerFeatures or ()), *(protocol.writerFeatures or ())))
+
+
 def check_readable(
     protocol: Protocol,
     *,
@@ -104,8 +111,7 @@ def check_readable(
         reasons = "; ".join(f"{feature!r}: {why}" for feature, why in refused.items())
         raise UnsupportedFeatureError(
             f"version {version} of {table} uses reader features that FDS does not support ({reasons}); it "
-            f"supports {', '.join(sorted(READABLE_FEATURES))}. Drop the feature with ALTER TABLE … DROP FEATURE "
-            "and start a stream with another name at that version or later (starting_version), or read a copy",
+            f"supports {', '.join(sorted(READABLE_FEATURES))}. {_way_on(refused)}",
             features=tuple(refused),
             table=table,
             version=version,
@@ -124,9 +130,8 @@ def check_readable(
 
 def _check_catalog_id(protocol: Protocol, metadata: Metadata, expected: str, *, table: str, version: int) -> None:
     found = next((value for name in _CATALOG_ID_PROPERTIES if (value := metadata.property(name))), "")
-    features = {*(protocol.readerFeatures or ()), *(protocol.writerFeatures or ())}
     # a version from before the catalog managed the table has no id
-    if found == expected or (not found and not features & CATALOG_FEATURES):
+    if found == expected or (not found and not is_managed_by_catalog(protocol)):
         return
     raise ConfigurationError(
         f"the log of {table} belongs to another table than the catalog says: the catalog's id is {expected}, and "
@@ -135,6 +140,15 @@ def _check_catalog_id(protocol: Protocol, metadata: Metadata, expected: str, *, 
         table=table,
         version=version,
         reason=Reason.CATALOG_TABLE_UNREADABLE,
+    )
+
+
+def _way_on(refused: Mapping[str, str]) -> str:
+    if CATALOG_FEATURES.issuperset(refused):
+        return "Give its name in the catalog, and the catalog (catalog_conn_id, or --catalog on the command line)"
+    return (
+        "Drop the feature with ALTER TABLE … DROP FEATURE and start a stream with another name at that version or "
+        "later (starting_version), or read a copy"
     )
 
 

@@ -51,12 +51,14 @@ class KnownPosition(msgspec.Struct, frozen=True):
         position: Its committed offset, Delta streaming offset JSON.
         entry: Number of the last ledger entry that this position takes into account.
         table: URI of its table if it has a name in a catalog, which can give the name to another table; else empty.
+        table_id: The catalog's id of that table; empty: it has none.
     """
 
     declared: str
     position: str
     entry: int
     table: str = ""
+    table_id: str = ""
 
     @property
     def offset(self) -> Offset:
@@ -145,8 +147,10 @@ class KnownPositions:
 
     def _has_nothing_new(self, known: KnownPosition, stream: FleetStream, context: StreamContext) -> bool:
         offset, name = known.offset, stream.stream.name
-        log = DeltaLog(context.open_table(stream.stream.table))
-        if stream.stream.catalog_conn_id is not None and log.table_uri != known.table:
+        place = context.places.resolve(stream.stream.table)
+        log = DeltaLog(context.open_found(place))
+        now = (log.table_uri, place.table_id)
+        if stream.stream.catalog_conn_id is not None and now != (known.table, known.table_id):
             return False
         is_due = (zlib.crc32(name.encode()) + self._file.runs) % LISTED_EVERY == 0
         if is_due:
@@ -171,8 +175,11 @@ def position_after(stream: FleetStream, session: StreamSession, deployment: str)
     offset = Offset.from_json(state.position)
     if offset.is_initial_snapshot or offset.next_index > 0:
         return None
-    table = "" if session.stream.catalog_conn_id is None else state.table
-    return KnownPosition(declared(stream, deployment), state.position, session.connected.ledger.n, table)
+    n = session.connected.ledger.n
+    if session.stream.catalog_conn_id is None:
+        return KnownPosition(declared(stream, deployment), state.position, n)
+    table_id = "" if state.catalog is None else state.catalog.table_id
+    return KnownPosition(declared(stream, deployment), state.position, n, state.table, table_id)
 
 
 def declared(stream: FleetStream, deployment: str) -> str:

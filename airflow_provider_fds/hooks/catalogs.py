@@ -27,7 +27,15 @@ def _hive(connection: StorageConnection, extra: Mapping[str, Any]) -> Catalog:
     mechanism = str(extra.get("auth_mechanism") or extra.get("authMechanism") or "NONE").upper()
     if mechanism not in ("NONE", "NOSASL"):
         raise _unusable(connection, f"asks for {mechanism}, and FDS reads a metastore without a login only")
-    return HiveCatalog(f"thrift://{_host(connection)}:{getattr(connection, 'port', None) or _HIVE_PORT}")
+    port = getattr(connection, "port", None) or _HIVE_PORT
+    return HiveCatalog(",".join(_thrift_uri(host.strip(), port) for host in _host(connection).split(",")))
+
+
+def _thrift_uri(host: str, port: int) -> str:
+    """Return the URI of a host as people write it: with or without a scheme, with or without its own port."""
+    address = host.removeprefix("thrift://").rstrip("/")
+    has_port = ":" in address.rpartition("]")[2]
+    return f"thrift://{address}" if has_port else f"thrift://{address}:{port}"
 
 
 def _unity(connection: StorageConnection, extra: Mapping[str, Any]) -> Catalog:

@@ -12,6 +12,7 @@ from airflow_provider_fds.sinks import DeltaSink
 
 if TYPE_CHECKING:
     from airflow_provider_fds.delta.storage.storage import Storage
+    from airflow_provider_fds.ledger.state import StreamState
     from airflow_provider_fds.places import Places
     from airflow_provider_fds.sinks import Sink
 
@@ -57,6 +58,14 @@ def sink_places(conn_id: str | None, sink: Sink | None) -> Places | None:
     return SinkPlaces(catalog_of(sink.catalog_conn_id), options, sink)
 
 
+def places_for(conn_id: str | None, state: StreamState) -> Places:
+    """Return what finds the table of a ledger: by its name in a catalog, if it has one, else by its URI."""
+    known = state.catalog
+    # the command line has a catalog's URI instead of a connection
+    has_connection = known is not None and "://" not in known.connection
+    return table_places(conn_id, state.table, known.connection if known and has_connection else None)
+
+
 def open_table(conn_id: str | None, table: str, catalog_conn_id: str | None = None) -> Storage:
     """Open a table with Airflow connections. Raises as :func:`table_places` and :meth:`Places.resolve`."""
     return open_place(table_places(conn_id, table, catalog_conn_id).resolve(table))
@@ -90,4 +99,4 @@ def open_folder(conn_id: str | None, uri: str) -> Storage:
     return open_storage(uri, storage_options(conn_id, uri))
 
 
-__all__ = ["TableAddress", "open_folder", "open_table", "sink_places", "table_places"]
+__all__ = ["TableAddress", "open_folder", "open_table", "places_for", "sink_places", "table_places"]

@@ -12,6 +12,7 @@ from airflow_provider_fds.stream.position.stream_end import finished_reason
 from airflow_provider_fds.stream.run.quarantine import pause_of
 
 if TYPE_CHECKING:
+    from airflow_provider_fds.delta.storage.storage import Storage
     from airflow_provider_fds.stream import DeltaStream
     from airflow_provider_fds.stream.connected_stream import StreamContext
 
@@ -23,16 +24,20 @@ class Standing(NamedTuple):
         position: The committed offset, or ``None`` if the stream was never opened.
         pause: Why the stream pauses until a person decides, or ``None`` if it may continue.
         found: What a run must do even if the table has nothing new, or ``None`` if there is nothing.
+        table: Storage of the table, which was opened to compare it with the ledger.
     """
 
     position: Offset | None
     pause: str | None = None
     found: PollResult | None = None
+    table: Storage | None = None
 
 
-def table_poller(stream: DeltaStream, stream_context: StreamContext, position: Offset | None) -> TablePoller:
-    """Return the poller of a stream's table from a position."""
-    storage = stream_context.open_table(stream.table)
+def table_poller(
+    stream: DeltaStream, stream_context: StreamContext, position: Offset | None, storage: Storage | None = None
+) -> TablePoller:
+    """Return the poller of a stream's table from a position; ``storage`` is that of the table, if it is open."""
+    storage = storage or stream_context.open_table(stream.table)
     if not stream.options.align_with:
         return TablePoller(stream, storage, position)
     alignment = Alignment(stream, stream_context.open_staging(), stream_context.open_table)
@@ -60,5 +65,5 @@ def read_standing(stream: DeltaStream, stream_context: StreamContext) -> Standin
     if state.ended is not None and (reason := finished_reason(connected)) is not None:
         # from the ledger alone: the commits that determined its end may be gone
         found = PollResult(state.ended.version, has_data=False, reason=reason, is_finished=True)
-        return Standing(position, pause_of(state), found)
-    return Standing(position, pause_of(state))
+        return Standing(position, pause_of(state), found, connected.table)
+    return Standing(position, pause_of(state), table=connected.table)

@@ -155,7 +155,8 @@ class Acknowledged(BaseAction, frozen=True, kw_only=True, tag="acknowledged"):
             raise refusals.refusal(
                 state,
                 f"the stream is at {describe_position(state.position)} and has already read version {version}, or a "
-                "part of it",
+                f"part of it. To take its rows out of the sink: `fds rewind {state.name} --to {version} --sink-rows "
+                "delete --why …`, then skip the version, and the next run loads what follows it again",
             )
 
     def _check_room(self, state: StreamState) -> None:

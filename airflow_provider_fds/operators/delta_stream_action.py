@@ -126,12 +126,11 @@ class DeltaStreamActionOperator(BaseOperator):
 
     def execute(self, context: Any) -> dict[str, Any]:
         """Perform the action. Returns a description of it."""
-        from airflow_provider_fds.delta.reader.log import DeltaLog
-        from airflow_provider_fds.hooks.places import open_table
+        from airflow_provider_fds.hooks.places import open_table, places_for
         from airflow_provider_fds.operators.owner import owner_runs, task_actor
         from airflow_provider_fds.stream.actions.action_builder import ActionBuilder
         from airflow_provider_fds.stream.actions.prepared_action import is_answered, perform
-        from airflow_provider_fds.stream.connected_stream import readable, readable_sink
+        from airflow_provider_fds.stream.connected_stream import open_source, readable, readable_sink
 
         with task_failures(context):
             action, given = self._asked()
@@ -149,7 +148,7 @@ class DeltaStreamActionOperator(BaseOperator):
             builder = ActionBuilder(
                 ledger,
                 self.why,
-                log=readable(DeltaLog(open_one(ledger.state.table))),
+                log=readable(open_source(ledger, places_for(self.storage_conn_id or None, ledger.state))),
                 sink_log=readable_sink(ledger.state, open_one),
                 owner_runs=owner_runs(ti, name),
                 open_table=open_one,

@@ -17,7 +17,7 @@ from airflow.providers.common.compat.sdk import (
 
 from airflow_provider_fds.delta.moments import moment_text
 from airflow_provider_fds.durations import format_duration, parse_duration
-from airflow_provider_fds.errors import ConfigurationError
+from airflow_provider_fds.errors import ConfigurationError, TableNotFoundError
 from airflow_provider_fds.hooks.failures import task_failures
 from airflow_provider_fds.hooks.rendering import ValueTemplates
 from airflow_provider_fds.hooks.settings import poll_interval_seconds
@@ -270,7 +270,7 @@ class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
             if standing.pause is not None:
                 self.log.warning("Waiting: %s", standing.pause)
                 return None
-            poller = table_poller(stream, stream_context, standing.position)
+            poller = table_poller(stream, stream_context, standing.position, standing.table)
             found = standing.found or poller.check()
         if found is not None and found.is_finished:
             raise AirflowSkipException(found.reason)
@@ -292,7 +292,12 @@ class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
         arguments = self._without_stream
         _check_arguments(None, self.wait_for, self.grace, self.at, arguments)
         table = str(self.table)
-        storage = open_table(self.storage_conn_id, table, self.catalog_conn_id)
+        try:
+            storage = open_table(self.storage_conn_id, table, self.catalog_conn_id)
+        except TableNotFoundError as error:
+            self._condition = arguments.condition(context, None)
+            self.log.warning("Waiting for the table: %s.", error)
+            return None
         self._condition = arguments.condition(context, storage)
         poller = ConditionPoller(storage, self._condition)
         found = poller.check()

@@ -67,8 +67,12 @@ class TableArguments(NamedTuple):
                 problems.append(f"committed_after: {error}.")
         return problems
 
-    def condition(self, context: Any, storage: Storage) -> TableCondition:
+    def condition(self, context: Any, storage: Storage | None) -> TableCondition:
         """Return the condition of a run, from the rendered arguments.
+
+        Args:
+            context: Context of the task.
+            storage: Storage of the table; ``None``: its catalog has no table of this name.
 
         Raises:
             ConfigurationError: A rendered value is no version or no time, or the run has no logical date.
@@ -82,23 +86,26 @@ class TableArguments(NamedTuple):
                 raise ConfigurationError(
                     f"version must be an integer of at least 0, got {self.version!r}. Correct the argument, or the "
                     "template that it comes from.",
-                    table=storage.uri,
+                    table=self.table,
                 )
             return TableCondition(version=version)
         if self.committed_after is not None:
             return TableCondition(committed_after=moment_text(self.committed_after))
-        return _since_last_run(context, storage)
+        return _since_last_run(context, self.table, storage)
 
 
 def seen_by(storage: Storage, version: int) -> dict[str, Any] | None:
-    """Return the XCom for :data:`SEEN_KEY`: the newest version, and when its commit file was written."""
-    from airflow_provider_fds.delta.names import commit_key
+    """Return the XCom for :data:`SEEN_KEY`: the newest version, and when its commit file was written, if known."""
+    from airflow_provider_fds.delta.reader.log import DeltaLog
 
-    meta = storage.head(commit_key(version))
-    return None if meta is None else {"table": storage.uri, "version": version, "modified_ms": meta.modified_ms}
+    log = DeltaLog(storage)
+    written_at = log.written_at(version)
+    if written_at is None and not log.probe(version):
+        return None
+    return {"table": storage.uri, "version": version, "modified_ms": written_at}
 
 
-def _since_last_run(context: Any, storage: Storage) -> TableCondition:
+def _since_last_run(context: Any, table: str | None, storage: Storage | None) -> TableCondition:
     from airflow_provider_fds.stream.polling.table_condition import TableCondition
 
     ti, dag_run = context["ti"], context["dag_run"]
@@ -107,7 +114,7 @@ def _since_last_run(context: Any, storage: Storage) -> TableCondition:
             f"changed_since='last_run' needs the previous run, but run {dag_run.run_id!r} has no logical date, "
             "by which Airflow orders runs: it was started by an asset, or by hand without a logical date. Give the "
             "DAG a schedule by time, give the run a logical date, or use version= or committed_after=.",
-            table=storage.uri,
+            table=table,
             reason=Reason.DATA_INTERVAL_UNUSABLE,
         )
     try:
@@ -120,12 +127,12 @@ def _since_last_run(context: Any, storage: Storage) -> TableCondition:
     except Exception as error:  # the task SDK raises many classes of errors, depending on the API server's answer
         raise StorageError(
             f"Airflow did not return the previous run of this DAG: {error}. Try again when Airflow is available",
-            table=storage.uri,
+            table=table,
             reason=Reason.AIRFLOW_UNAVAILABLE,
         ) from error
     version = _version(seen.get("version")) if isinstance(seen, dict) else None
     # another commit file, or none: the table was replaced or its log cleaned up, so the version means nothing
-    now = None if version is None else seen_by(storage, version)
+    now = None if version is None or storage is None else seen_by(storage, version)
     if now is not None and seen == now:
         # a run that is skipped counts as successful, too: it passes on what it began with
         ti.xcom_push(key=SEEN_KEY, value=seen)

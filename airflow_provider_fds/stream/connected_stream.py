@@ -8,10 +8,18 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from airflow_provider_fds.batch.location import check_table_uri, spark_uri
+from airflow_provider_fds.delta.protocol import CATALOG_FEATURES, is_managed_by_catalog
 from airflow_provider_fds.delta.reader.known_states import KnownStates
 from airflow_provider_fds.delta.reader.log import DeltaLog
 from airflow_provider_fds.delta.storage.open import canonical_uri, open_place, open_storage
-from airflow_provider_fds.errors import CheckpointError, ConfigurationError, FdsError, LedgerError, SinkError
+from airflow_provider_fds.errors import (
+    CheckpointError,
+    ConfigurationError,
+    FdsError,
+    LedgerError,
+    SinkError,
+    UnsupportedFeatureError,
+)
 from airflow_provider_fds.fault_points import reach
 from airflow_provider_fds.ledger.epoch_entries import Named
 from airflow_provider_fds.ledger.layout import StreamFolder
@@ -72,7 +80,11 @@ class StreamContext:
 
     def open_table(self, table: str) -> Storage:
         """Return the storage of a source table."""
-        return open_place(self.places.resolve(table))
+        return self.open_found(self.places.resolve(table))
+
+    def open_found(self, place: Place) -> Storage:
+        """Return the storage of a table that was just found."""
+        return open_place(place)
 
     def open_staging(self) -> Storage:
         """Return the storage of the staging folder."""
@@ -264,7 +276,7 @@ class ConnectedStream:
         """
         if uri is None or (place := self.sink_place(uri)).register is None:
             return
-        log = readable(DeltaLog(open_place(place)))
+        log = readable(open_place(place))
         known = self.state.sink_table_id
         if log is not None and known in (None, log.state_at(log.latest()).metadata.id):
             place.register()
@@ -347,8 +359,47 @@ def _refuse_nested(table: str, staging: str) -> None:
         )
 
 
-def readable(log: DeltaLog) -> DeltaLog | None:
-    """Return the log if it can be read from here, else ``None``."""
+def source_name(state: StreamState, places: Places) -> tuple[str, str | None]:
+    """Return what ``places`` finds the table of a ledger by, and the catalog's connection: its name, or its URI."""
+    known = None if isinstance(places, Paths) else state.catalog
+    return (state.table, None) if known is None else (known.name, known.connection)
+
+
+def check_not_managed(ledger: Ledger, place: Place) -> None:
+    """Refuse to read a table by its URI if only its catalog knows its newest commits.
+
+    A log without them looks as if it had lost the stream's position.
+
+    Raises:
+        UnsupportedFeatureError: It is such a table, as a run of the stream has found.
+    """
+    known, source = ledger.state.catalog, ledger.source
+    if known is None or source is None or place.name or not is_managed_by_catalog(source.protocol):
+        return
+    raise UnsupportedFeatureError(
+        f"only its catalog knows the newest commits of {ledger.state.table}, and here it would be read by its URI. Its "
+        f"name is {known.name}, its catalog {known.connection!r}: on the command line add --catalog URI, or use "
+        "`airflow fds`, which knows Airflow's connections",
+        features=tuple(CATALOG_FEATURES),
+        table=ledger.state.table,
+    )
+
+
+def open_source(ledger: Ledger, places: Places) -> Storage | None:
+    """Return the storage of the table of a ledger, ``None`` if it cannot be read from here."""
+    try:
+        place = places.resolve(source_name(ledger.state, places)[0])
+        check_not_managed(ledger, place)
+        return open_place(place)
+    except FdsError:
+        return None
+
+
+def readable(storage: Storage | None) -> DeltaLog | None:
+    """Return the log of a table if it can be read from here, else ``None``."""
+    if storage is None:
+        return None
+    log = DeltaLog(storage)
     try:
         log.latest()
     except FdsError:
@@ -361,6 +412,6 @@ def readable_sink(state: StreamState, open_table: Callable[[str], Storage]) -> D
     if state.sink is None or state.sink.is_user_defined:
         return None
     try:
-        return readable(DeltaLog(open_table(state.sink.target)))
+        return readable(open_table(state.sink.target))
     except FdsError:
         return None

@@ -168,7 +168,7 @@ class DeltaFleetTrigger(BaseTrigger):
         if standing.pause is not None or standing.found is not None:
             is_over = standing.found is not None and standing.found.is_finished
             return (None if is_over else standing.found), None
-        return None, table_poller(one.stream, context, standing.position)
+        return None, table_poller(one.stream, context, standing.position, standing.table)
 
     def _event(self, news: Mapping[str, str]) -> TriggerEvent:
         reason = "; ".join(f"{name}: {why}" for name, why in list(news.items())[:_MOST_NAMES])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 from asgiref.sync import sync_to_async
 
-from airflow_provider_fds.hooks.places import open_folder, table_places
+from airflow_provider_fds.hooks.places import open_folder, places_for
 from airflow_provider_fds.hooks.settings import deployment
 from airflow_provider_fds.hooks.stats import send
 from airflow_provider_fds.hooks.storage import connections_looked_up_once, storage_options
@@ -156,10 +156,7 @@ class DeltaStreamMonitorTrigger(BaseTrigger):
         )
 
     def _places_for(self, state: StreamState) -> Places:
-        known = state.catalog
-        # the command line has a catalog's URI instead of a connection
-        has_connection = known is not None and "://" not in known.connection
-        return table_places(self.storage_conn_id, state.table, known.connection if known and has_connection else None)
+        return places_for(self.storage_conn_id, state)
 
 
 __all__ = ["DeltaStreamMonitorTrigger"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from airflow_provider_fds.errors import TableNotFoundError
 from airflow_provider_fds.hooks.places import TableAddress
 from airflow_provider_fds.stream.polling.table_condition import ConditionPoller, TableCondition
 from airflow_provider_fds.triggers.delta_table_version import DeltaTableVersionTrigger
@@ -55,8 +56,14 @@ class DeltaTableConditionTrigger(DeltaTableVersionTrigger):
             },
         )
 
-    def _poller(self) -> tuple[ConditionPoller, None]:
-        return ConditionPoller(self.address.open(), TableCondition.from_dict(self.condition)), None
+    def _poller(self) -> tuple[ConditionPoller | None, None]:
+        try:
+            storage = self.address.open()
+        except TableNotFoundError as error:
+            # a name that its catalog does not have; without a poller, the next poll asks again
+            self.log.info("Waiting for the table: %s.", error)
+            return None, None
+        return ConditionPoller(storage, TableCondition.from_dict(self.condition)), None
 
     def _send_status(self, poller: Any = None) -> None:
         """There is no stream, so there are no metrics."""

@@ -166,7 +166,7 @@ class DeltaTableVersionTrigger(BaseTrigger):
         standing = read_standing(stream, stream_context)
         if standing.pause is not None or standing.found is not None:
             return None, standing.found
-        return table_poller(stream, stream_context, standing.position), None
+        return table_poller(stream, stream_context, standing.position, standing.table), None
 
     def _send_status(self, poller: Poller | None = None) -> None:
         """Send the gauges of the stream, if the installation sends metrics, and write what its data wait for.

@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 
 from asgiref.sync import sync_to_async
 
+from airflow_provider_fds.errors import TableNotFoundError
 from airflow_provider_fds.stream.polling.table_changes import TableChanges
 from airflow_provider_fds.triggers.pacing import pause_seconds, poll_slot
 
@@ -116,9 +117,10 @@ async def ticks(table: TableAddress, watchers: Watchers) -> AsyncIterator[Tick]:
         is_new = False
         try:
             async with poll_slot():
-                if changes is None or refusals:
+                is_absent = changes is None or changes.is_absent
+                if changes is None or is_absent or refusals:
                     changes = await sync_to_async(_opened, thread_sensitive=False)(table, changes)
-                is_checked = polls % _RECHECK_EVERY == 0 or refusals > 0
+                is_checked = polls % _RECHECK_EVERY == 0 or refusals > 0 or is_absent
                 is_new = await (asyncio.to_thread(changes.check) if is_checked else changes.poll())
         except Exception as error:  # noqa: BLE001  # storage or Airflow's API server may be restarting
             refusals += 1
@@ -138,8 +140,16 @@ async def ticks(table: TableAddress, watchers: Watchers) -> AsyncIterator[Tick]:
 
 
 def _opened(table: TableAddress, changes: TableChanges | None) -> TableChanges:
-    """Open the table, with the connections as they are now. Blocks."""
-    storage = table.open()
+    """Open the table, with the connections as they are now. Blocks.
+
+    A name that the catalog does not have yet is a table without versions; a name that it had is an error.
+    """
+    try:
+        storage = table.open()
+    except TableNotFoundError:
+        if changes is not None and not changes.is_absent:
+            raise
+        storage = None
     if changes is None:
         return TableChanges(storage)
     changes.reopen(storage)

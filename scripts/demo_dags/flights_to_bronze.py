@@ -18,7 +18,12 @@ from airflow_provider_fds import (
     StreamAlerts,
 )
 
-flights = DeltaStream("flights_to_bronze", table=os.environ["FDS_DEMO_SOURCE"], on_violation="quarantine")
+flights = DeltaStream(
+    "flights_to_bronze",
+    table=os.environ["FDS_DEMO_SOURCE"],
+    catalog_conn_id=os.environ.get("FDS_DEMO_CATALOG"),
+    on_violation="quarantine",
+)
 
 
 def tell(context: dict[str, Any]) -> None:

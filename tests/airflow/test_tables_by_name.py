@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 from typing import TYPE_CHECKING
 
 import pytest
+from airflow.providers.common.compat.sdk import TaskDeferred
 from msgspec.structs import replace
 
-from airflow_provider_fds import DeltaStream, DeltaTableHook
+from airflow_provider_fds import DeltaStream, DeltaTableHook, DeltaTableVersionSensor
 from airflow_provider_fds.catalog.hive import HiveCatalog
 from airflow_provider_fds.catalog.names import TableName
 from airflow_provider_fds.catalog.table import CatalogPlaces
@@ -21,6 +23,9 @@ from airflow_provider_fds.ledger.values import CatalogName
 from airflow_provider_fds.places import Paths
 from airflow_provider_fds.triggers.delta_stream_monitor import DeltaStreamMonitorTrigger
 from airflow_provider_fds.triggers.delta_table_change import DeltaTableChangeTrigger
+from airflow_provider_fds.triggers.delta_table_condition import DeltaTableConditionTrigger
+from tests.airflow.test_asset_watcher import SHARES, AssetStore, stored_version, triggerer, until
+from tests.airflow.test_sensor_without_stream import TaskInstance
 from tests.interop.catalog.metastore import metastore_program, register, unregister
 
 if TYPE_CHECKING:
@@ -130,6 +135,50 @@ def test_watchers_of_one_name_share_a_poll(hive):
     assert by_table._address().uri == "catalog://hive/sales.orders"
 
 
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names that metastores were asked for."""
+    found = []
+    load = HiveCatalog.load
+
+    def counted(catalog, name):
+        found.append(str(name))
+        return load(catalog, name)
+
+    monkeypatch.setattr(HiveCatalog, "load", counted)
+    return found
+
+
+async def test_a_name_that_the_catalog_does_not_have_yet_is_waited_for(installation, hive, log_builder, asked):
+    store = AssetStore()
+    watcher = DeltaTableChangeTrigger(table="sales.orders", catalog_conn_id="hive", poll_interval=0.05)
+    if SHARES:
+        watcher.asset_state_store = store
+    waiting = DeltaTableConditionTrigger(
+        table="sales.orders", catalog_conn_id="hive", condition={"after_version": -1}, poll_interval=0.05
+    )
+    sensor = DeltaTableVersionSensor(
+        task_id="wait", table="sales.orders", catalog_conn_id="hive", version=1, deferrable=True
+    )
+    with pytest.raises(TaskDeferred) as deferred:
+        await asyncio.to_thread(sensor.execute, {"ti": TaskInstance()})
+    assert deferred.value.trigger.serialize()[1]["condition"] == {"version": 1}
+    async with triggerer() as running:
+        running.start(watcher)
+        found = asyncio.ensure_future(anext(waiting.run()))
+        await until(lambda: len(asked) > 5)
+        if SHARES:
+            await until(lambda: stored_version(store) == -1)
+        log_builder.create()
+        log_builder.append()
+        await asyncio.to_thread(register, hive, "sales.orders", log_builder.uri)
+        assert (await found).payload["status"] == "success"
+        await until(lambda: running.events)
+    assert [(event["first_version"], event["table"]) for event in running.events] == [
+        (1, "catalog://hive/sales.orders")
+    ]
+
+
 @pytest.mark.parametrize(
     ("connection", "words"),
     [
@@ -144,6 +193,16 @@ def test_a_connection_that_is_none_of_a_catalog_says_so(installation, monkeypatc
         monkeypatch.setenv("AIRFLOW_CONN_HIVE", json.dumps(connection))
     with pytest.raises(ConfigurationError, match=words):
         DeltaTableHook(catalog_conn_id="hive").latest_version("sales.orders")
+
+
+@pytest.mark.parametrize("host", ["thrift://127.0.0.1", "127.0.0.1,other.example:9999", "127.0.0.1:{port}"])
+def test_the_hosts_of_a_connection_are_read_as_people_write_them(installation, hive, monkeypatch, lake, host):
+    port = int(hive.rpartition(":")[2])
+    connection = {"conn_type": "hive_metastore", "host": host.format(port=port), "port": port}
+    monkeypatch.setenv("AIRFLOW_CONN_HIVE", json.dumps(connection))
+    lake.append("orders", 1)
+    register(hive, "sales.orders", f"{lake.uri}/orders")
+    assert DeltaTableHook(catalog_conn_id="hive").latest_version("sales.orders") == 0
 
 
 def test_the_button_in_the_form_says_whether_the_catalog_answers(installation, hive, monkeypatch):

@@ -73,19 +73,24 @@ def planning() -> list[Row]:
     with tempfile.TemporaryDirectory() as folder:
         generate_log.write_log(Path(folder) / "many", 10_000, 10)
         generate_log.write_log(Path(folder) / "one", 1, 300_000)
-        many = [measure.run("planning:plan", root=f"{folder}/many", target=10_000) for _ in range(ROUNDS)]
+        arguments = {"root": f"{folder}/many", "target": 10_000}
+        ways = measure.in_turn(ROUNDS, path=("planning:plan", arguments), name=("planning:plan_by_name", arguments))
         one = [measure.run("planning:plan", root=f"{folder}/one", target=1) for _ in range(3)]
         # a hundred commits, as typical between two runs; Delta writes a checkpoint about every ten
         generate_log.write_log(Path(folder) / "some", 100, 10)
         generate_log.write_log(Path(folder) / "long", 100_000, 1)
         near, far = (measure.run("planning:plan", root=f"{folder}/long", target=t) for t in (10_000, 100_000))
         context = [measure.run("planning:around_the_job", root=f"{folder}/some", target=100) for _ in range(ROUNDS)]
-    assert many[0].value["files"] == 100_000
+    many = ways["path"]
+    assert many[0].value["files"] == ways["name"][0].value["files"] == 100_000
+    by_name = measure.median(ways["name"]).seconds / measure.median(many).seconds
     assert one[0].value["files"] == 300_000
     assert far.value["files"] == 100_000
     return [
         Row("planning 10,000 commits of 10 files, local disk", measure.median(many).seconds, "s", 2.5),
         Row("… memory", measure.median(many).peak_mb, "MB", 80),
+        Row("… by its name in a Unity Catalog that manages its commits, time / by path", by_name, "x", 1.05),
+        Row("… requests to the catalog", ways["name"][0].value["requests"], "", None),
         Row("one commit of 300,000 files, memory", measure.median(one).peak_mb, "MB", 120),
         Row("… time", measure.median(one).seconds, "s", None),
         Row("planning 100,000 commits, memory / that for 10,000", far.peak_mb / near.peak_mb, "x", 1.1),

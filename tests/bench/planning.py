@@ -8,18 +8,48 @@ import tempfile
 import time
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from airflow_provider_fds.delta.storage.storage import Storage
 
 
 def plan(root: str, target: int) -> dict[str, Any]:
     """Plan everything from version 0 to ``target`` and discard the batches."""
-    from airflow_provider_fds.delta.reader.log import DeltaLog
     from airflow_provider_fds.delta.storage.open import open_storage
+
+    return _plan(open_storage(root), target)
+
+
+def plan_by_name(root: str, target: int) -> dict[str, Any]:
+    """The same of a table whose commits a Unity Catalog manages, without the start of the catalog and of its client."""
+    from airflow_provider_fds.catalog.table import CatalogPlaces
+    from airflow_provider_fds.catalog.unity import UnityCatalog
+    from airflow_provider_fds.delta.storage.open import open_place
+    from tests.unit.catalog.unity_server import Reply, UnityServer, recorded
+
+    server = UnityServer()
+    try:
+        body = recorded("39_managed_load_v3")
+        body["metadata"]["location"] = Path(root).as_uri()
+        body |= {"commits": [], "latest-table-version": target}
+        server.replies["GET /delta/v1/config"] = Reply(200, recorded("07_config"))
+        server.replies["GET /delta/v1/catalogs/main/schemas/sales/tables/many"] = Reply(200, body)
+        places = CatalogPlaces(UnityCatalog(server.url), lambda _: {})
+        start = time.perf_counter()
+        found = _plan(open_place(places.resolve("main.sales.many")), target)
+        return {**found, "requests": len(server.requests), "seconds": time.perf_counter() - start}
+    finally:
+        server.close()
+
+
+def _plan(storage: Storage, target: int) -> dict[str, Any]:
+    from airflow_provider_fds.delta.reader.log import DeltaLog
     from airflow_provider_fds.source.offset import Offset
     from airflow_provider_fds.source.options.options import SourceOptions
     from airflow_provider_fds.source.planning.plan import BatchPlanner
 
-    log = DeltaLog(open_storage(root))
+    log = DeltaLog(storage)
     planner = BatchPlanner(log, Offset("5d3c1f0e-0000-4000-8000-000000000000", 0), None, SourceOptions(), target)
     batches = files = size = 0
     for batch in planner:

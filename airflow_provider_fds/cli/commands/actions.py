@@ -26,6 +26,7 @@ def add_commands(commands: CommandParsers) -> None:
         parser = commands.add_parser(action.name, description=action.description)
         parser.add_argument("stream", metavar="STREAM", help="name of the stream")
         common.add_storage(parser, staging_required=True)
+        common.add_catalog(parser, of_ledger=True)
         # an action that asks also asks for the reason
         why: dict[str, Any] = (
             {"required": not action.asks} if action.needs_ledger else {"default": f"fds {action.name}"}
@@ -52,10 +53,9 @@ def add_commands(commands: CommandParsers) -> None:
 
 def act(arguments: argparse.Namespace) -> int:
     """Perform an action."""
-    from airflow_provider_fds.delta.reader.log import DeltaLog
     from airflow_provider_fds.stream.actions.action_builder import ActionBuilder
     from airflow_provider_fds.stream.actions.prepared_action import is_answered, perform
-    from airflow_provider_fds.stream.connected_stream import readable, readable_sink
+    from airflow_provider_fds.stream.connected_stream import open_source, readable, readable_sink
 
     action: OperatorAction = ACTIONS[arguments.name]
     ledger, actor = common.ledger_of(arguments)
@@ -66,7 +66,7 @@ def act(arguments: argparse.Namespace) -> int:
     builder = ActionBuilder(
         ledger,
         arguments.why or "",
-        log=readable(DeltaLog(open_table(ledger.state.table))),
+        log=readable(open_source(ledger, common.places_for(arguments, ledger.state))),
         sink_log=readable_sink(ledger.state, open_table),
         owner_runs=partial(common.owner_runs, arguments),
         open_table=open_table,

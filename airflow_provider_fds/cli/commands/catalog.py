@@ -56,13 +56,18 @@ def _table(arguments: argparse.Namespace) -> dict[str, Any]:
 
     place = common.places_of(arguments).resolve(arguments.table)
     storage = open_place(place)
+    log = DeltaLog(storage)
+    version = log.latest()
+    # also refuses features that FDS does not support
+    table_id = log.state_at(version).metadata.id
     return {
         "name": place.name,
         "location": storage.uri,
         "id": place.table_id,
+        "id in the log": table_id,
         "newest commits": "in the log" if place.view is None else "in the catalog",
         "credentials": "of the catalog" if "credential_provider" in place.options else "of the storage options",
-        "newest version": DeltaLog(storage).latest(),
+        "newest version": version,
         "as a sink": _as_sink(common.catalog_of(arguments), TableName.parse(arguments.table)),
     }
 

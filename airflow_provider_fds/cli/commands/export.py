@@ -102,14 +102,13 @@ def import_(arguments: argparse.Namespace) -> int:
     """Perform ``fds admin import``."""
     from msgspec.structs import replace
 
-    from airflow_provider_fds.delta.reader.log import DeltaLog
     from airflow_provider_fds.ledger.archive import LedgerArchive
     from airflow_provider_fds.ledger.log import Ledger
     from airflow_provider_fds.ledger.operator_entries import Transferred
     from airflow_provider_fds.source.offset import describe_position
     from airflow_provider_fds.stream.actions.action_builder import ActionBuilder
     from airflow_provider_fds.stream.actions.prepared_action import PreparedAction, is_answered
-    from airflow_provider_fds.stream.connected_stream import readable, readable_sink
+    from airflow_provider_fds.stream.connected_stream import open_source, readable, readable_sink
 
     archive = LedgerArchive.read(Path(arguments.file))
     name = archive.contents.stream
@@ -153,7 +152,7 @@ def import_(arguments: argparse.Namespace) -> int:
             builder = ActionBuilder(
                 ledger,
                 why,
-                log=readable(DeltaLog(open_table(state.table))),
+                log=readable(open_source(ledger, common.places_for(arguments, state))),
                 sink_log=readable_sink(state, open_table),
                 open_table=open_table,
             )

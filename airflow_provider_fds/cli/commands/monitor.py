@@ -7,6 +7,7 @@ import sys
 import time
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import TYPE_CHECKING, Any, Final
@@ -36,6 +37,7 @@ def add_commands(commands: CommandParsers) -> None:
         "streams in Airflow's UI. A round costs one request for each table that has not changed.",
     )
     common.add_storage(parser, staging_required=True)
+    common.add_catalog(parser, of_ledger=True)
     common.add_interval(parser, default=timedelta(seconds=60), examples="30s or 5m")
     parser.add_argument(
         "--output",
@@ -64,7 +66,7 @@ def monitor(arguments: argparse.Namespace) -> int:
     if arguments.listen is not None and not is_endpoint:
         raise ConfigurationError("--listen needs --output prometheus")
     context = common.context_of(arguments, owner=Owner.of_plan(arguments.deployment))
-    watched = StreamMonitor(lambda: context)
+    watched = StreamMonitor(lambda: context, places_for=partial(common.places_for, arguments))
     try:
         with _endpoint(arguments.listen or _DEFAULT_ADDRESS) if is_endpoint else _lines(arguments.output) as show:
             while True:

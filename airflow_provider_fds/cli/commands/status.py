@@ -54,6 +54,7 @@ def add_commands(commands: CommandParsers) -> None:
         "as 90s, 10m, 2h or 1d",
     )
     common.add_storage(parser, staging_required=True, may_be_in_file=True)
+    common.add_catalog(parser, of_ledger=True)
     parser.add_argument(
         "--output",
         choices=("text", "json", "prometheus"),
@@ -65,6 +66,7 @@ def add_commands(commands: CommandParsers) -> None:
     parser = commands.add_parser("explain")
     parser.add_argument("stream", metavar="STREAM", help="name of the stream")
     common.add_storage(parser, staging_required=True)
+    common.add_catalog(parser, of_ledger=True)
     parser.add_argument("--output", choices=("text", "json"), default="text", help="default: %(default)s")
     parser.set_defaults(command=explain)
 
@@ -121,7 +123,8 @@ def _connected(arguments: argparse.Namespace) -> ConnectedStream:
     from airflow_provider_fds.stream.monitoring.all_statuses import open_stream
 
     ledger, _ = common.ledger_of(arguments)
-    return open_stream(common.context_of(arguments, owner=Owner.of_plan(ledger.state.deployment)), ledger)
+    context = common.context_of(arguments, owner=Owner.of_plan(ledger.state.deployment))
+    return open_stream(replace(context, places=common.places_for(arguments, ledger.state)), ledger)
 
 
 def _one(arguments: argparse.Namespace) -> int:
@@ -183,7 +186,7 @@ def _of_staging(arguments: argparse.Namespace) -> list[StreamStatus]:
     from airflow_provider_fds.stream.monitoring.all_statuses import all_statuses
 
     context = common.context_of(arguments, owner=Owner.of_plan(arguments.deployment))
-    found = list(all_statuses(context))
+    found = list(all_statuses(context, partial(common.places_for, arguments)))
     folder = context.open_staging()
     if not found and isinstance(folder, LocalStorage) and not folder.root.exists():
         raise ConfigurationError(
@@ -200,5 +203,5 @@ def _of_file(arguments: argparse.Namespace) -> tuple[list[StreamStatus], list[st
     groups = list(fleet.find_fleet(arguments, dry_run=True))
     fleet.check_staging(arguments, [stream for group in groups for stream in group.streams])
     context = common.context_of(arguments, owner=Owner.of_plan(arguments.deployment))
-    found = fleet.statuses(arguments, groups, lambda staging: replace(context, staging_uri=staging))
+    found = fleet.statuses(arguments, groups, context)
     return found, fleet.describe_patterns(groups), fleet.messages_of(groups)

@@ -8,6 +8,7 @@ import sys
 import time
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, Final
 
@@ -39,7 +40,7 @@ def watch(arguments: argparse.Namespace) -> int:
 
     interval = common.interval_seconds(arguments)
     context = common.context_of(arguments, owner=Owner.of_plan(arguments.deployment))
-    rounds = Rounds(StreamMonitor(lambda: context).poll, interval)
+    rounds = Rounds(StreamMonitor(lambda: context, places_for=partial(common.places_for, arguments)).poll, interval)
     console = rich_console(on_stdout=True)
     try:
         if console is None:

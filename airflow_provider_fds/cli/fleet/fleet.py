@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -146,7 +146,9 @@ def for_stream(arguments: argparse.Namespace, stream: FleetStream) -> argparse.N
     """Return a copy of the arguments for one stream: its name, its table, and its staging folder, if it has its own."""
     staging = stream.stream.staging or arguments.staging
     own = {"stream": stream.name, "table": stream.stream.table, "staging": staging}
-    return argparse.Namespace(**{**vars(arguments), **own})
+    connection = stream.stream.catalog_conn_id
+    catalog = None if connection is None else getattr(arguments, "catalog", None) or connection
+    return argparse.Namespace(**{**vars(arguments), **own, "catalog": catalog})
 
 
 def in_threads(work: Callable[[_S], _T], streams: Iterable[_S]) -> list[_T]:
@@ -174,23 +176,23 @@ def no_staging(what: str) -> ConfigurationError:
     )
 
 
-def statuses(
-    arguments: argparse.Namespace, groups: Iterable[FoundGroup], context_of: Callable[[str], StreamContext]
-) -> list[StreamStatus]:
+def statuses(arguments: argparse.Namespace, groups: Iterable[FoundGroup], shared: StreamContext) -> list[StreamStatus]:
     """Return the status of each stream of a fleet, also of those that have not begun. Writes nothing.
 
     Args:
         arguments: The arguments.
         groups: The fleet.
-        context_of: Returns the context for a staging folder.
+        shared: The context, but for what each stream has of its own.
     """
     from airflow_provider_fds.stream.monitoring.all_statuses import find_ledger, open_stream, unreadable
     from airflow_provider_fds.stream.monitoring.status import status_of
 
     def status(one: FleetStream) -> StreamStatus:
-        context = context_of(one.stream.staging or arguments.staging)
+        own = for_stream(arguments, one)
+        context = replace(shared, staging_uri=own.staging)
         found = find_ledger(context.open_staging(), one.name)
         try:
+            context = replace(context, places=common.places_of(own))
             if found is None:
                 return _not_begun(one, context)
             if isinstance(found, FdsError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from airflow_provider_fds.errors import TornFileError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from contextlib import AbstractContextManager
 
     from airflow_provider_fds.delta.actions import Metadata, Protocol
     from airflow_provider_fds.delta.reader.known_states import KnownStates
@@ -64,6 +66,19 @@ class DeltaLog:
     def __repr__(self) -> str:
         return f"DeltaLog({self.table_uri!r})"
 
+    def one_answer(self) -> AbstractContextManager[None]:
+        """Return a context for one poll or plan: a catalog that shows this log is asked at most once in its body.
+
+        The newest version is then the same in the whole body. Only for the thread that enters it.
+        """
+        scope: AbstractContextManager[None] = getattr(self.storage, "one_answer", nullcontext)()
+        return scope
+
+    def renew(self) -> None:
+        """End what :meth:`one_answer` knows, for a question that needs the newest version as of now."""
+        if (renew := getattr(self.storage, "renew", None)) is not None:
+            renew()
+
     def latest(self, known: int | None = None) -> int:
         """Return the newest version.
 
@@ -108,6 +123,17 @@ class DeltaLog:
         """Like :meth:`probe`, without blocking the event loop."""
         found = await self.storage.head_async(commit_key(version))
         return found is not None and found.size_bytes > 0
+
+    def written_at(self, version: int) -> int | None:
+        """Return when the file of a commit was written, by which it is told from another commit of its version.
+
+        Milliseconds since the epoch, with one HEAD; ``None``: there is no such commit, or the log is a catalog's, which
+        writes another file of a commit when it publishes it. Such a table is told by :attr:`catalog_table_id`.
+        """
+        if self.catalog_table_id is not None:
+            return None
+        found = self.storage.head(commit_key(version))
+        return None if found is None else found.modified_ms
 
     def commit(self, version: int, meta: ObjectMeta | None = None) -> Commit:
         """Return the commit of ``version``: one HEAD and one GET; no HEAD if its metadata is given as ``meta``."""

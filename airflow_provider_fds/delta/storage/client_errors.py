@@ -16,8 +16,8 @@ _DENIED: Final = re.compile(
     r"status code: 40[13]\b|<Code>(ExpiredToken|InvalidToken|TokenRefreshRequired|InvalidAccessKeyId"
     r"|SignatureDoesNotMatch|AuthenticationFailed)\b"
 )
-#: The catalog did not answer when the client needed credentials: it hides the error in its own, of wrong credentials.
-_NONE_GIVEN: Final = re.compile(r"External \w+ credential provider: StorageError: (.*)")
+#: The catalog gave none when the client needed credentials: it hides the error in its own, of wrong credentials.
+_NONE_GIVEN: Final = re.compile(r"External \w+ credential provider: (StorageError|AccessDeniedError): (.*)")
 _EXPIRED: Final = re.compile(r"expired", re.IGNORECASE)
 _BAD_REQUEST: Final = re.compile(r"status code: 400\b")
 #: Other answers that are permanent. Excluded are 404, which is a value; 408, 409 and 429; and 412 and 416, which a
@@ -47,7 +47,10 @@ def storage_error(error: BaseException, *, doing: str, where: str, table: str, c
     text = cause(error)
     what = f"{doing} {where}"
     if (found := _NONE_GIVEN.search(text)) is not None:
-        return StorageError(f"{what}: no credentials ({found[1]})", table=table, reason=Reason.CATALOG_UNAVAILABLE)
+        text = f"{what}: no credentials ({found[2]})"
+        if found[1] == "AccessDeniedError":
+            return AccessDeniedError(text, table=table, reason=Reason.CATALOG_DENIED)
+        return StorageError(text, table=table, reason=Reason.CATALOG_UNAVAILABLE)
     is_expired = _EXPIRED.search(text) is not None
     if isinstance(error, (PermissionDeniedError, UnauthenticatedError)) or _DENIED.search(text):
         if is_expired:
@@ -61,7 +64,7 @@ def storage_error(error: BaseException, *, doing: str, where: str, table: str, c
             "staging, to write",
             table=table,
         )
-    if doing == "looking at" and _BAD_REQUEST.search(text):
+    if doing in ("looking at", "opening") and _BAD_REQUEST.search(text):
         return AccessDeniedError(
             f"{what}: refused without a reason ({text}). S3 answers a HEAD request like this if the token has "
             f"expired or the region is wrong; check {credentials} and the region",

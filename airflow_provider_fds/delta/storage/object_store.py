@@ -6,7 +6,7 @@ import io
 import time
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
-from typing import IO, TYPE_CHECKING, Any, BinaryIO, Final, cast
+from typing import IO, TYPE_CHECKING, Any, BinaryIO, Final, Protocol, TypeVar, cast, runtime_checkable
 from urllib.parse import quote, unquote
 
 import obstore
@@ -16,11 +16,11 @@ from airflow_provider_fds.delta.storage.client_errors import cause, has_listing_
 from airflow_provider_fds.delta.storage.client_limits import TRIES, pause_seconds
 from airflow_provider_fds.delta.storage.forks import ForkGuard
 from airflow_provider_fds.delta.storage.storage import ObjectMeta
-from airflow_provider_fds.errors import RequestRefusedError, StorageError
+from airflow_provider_fds.errors import AccessDeniedError, RequestRefusedError, StorageError
 from airflow_provider_fds.schemes import PATH_SAFE, with_plain_scheme
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from obstore.store import AzureStore, GCSStore, MemoryStore, S3Store
     from typing_extensions import Buffer
@@ -35,6 +35,19 @@ _READ_AHEAD_BYTES: Final = 1 << 20
 _LAST: Final = "\U0010ffff"
 
 _FORKS: Final = ForkGuard("object store")
+_Answer = TypeVar("_Answer")
+
+
+@runtime_checkable
+class Renewable(Protocol):
+    """Credentials of which others can be had if storage refuses them, as a catalog gives them."""
+
+    @property
+    def held(self) -> object:
+        """The credentials that the next request gets; nothing, if there are none yet."""
+
+    def forget(self, refused: object) -> None:
+        """Let the next request get others than ``refused``. Does not block."""
 
 
 class ObjectStorage:
@@ -49,6 +62,7 @@ class ObjectStorage:
         prefix: Decoded path of the folder within the bucket, without slashes at its ends; may be empty.
         is_ordered: Whether the store lists in order.
         credentials: Whose credentials are used, in words, for messages.
+        renewable: The credentials, if there are others once storage refuses them: a read is then repeated once.
     """
 
     def __init__(
@@ -59,23 +73,24 @@ class ObjectStorage:
         *,
         is_ordered: bool = True,
         credentials: str = "the credentials of the environment",
+        renewable: Renewable | None = None,
     ) -> None:
         self.uri = uri
         self._store = store
         self._prefix = f"{prefix}/" if prefix else ""
         self._is_ordered = is_ordered
         self._credentials = credentials
+        self._renewable = renewable
 
     def __repr__(self) -> str:
         return f"ObjectStorage({self.uri!r})"
 
     def head(self, key: str) -> ObjectMeta | None:
         """Return the object's metadata with one HEAD, or ``None`` if there is no such object."""
-        with self._errors("looking at", key):
-            try:
-                return _meta(key, obstore.head(self._store, self._prefix + key))
-            except FileNotFoundError:
-                return None
+        try:
+            return _meta(key, self._read("looking at", key, lambda: obstore.head(self._store, self._prefix + key)))
+        except FileNotFoundError:
+            return None
 
     def list_after(self, folder: str, after: str | None = None) -> Iterator[ObjectMeta]:
         """Yield the objects of ``folder`` by ascending name, only those after ``after``, with one LIST per 1,000."""
@@ -84,11 +99,15 @@ class ObjectStorage:
             pages = iter(self._list(listing.path, offset))
             children: list[ObjectMeta] = []
             while True:
+                used = self._used
                 try:
                     with self._errors("listing", folder):
                         page = next(pages, None)
                 except StorageError as error:
-                    time.sleep(listing.pause_before_asking_again(error))
+                    if listing.has_renewed or not self._renewed(error, used):
+                        time.sleep(listing.pause_before_asking_again(error))
+                    else:
+                        listing.has_renewed = True
                     children = []
                     break
                 if page is None:
@@ -105,14 +124,14 @@ class ObjectStorage:
 
     def get(self, key: str) -> tuple[bytes, ObjectMeta]:
         """Return the whole object with one GET."""
+        result = self._read("reading", key, lambda: obstore.get(self._store, self._prefix + key))
         with self._errors("reading", key):
-            result = obstore.get(self._store, self._prefix + key)
             return bytes(result.bytes()), _meta(key, result.meta)
 
     def stream(self, key: str, chunk_bytes: int = 4 << 20) -> Iterator[bytes]:
         """Yield the object in chunks of at least ``chunk_bytes``, with one GET."""
-        with self._errors("reading", key):
-            chunks = iter(obstore.get(self._store, self._prefix + key).stream(min_chunk_size=chunk_bytes))
+        found = self._read("reading", key, lambda: obstore.get(self._store, self._prefix + key))
+        chunks = iter(found.stream(min_chunk_size=chunk_bytes))
         while True:
             with self._errors("reading", key):
                 chunk = next(chunks, None)
@@ -122,8 +141,11 @@ class ObjectStorage:
 
     def open(self, key: str) -> BinaryIO:
         """Open the object for reading with seek: one HEAD, then ranged GETs with read-ahead."""
-        with self._errors("opening", key):
-            reader = obstore.open_reader(self._store, self._prefix + key, buffer_size=_READ_AHEAD_BYTES)
+        reader = self._read(
+            "opening",
+            key,
+            lambda: obstore.open_reader(self._store, self._prefix + key, buffer_size=_READ_AHEAD_BYTES),
+        )
         return cast("BinaryIO", io.BufferedReader(_RawReader(self, key, reader), _READ_AHEAD_BYTES))
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
@@ -155,8 +177,7 @@ class ObjectStorage:
     def list_folders(self, folder: str) -> list[str]:
         """Return the names of the sub-folders, ascending, with one LIST per 1,000 of them."""
         path = f"{self._prefix}{folder}".rstrip("/")
-        with self._errors("listing", folder):
-            found = obstore.list_with_delimiter(self._store, path or None)
+        found = self._read("listing", folder, lambda: obstore.list_with_delimiter(self._store, path or None))
         return sorted(prefix.rstrip("/").rsplit("/", 1)[-1] for prefix in found["common_prefixes"])
 
     def delete_folder(self, folder: str) -> None:
@@ -174,16 +195,51 @@ class ObjectStorage:
         if bucket != _bucket_and_path(self.uri)[0]:
             return None
         return ObjectStorage(
-            self._store, uri, unquote(path), is_ordered=self._is_ordered, credentials=self._credentials
+            self._store,
+            uri,
+            unquote(path),
+            is_ordered=self._is_ordered,
+            credentials=self._credentials,
+            renewable=self._renewable,
         )
 
     async def head_async(self, key: str) -> ObjectMeta | None:
         """Like :meth:`head`, without blocking the event loop."""
-        with self._errors("looking at", key):
+        used = self._used
+        try:
             try:
+                with self._errors("looking at", key):
+                    return _meta(key, await obstore.head_async(self._store, self._prefix + key))
+            except AccessDeniedError as error:
+                if not self._renewed(error, used):
+                    raise
+            with self._errors("looking at", key):
                 return _meta(key, await obstore.head_async(self._store, self._prefix + key))
-            except FileNotFoundError:
-                return None
+        except FileNotFoundError:
+            return None
+
+    def _read(self, doing: str, key: str, ask: Callable[[], _Answer]) -> _Answer:
+        """Return what ``ask`` returns; asks once more if storage refuses credentials of which there may be others."""
+        used = self._used
+        try:
+            with self._errors(doing, key):
+                return ask()
+        except AccessDeniedError as error:
+            if not self._renewed(error, used):
+                raise
+        with self._errors(doing, key):
+            return ask()
+
+    @property
+    def _used(self) -> object:
+        return None if self._renewable is None else self._renewable.held
+
+    def _renewed(self, error: StorageError, used: object) -> bool:
+        """Return whether the next request gets other credentials than those that were ``used``."""
+        if self._renewable is None or not isinstance(error, AccessDeniedError):
+            return False
+        self._renewable.forget(used)
+        return True
 
     def _list(self, path: str, offset: str) -> Any:
         with self._errors("listing", path):
@@ -235,6 +291,8 @@ class _Listing:
         self.is_inside_subfolder = False
         self._is_ordered = is_ordered
         self._failures = 0
+        #: Whether it was resumed with other credentials.
+        self.has_renewed = False
 
     def pause_before_asking_again(self, error: StorageError) -> float:
         """Return the seconds to wait before resuming the listing at :attr:`next_offset`; raise permanent errors."""
@@ -284,8 +342,14 @@ class _RawReader(io.RawIOBase):
 
     def readinto(self, buffer: Buffer) -> int:
         view = memoryview(buffer)
-        with self._storage._errors("reading", self._key):  # noqa: SLF001 - one class in two parts
-            data = self._reader.read(len(view))
+        position = self._reader.tell()
+
+        def read() -> Any:
+            # a read that failed has moved the reader
+            self._reader.seek(position)
+            return self._reader.read(len(view))
+
+        data = self._storage._read("reading", self._key, read)  # noqa: SLF001 - one class in two parts
         view[: len(data)] = memoryview(data)
         return len(data)
 

@@ -78,7 +78,7 @@ def open_storage(uri: str, options: Mapping[str, Any] | None = None) -> Storage:
         from airflow_provider_fds.delta.storage.hdfs import open_hdfs
 
         return open_hdfs(canonical, {key: value for key, value in (options or {}).items() if value is not None})
-    from airflow_provider_fds.delta.storage.object_store import ObjectStorage
+    from airflow_provider_fds.delta.storage.object_store import ObjectStorage, Renewable
 
     given = {key: value for key, value in (options or {}).items() if value is not None}
     _check_options(given, canonical)
@@ -87,10 +87,13 @@ def open_storage(uri: str, options: Mapping[str, Any] | None = None) -> Storage:
     credentials = "the credentials of the environment (no storage_conn_id is given)"
     if conn_id is not None:
         credentials = f"the credentials of the connection {conn_id!r}"
+    renewable = provider if isinstance(provider, Renewable) else None
     store = _store(scheme, authority, _frozen(given), provider)
     # directory buckets ("S3 Express", recognised by their name) do not list in order
     is_ordered = not (SCHEMES[scheme].kind == "s3" and authority.endswith("--x-s3"))
-    return ObjectStorage(store, canonical, unquote(path), is_ordered=is_ordered, credentials=credentials)
+    return ObjectStorage(
+        store, canonical, unquote(path), is_ordered=is_ordered, credentials=credentials, renewable=renewable
+    )
 
 
 def open_place(place: Place) -> Storage:

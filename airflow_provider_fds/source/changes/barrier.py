@@ -172,9 +172,13 @@ class Barrier:
         version, table = content.version, self._table
         diff = "".join(f"\n  {line}" for line in change.diff)
         rules = ", ".join(one.describe() for one in refused if one.kind != "other")
+        elsewhere = (
+            " or, where a column cannot take the new type, use another sink (`fds replan STREAM --new-sink --why …`)"
+        )
         message = (
             f"{table}: version {version} changes the schema:{diff}\nThe stream stops before version {version}"
-            f"{f' ({rules})' if rules else ''}; everything before it is delivered. Change the sink to the new schema, "
+            f"{f' ({rules})' if rules else ''}; everything before it is delivered. Change the sink to the new schema"
+            f"{elsewhere if any(one.kind == 'type' for one in refused) else ''}, "
             f"then let the stream pass with {_ways_on(refused, version)}."
         )
         if isinstance(classify(content, self._options, table=table), Stop):

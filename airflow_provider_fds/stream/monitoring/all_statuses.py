@@ -10,23 +10,26 @@ from airflow_provider_fds.errors import ConfigurationError, FdsError
 from airflow_provider_fds.ledger.layout import check_stream_name
 from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.ledger.owner import Owner
-from airflow_provider_fds.places import Paths
-from airflow_provider_fds.stream.connected_stream import ConnectedStream
+from airflow_provider_fds.stream.connected_stream import ConnectedStream, check_not_managed, source_name
 from airflow_provider_fds.stream.declaration.delta_stream import DeltaStream
 from airflow_provider_fds.stream.monitoring.condition import attention_to_problem
 from airflow_provider_fds.stream.monitoring.status import StreamStatus, status_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from airflow_provider_fds.delta.storage.storage import Storage
+    from airflow_provider_fds.ledger.state import StreamState
+    from airflow_provider_fds.places import Places
     from airflow_provider_fds.stream.connected_stream import StreamContext
 
 #: Streams that are read at the same time; on an object store the time is spent waiting.
 _THREADS: Final = 16
 
 
-def all_statuses(context: StreamContext) -> Iterator[StreamStatus]:
+def all_statuses(
+    context: StreamContext, places_for: Callable[[StreamState], Places] | None = None
+) -> Iterator[StreamStatus]:
     """Yield the status of each stream in the staging folder, by name. Writes nothing.
 
     A ledger or table that cannot be read is a status with a problem, so that one stream does not hide the others.
@@ -34,6 +37,7 @@ def all_statuses(context: StreamContext) -> Iterator[StreamStatus]:
 
     Args:
         context: How staging and tables are reached; the deployment is that of each stream.
+        places_for: Returns what finds the table of a stream; ``None``: the places of the context.
 
     Raises:
         AccessDeniedError: The staging folder cannot be listed.
@@ -41,7 +45,7 @@ def all_statuses(context: StreamContext) -> Iterator[StreamStatus]:
     """
     staging = context.open_staging()
     with ThreadPoolExecutor(_THREADS) as threads:
-        found = threads.map(lambda name: _status(context, staging, name), stream_names(staging))
+        found = threads.map(lambda name: _status(context, staging, name, places_for), stream_names(staging))
         yield from (status for status in found if status is not None)
 
 
@@ -69,14 +73,14 @@ def open_stream(context: StreamContext, ledger: Ledger) -> ConnectedStream:
         ledger: Its ledger, as :func:`find_ledger` has read it. It is not read again, except for new entries.
 
     Raises:
-        FdsError: The table's URI cannot be opened.
+        FdsError: The table cannot be opened, or not by its URI.
     """
     state = ledger.state
-    known = None if isinstance(context.places, Paths) else state.catalog
-    table, conn_id = (state.table, None) if known is None else (known.name, known.connection)
+    table, conn_id = source_name(state, context.places)
     stream = DeltaStream(state.name, table=table, catalog_conn_id=conn_id, staging=context.staging_uri)
     context = replace(context, deployment=state.deployment, owner=Owner.of_plan(state.deployment))
     connected = ConnectedStream(stream, context, is_declared=False)
+    check_not_managed(ledger, connected.place)
     connected.use(ledger)
     return connected
 
@@ -104,13 +108,17 @@ def _is_stream_name(name: str) -> bool:
     return True
 
 
-def _status(context: StreamContext, staging: Storage, name: str) -> StreamStatus | None:
+def _status(
+    context: StreamContext, staging: Storage, name: str, places_for: Callable[[StreamState], Places] | None
+) -> StreamStatus | None:
     found = find_ledger(staging, name)
     if found is None:
         return None
     if isinstance(found, FdsError):
         return unreadable(name, "", found)
     try:
+        if places_for is not None:
+            context = replace(context, places=places_for(found.state))
         return status_of(open_stream(context, found))
     except FdsError as problem:
         return unreadable(name, found.state.table, problem)

@@ -156,6 +156,18 @@ def status_of(
         owner_runs: Returns whether the owner of planned batches is running, ``None`` if it cannot know.
         clock: Returns the time, with a zone.
     """
+    with connected.log.one_answer():
+        return _status_of(connected, unread, end, seen_waiting, owner_runs, clock)
+
+
+def _status_of(
+    connected: ConnectedStream,
+    unread: UnreadFiles | None,
+    end: RunEnd | None,
+    seen_waiting: str | None,
+    owner_runs: Callable[[Owner], bool | None] | None,
+    clock: Callable[[], datetime],
+) -> StreamStatus:
     state = connected.load()
     entry, owner = connected.ledger.n, state.owner
     newest: int | None = None

@@ -10,8 +10,10 @@ from airflow_provider_fds.delta.moments import microseconds_of
 from airflow_provider_fds.errors import ConfigurationError, FdsError
 from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.ledger.position import watermark_at
+from airflow_provider_fds.places import Place
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.planning.drift import NO_WATERMARK, Drift, OtherStream
+from airflow_provider_fds.stream.connected_stream import check_not_managed
 from airflow_provider_fds.stream.declaration.delta_stream import DeltaStream
 from airflow_provider_fds.stream.polling.poll import TablePoller
 
@@ -101,8 +103,14 @@ class Alignment:
         if state.ended is not None and position.version > state.ended.version:
             return True
         ends = {name: value for name, value in (state.range_options or {}).items() if name in _ENDS}
+        known, own = state.catalog, self._stream.catalog_conn_id
         try:
-            table = self._open_table(state.table)
+            if known is not None and known.connection == own:
+                table = self._open_table(known.name)
+            else:
+                # what only its catalog shows would be no news
+                check_not_managed(ledger, Place(state.table))
+                table = self._open_table(state.table)
             found = TablePoller(DeltaStream(state.name, state.table, **ends), table, position).check()
         except FdsError as error:
             logger.warning(

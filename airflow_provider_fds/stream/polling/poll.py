@@ -129,6 +129,10 @@ class TablePoller:
             TableNotFoundError: There is no table.
             LostPositionError: The stream cannot continue from its position.
         """
+        with self._log.one_answer():
+            return self._check()
+
+    def _check(self) -> PollResult | None:
         if self._position is None or self._position.is_initial_snapshot:
             return self._start_seen(self._log.latest())
         if (finished := self._finished()) is not None:
@@ -351,6 +355,10 @@ class IntervalPoller:
         Raises:
             TableNotFoundError: There is no table.
         """
+        with self._log.one_answer():
+            return self._check()
+
+    def _check(self) -> PollResult | None:
         newest = self._log.latest()
         if newest != self._newest:
             found = CommitTimestamps(self._log).at_or_after(instant_ms(self._end))

@@ -6,7 +6,6 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from airflow_provider_fds.delta.names import commit_key
 from airflow_provider_fds.delta.reader.log import DeltaLog
 from airflow_provider_fds.delta.statistics import num_records_fast
 from airflow_provider_fds.errors import TableNotFoundError
@@ -30,20 +29,24 @@ class SeenVersion:
         version: The version; -1: there was no table.
         modified_ms: When its commit file was written, in milliseconds since the epoch; ``None`` if that is unknown. If
             the log has another one, the table was replaced.
+        table_id: The id of the table in the catalog that shows its log; if the log has another one, the table was
+            replaced. ``None``: the log is read as it is.
     """
 
     version: int
     modified_ms: int | None = None
+    table_id: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the attributes as a dict of plain values."""
-        return {"version": self.version, "modified_ms": self.modified_ms}
+        found: dict[str, Any] = {"version": self.version, "modified_ms": self.modified_ms}
+        return found if self.table_id is None else {**found, "table_id": self.table_id}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> SeenVersion:
         """Return the value that :meth:`to_dict` was called on."""
         modified_ms = values.get("modified_ms")
-        return cls(int(values["version"]), None if modified_ms is None else int(modified_ms))
+        return cls(int(values["version"]), None if modified_ms is None else int(modified_ms), values.get("table_id"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,35 +80,44 @@ class TableChanges:
     :meth:`check` lists the log; a new version costs two more HEADs. Each commit is read once for all
     watchers (:meth:`since`).
 
+    Args:
+        storage: Storage of the table; ``None``: its catalog has no table of this name yet.
+
     Attributes:
         newest: The newest version that was seen; ``None`` before the first :meth:`check`.
     """
 
-    def __init__(self, storage: Storage) -> None:
-        self._log = DeltaLog(storage)
+    def __init__(self, storage: Storage | None) -> None:
+        self._log = None if storage is None else DeltaLog(storage)
         self._summaries: dict[int, _Summary | None] = {}
         self._found: dict[tuple[SeenVersion, SeenVersion], asyncio.Task[TableChange | None]] = {}
         self.newest: SeenVersion | None = None
 
-    def reopen(self, storage: Storage) -> None:
+    @property
+    def is_absent(self) -> bool:
+        """Whether the catalog had no table of this name when it was opened."""
+        return self._log is None
+
+    def reopen(self, storage: Storage | None) -> None:
         """Continue with another connection to the same table."""
-        self._log = DeltaLog(storage)
+        self._log = None if storage is None else DeltaLog(storage)
 
     def check(self) -> bool:
         """List the log, and return whether the newest version has changed. Blocks."""
-        before = self.newest
+        before, log = self.newest, self._log
         try:
-            version = self._log.latest()
+            version = -1 if log is None else log.latest()
         except TableNotFoundError:
             version = -1
-        self.newest = SeenVersion(version, self._modified(version))
+        self.newest = SeenVersion(version, self._written_at(version), None if log is None else log.catalog_table_id)
         if before is not None and (version < before.version or self._is_replaced(before)):
             self._summaries.clear()
         return self.newest != before
 
     async def poll(self) -> bool:
         """Return whether the newest version has changed: one HEAD if not, else :meth:`check` in a thread."""
-        if self.newest is not None and not await self._log.probe_async(self.newest.version + 1):
+        log, newest = self._log, self.newest
+        if log is not None and newest is not None and not await log.probe_async(newest.version + 1):
             return False
         return await asyncio.to_thread(self.check)
 
@@ -131,14 +143,15 @@ class TableChanges:
             del self._found[key]
 
     def _read(self, seen: SeenVersion, newest: int) -> TableChange | None:
-        if newest < 0:
+        log = self._log
+        if newest < 0 or log is None:
             return None
         first = 0 if seen.version > newest or self._is_replaced(seen) else seen.version + 1
         if first > newest:
             return None
-        earliest = first if self._log.probe(first) else max(first, self._log.earliest())
+        earliest = first if log.probe(first) else max(first, log.earliest())
         start = max(earliest, newest - MOST_COMMITS + 1)
-        found = {version: summary for version, summary in self._summarised(start, newest) if summary is not None}
+        found = {version: summary for version, summary in self._summarised(log, start, newest) if summary is not None}
         if start > first:
             return TableChange(first, max(found, default=newest), _operations(found), None)
         if not found:
@@ -147,13 +160,13 @@ class TableChanges:
         rows = None if None in counts else sum(count or 0 for count in counts)
         return TableChange(min(found), max(found), _operations(found), rows)
 
-    def _summarised(self, first: int, last: int) -> list[tuple[int, _Summary | None]]:
+    def _summarised(self, log: DeltaLog, first: int, last: int) -> list[tuple[int, _Summary | None]]:
         summaries = self._summaries
         unread = first
         while unread <= last and unread in summaries:
             unread += 1
         if unread <= last:
-            for commit in self._log.commits(unread, last):
+            for commit in log.commits(unread, last):
                 summaries[commit.version] = _summary(commit)
         found = [(version, summaries[version]) for version in range(first, last + 1)]
         for version in sorted(summaries)[:-MOST_COMMITS]:
@@ -162,20 +175,20 @@ class TableChanges:
 
     def _is_replaced(self, seen: SeenVersion) -> bool:
         """Whether the log now has a different commit for that version."""
+        table_id = None if self._log is None else self._log.catalog_table_id
+        if seen.table_id is not None and table_id is not None:
+            return seen.table_id != table_id
         if seen.version < 0 or seen.modified_ms is None:
             return False
         newest = self.newest
         if newest is not None and seen.version == newest.version:
             return newest.modified_ms is not None and newest.modified_ms != seen.modified_ms
         # of a version that is not the newest any more it is read anew: from a check or from a watcher's stored cursor
-        now = self._modified(seen.version)
+        now = self._written_at(seen.version)
         return now is not None and now != seen.modified_ms
 
-    def _modified(self, version: int) -> int | None:
-        if version < 0:
-            return None
-        meta = self._log.storage.head(commit_key(version))
-        return None if meta is None else meta.modified_ms
+    def _written_at(self, version: int) -> int | None:
+        return None if version < 0 or self._log is None else self._log.written_at(version)
 
 
 def _operations(found: Mapping[int, _Summary]) -> tuple[str, ...]:

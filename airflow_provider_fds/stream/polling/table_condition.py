@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_fds.batch.version_ranges import describe_range
 from airflow_provider_fds.delta.moments import parse_instant
-from airflow_provider_fds.delta.names import commit_key
 from airflow_provider_fds.delta.reader.log import DeltaLog
 from airflow_provider_fds.delta.reader.timestamps import CommitTimestamps
 from airflow_provider_fds.errors import TableNotFoundError
@@ -91,6 +90,10 @@ class ConditionPoller:
 
     def check(self) -> PollResult | None:
         """Read the log and return a result if the condition holds."""
+        with self._log.one_answer():
+            return self._check()
+
+    def _check(self) -> PollResult | None:
         self.absence = None
         try:
             newest = self._log.latest()
@@ -139,8 +142,8 @@ class ConditionPoller:
         condition = self._condition
         if condition.after_modified_ms is None or condition.after_version is None:
             return False
-        meta = self._log.storage.head(commit_key(condition.after_version))
-        return meta is not None and meta.modified_ms != condition.after_modified_ms
+        written_at = self._log.written_at(condition.after_version)
+        return written_at is not None and written_at != condition.after_modified_ms
 
     def _first(self, newest: int) -> int | None:
         """Return the first version that may satisfy the condition and was not read before."""

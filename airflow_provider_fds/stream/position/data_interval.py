@@ -109,6 +109,8 @@ def version_at(log: DeltaLog, instant: datetime, known: Sequence[KnownBoundary],
         return lower.version
     times = CommitTimestamps(log)
     while True:
+        # an older answer would give commits from before the instant to the interval that begins with it
+        log.renew()
         newest = log.latest()
         found = times.at_or_after(instant_ms(instant))
         if found is not None:
@@ -122,6 +124,7 @@ def version_at(log: DeltaLog, instant: datetime, known: Sequence[KnownBoundary],
                 version=newest,
                 reason=Reason.DATA_INTERVAL_UNUSABLE,
             )
+        log.renew()
         if log.latest() == newest:
             # later commits belong to the interval that begins here, even with a time before the instant
             return clamped(known, text, newest + 1)

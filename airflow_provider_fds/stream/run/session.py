@@ -125,7 +125,8 @@ class StreamSession:
             TableNotFoundError: There is no Delta table at the URI.
             LedgerError: The sink has traces of a stream with this name, but that stream's ledger is gone.
         """
-        return self.scope.ensure_open(sink, start=start)
+        with self.connected.log.one_answer():
+            return self.scope.ensure_open(sink, start=start)
 
     def begin(
         self,
@@ -158,6 +159,12 @@ class StreamSession:
                 the sink must see whole, or the interval is not over.
             VerificationError: The interval is blocked, and the sink appends.
         """
+        with self.connected.log.one_answer():
+            return self._begin(sink, max_batches, start, user_job=user_job, retry=retry, take_over=take_over)
+
+    def _begin(
+        self, sink: Sink | None, max_batches: int, start: Offset | None, *, user_job: bool, retry: bool, take_over: bool
+    ) -> RunWork:
         scope = self.scope
         scope.check_sink(sink)
         self._sink, self._log = sink, None
@@ -192,6 +199,10 @@ class StreamSession:
             sink: The sink the stream is bound to.
             stop_after_ms: No batch is started after this time (milliseconds since the epoch).
         """
+        with self.connected.log.one_answer():
+            return self._job(work, sink, stop_after_ms)
+
+    def _job(self, work: RunWork, sink: Sink, stop_after_ms: int | None) -> str:
         if work.status == "fence":
             SinkColumns(self.connected, self.connected.state, sink).check_before_removal()
             return put_fence_job(self.connected, work, sink)
@@ -231,7 +242,8 @@ class StreamSession:
                 the plan. The batch is blocked; the batches before it are committed.
         """
         try:
-            collected = self._collect(work, is_running=is_running)
+            with self.connected.log.one_answer():
+                collected = self._collect(work, is_running=is_running)
         finally:
             if not is_running:
                 self.connected.save_fold()

@@ -83,6 +83,19 @@ def link(aws, name, target):
     aws.create_table(DatabaseName="lab", TableInput={"Name": name, "TargetTable": target})
 
 
+def test_a_name_may_begin_with_the_id_of_a_catalog(aws):
+    create(aws)
+    sent = []
+    aws.meta.events.register("provide-client-params.glue.*", lambda params, **_: sent.append(params))
+    catalog = GlueCatalog(lambda: aws)
+    named = TableName.parse("123456789012.lab.orders")
+    found = catalog.load(named)
+    assert (found.name, found.location) == (named, "s3://lake/orders")
+    assert catalog.tables(TableName.parse("123456789012.lab")) == [named]
+    # moto has one catalog only, and ignores its id
+    assert [one.get("CatalogId") for one in sent] == ["123456789012"] * 2
+
+
 def refuse(server, code, message="no", status="400 Bad Request", **more):
     body = json.dumps({"__type": code, "Message": message}).encode()
     server.fail("status", status=status, body=body, **more)
@@ -196,7 +209,7 @@ def test_names_are_listed_over_all_pages(aws, catalog, server):
     assert catalog.tables(TableName(("lab",))) == [TableName(("lab", f"t{i:03}")) for i in range(105)]
 
 
-@pytest.mark.parametrize("name", ["orders", "main.lab.orders"])
+@pytest.mark.parametrize("name", ["orders", "main.a.lab.orders"])
 def test_a_name_has_a_database_and_a_table(catalog, name):
     with pytest.raises(ConfigurationError, match=r"<database>\.<table>"):
         catalog.load(TableName.parse(name))

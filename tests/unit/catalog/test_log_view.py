@@ -93,10 +93,13 @@ class Managed:
             raise answer
         return answer
 
-    def view(self, tip=None, **changes):
+    def view(self, tip=None, *, is_new=False, **changes):
+        """Return a view whose answer has served a question already, unless it is new."""
         folder = CountingStorage(LocalStorage(str(self.builder.root)), self.requests)
-        given = {"table_id": TABLE_ID, **changes}
-        return CatalogLogView(folder, tip or self.tip, self.ask, **given)
+        view = CatalogLogView(folder, tip or self.tip, self.ask, **{"table_id": TABLE_ID, **changes})
+        if not is_new:
+            view.renew()
+        return view
 
     def log(self, tip=None):
         return DeltaLog(self.view(tip))
@@ -199,6 +202,13 @@ def test_a_staged_file_that_was_cleaned_up_is_read_from_its_published_copy(table
     assert (content, table.asked) == (expected, 1)
 
 
+def test_a_staged_commit_has_one_etag_by_which_it_is_recognised(table):
+    view = table.view()
+    listed = {meta.key: meta.etag for meta in view.list_after(LOG_FOLDER)}
+    key = commit_key(4)
+    assert listed[key] == view.head(key).etag == view.get(key)[1].etag == table.tip.staged[4].name
+
+
 def test_a_staged_file_under_a_new_name_is_found(table):
     view = table.view()
     old = table.tip.staged[3]
@@ -239,6 +249,53 @@ def test_a_log_that_ends_before_the_latest_version_is_not_believed(table, with_l
     assert caught.value.retryable
 
 
+def test_the_answer_of_a_resolve_serves_the_question_that_comes_next(table):
+    log = DeltaLog(table.view(is_new=True))
+    assert (log.latest(), table.asked) == (5, 0)
+    assert (log.probe(6), table.asked) == (False, 1)
+    table.commit()
+    # the answer of a look that found a version serves the listing after it
+    assert (log.latest(5), table.asked) == (6, 2)
+    assert (log.latest(), table.asked) == (6, 3)
+
+
+def test_one_answer_serves_a_whole_plan_and_ends_with_it(table):
+    log = table.log()
+    with log.one_answer():
+        assert log.latest() == 5
+        table.commit()
+        with log.one_answer():
+            assert (log.latest(5), log.verify_position(3), len(log.list_commits(0, 5))) == (5, 5, 6)
+        assert log.state_at(5).version == 5
+        assert table.asked == 1
+        log.renew()
+        assert (log.latest(5), table.asked) == (6, 2)
+    table.commit()
+    assert log.latest(6) == 7
+
+
+def test_other_threads_ask_for_themselves(table):
+    log = table.log()
+    with log.one_answer():
+        assert log.latest() == 5
+        table.commit()
+        thread = threading.Thread(target=lambda: log.probe(6))
+        thread.start()
+        thread.join()
+        assert table.asked == 2
+
+
+def test_a_hole_ends_the_one_answer(table):
+    stale = LogTip(5, {version: commit for version, commit in table.tip.staged.items() if version != 4})
+    log = table.log(stale)
+    table.answers = [stale]
+    with log.one_answer():
+        assert log.verify_position(3) == 5
+        assert table.asked == 2
+        table.publish(4, tell=True, keep=False)
+        assert [commit.version for commit in log.commits(3, 5)] == [3, 4, 5]
+
+
 def test_an_older_answer_is_stale_and_the_newer_one_stays(table):
     old = table.tip
     log = table.log()
@@ -272,6 +329,7 @@ def test_callers_at_the_same_moment_share_an_answer(table):
         return table.tip
 
     view = CatalogLogView(LocalStorage(str(table.builder.root)), table.tip, ask, table_id=TABLE_ID)
+    view.renew()
     view._lock = arrivals = Arrivals()
     found = []
     threads = [threading.Thread(target=lambda: found.append(view.head(commit_key(6)))) for _ in range(8)]
@@ -339,8 +397,10 @@ def test_the_folder_of_another_table_is_refused(table):
 
 
 def test_by_path_it_is_refused(table):
-    with pytest.raises(UnsupportedFeatureError, match="only a catalog knows its newest commits"):
+    with pytest.raises(UnsupportedFeatureError, match="only a catalog knows its newest commits") as caught:
         DeltaLog(LocalStorage(str(table.builder.root))).state_at(2)
+    assert "Give its name in the catalog" in str(caught.value)
+    assert "DROP FEATURE" not in str(caught.value)
 
 
 def test_a_folder_without_log_is_no_table(table, tmp_path):

@@ -89,9 +89,26 @@ def test_a_table_that_is_created_anew_under_an_open_view_is_noticed(catalog, ser
     table = Managed(log_builder)
     serve(server, table)
     log = DeltaLog(open_place(CatalogPlaces(catalog, lambda _: {}).resolve("main.sales.events")))
+    assert log.latest() == 5
     serve(server, table, **{"table-uuid": "another"})
     with pytest.raises(StorageError, match="created anew or moved"):
         log.latest(5)
+
+
+@pytest.mark.parametrize("token_url", ["ftp://nowhere", "http://[", "https://user:very-secret@host/token"])
+def test_a_token_service_at_no_url_is_refused_before_a_request(token_url):
+    given = {"client_id": "i", "client_secret": "s", "token_url": token_url}
+    with pytest.raises(ConfigurationError, match=r"the host of the token service \(token_url\) is") as caught:
+        UnityCatalog("https://unity.example", **given)
+    assert "very-secret" not in str(caught.value)
+
+
+def test_a_location_that_no_store_has_names_the_table(catalog, server):
+    body = recorded("15_external_load")
+    body["metadata"] |= {"location": "dbfs:/user/hive/t"}
+    server.replies[f"{API}orders"] = Reply(200, body)
+    with pytest.raises(ConfigurationError, match=r"sales\.orders in Unity Catalog .* at a location that FDS cannot"):
+        catalog.load(ORDERS)
 
 
 def changed(**changes):
@@ -210,7 +227,7 @@ def test_a_busy_catalog_is_asked_again(catalog, server, status):
 def test_a_wait_that_the_catalog_asks_for_is_bounded(server, after):
     server.replies[f"{API}orders"] = error(429, retry_after=after)
     begun = time.monotonic()
-    with pytest.raises(StorageError, match="answers 429"):
+    with pytest.raises(StorageError, match=r"answers 429|takes more than"):
         UnityCatalog(server.url, timeout_seconds=0.6).load(ORDERS)
     assert time.monotonic() - begun < 3
 
@@ -360,7 +377,7 @@ def test_an_answer_that_repeats_the_token_is_shown_without_it(catalog, server, s
 
 
 def test_an_answer_that_cannot_be_decompressed_is_none(server):
-    catalog = UnityCatalog(server.url, timeout_seconds=0.4)
+    catalog = UnityCatalog(server.url, timeout_seconds=1.5)
     server.replies[f"{API}orders"] = Reply(200, b"no gzip", content_encoding="gzip")
     with pytest.raises(StorageError, match="DecodingError"):
         catalog.load(ORDERS)

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
+import re
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -74,7 +80,8 @@ def test_credentials_that_do_not_fit_are_refused(items, text):
 def test_they_are_named_as_the_store_names_them(config, expected):
     found = chosen([item(config=config)], "s3://lake/tables/t")
     given = VendedCredentials(lambda: found, clock=lambda: 0.0)()
-    assert given == {**expected, "expires_at": datetime.fromtimestamp(9, UTC)}
+    # in the past: obstore keeps nothing, and asks for each request
+    assert given == {**expected, "expires_at": datetime.fromtimestamp(0, UTC)}
     assert "hidden" not in repr(found)
 
 
@@ -89,8 +96,10 @@ class Clocked:
         self.calls.append(self.now)
         if self.failing:
             raise StorageError("busy")
+        name = f"t{len(self.calls)}"
         return Credentials(
-            {"token": f"t{len(self.calls)}"}, None if self.lifetime is None else self.now + self.lifetime
+            {"access_key_id": name, "secret_access_key": "s", "token": name},
+            None if self.lifetime is None else self.now + self.lifetime,
         )
 
     def at(self, now):
@@ -145,8 +154,133 @@ def test_a_right_that_is_withdrawn_in_the_middle_of_a_read_is_not_retried():
         raise AccessDeniedError("the catalog does not let FDS read it")
 
     storage = open_storage("s3://lake/t", {"credential_provider": VendedCredentials(fetch)})
-    with pytest.raises(AccessDeniedError, match="the catalog does not let FDS read it"):
+    with pytest.raises(AccessDeniedError, match=r"no credentials \(the catalog does not let FDS read it\)") as caught:
         storage.head("a")
+    assert caught.value.reason_code == "CATALOG_DENIED"
+
+
+class RefusingStore:
+    """A bucket of S3 with objects of three bytes, which refuses keys.
+
+    Attributes:
+        refused: The keys that it refuses.
+        keys: The key of each request.
+    """
+
+    def __init__(self):
+        self.refused, self.keys = set(), []
+        store = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def log_message(self, *_):
+                """Say nothing."""
+
+            def do_GET(self):
+                store.answer(self)
+
+            do_HEAD = do_GET  # noqa: N815
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.01})
+        self.thread.start()
+
+    def close(self):
+        self.server.shutdown()
+        self.server.server_close()
+        self.thread.join()
+
+    def options(self, provider):
+        endpoint = f"http://127.0.0.1:{self.server.server_address[1]}"
+        return {"endpoint": endpoint, "allow_http": True, "region": "x", "credential_provider": provider}
+
+    def answer(self, request):
+        key = re.search(r"Credential=([^/]+)/", request.headers["authorization"])[1]
+        self.keys.append(key)
+        parts = urlsplit(request.path)
+        status, content, headers = 200, b"abc", {"etag": '"e"', "last-modified": "Mon, 01 Jan 2024 00:00:00 GMT"}
+        if key in self.refused:
+            # as S3 answers an expired token
+            status, content = 400, b"<Error><Code>ExpiredToken</Code><Message>expired</Message></Error>"
+        elif "list-type" in parts.query:
+            item = "<Key>t/a</Key><LastModified>2024-01-01T00:00:00.000Z</LastModified><Size>3</Size>"
+            after = "start-after" in parts.query
+            content = (
+                "<ListBucketResult><IsTruncated>false</IsTruncated>"
+                f"{'' if after else f'<Contents>{item}</Contents>'}</ListBucketResult>"
+            ).encode()
+        elif (wanted := re.fullmatch(r"bytes=(\d+)-(\d+)", request.headers.get("range", ""))) is not None:
+            first, last = int(wanted[1]), min(int(wanted[2]), 2)
+            status, content = 206, b"abc"[first : last + 1]
+            headers["content-range"] = f"bytes {first}-{last}/3"
+        request.send_response(status)
+        for name, value in {**headers, "content-length": str(len(content))}.items():
+            request.send_header(name, value)
+        request.end_headers()
+        if request.command != "HEAD":
+            request.wfile.write(content)
+
+
+@pytest.fixture
+def store():
+    store = RefusingStore()
+    yield store
+    store.close()
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda storage: storage.head("a").size_bytes,
+        lambda storage: asyncio.run(storage.head_async("a")).size_bytes,
+        lambda storage: len(storage.get("a")[0]),
+        lambda storage: len(b"".join(storage.stream("a"))),
+        lambda storage: len(storage.open("a").read()),
+        lambda storage: next(iter(storage.list_after(""))).size_bytes,
+        lambda storage: len(storage.list_folders("")) + 3,
+    ],
+)
+def test_a_read_with_refused_credentials_is_repeated_once_with_fresh_ones(store, read):
+    clocked = Clocked(3600.0)
+    storage = open_storage("s3://lake/t", store.options(clocked.provider))
+    clocked.provider.current()
+    store.refused = {"t1"}
+    assert read(storage) == 3
+    assert (clocked.calls, store.keys[:2]) == ([0.0, 0.0], ["t1", "t2"])
+    store.refused |= {"t2", "t3"}
+    store.keys.clear()
+    with pytest.raises(AccessDeniedError):
+        read(storage)
+    assert (len(clocked.calls), store.keys) == (3, ["t2", "t3"])
+
+
+def test_credentials_that_are_refused_in_the_middle_of_a_file_are_renewed(store):
+    clocked = Clocked(3600.0)
+    storage = open_storage("s3://lake/t", store.options(clocked.provider))
+    with storage.open("a") as file:
+        store.refused = {"t1"}
+        assert file.read() == b"abc"
+    assert store.keys == ["t1", "t1", "t2"]
+
+
+def test_many_reads_that_are_refused_at_once_renew_once(store):
+    clocked = Clocked(3600.0)
+    storage = open_storage("s3://lake/t", store.options(clocked.provider))
+    clocked.provider.current()
+    store.refused = {"t1"}
+    with ThreadPoolExecutor(16) as threads:
+        assert [content for content, _ in threads.map(storage.get, ["a"] * 64)] == [b"abc"] * 64
+    assert len(clocked.calls) == 2
+
+
+def test_other_reads_than_those_of_a_catalog_are_not_repeated(store):
+    storage = open_storage("s3://lake/t", store.options(lambda: Clocked(3600.0).provider()))
+    store.refused = {"t1"}
+    with pytest.raises(AccessDeniedError):
+        storage.get("a")
+    assert store.keys == ["t1"]
 
 
 @pytest.fixture

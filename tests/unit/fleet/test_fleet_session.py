@@ -135,14 +135,13 @@ def test_an_unchanged_stream_costs_one_head_and_is_not_opened(fleet, requests):
 
 def test_a_stream_whose_name_means_another_table_is_opened_and_refused(fleet, monkeypatch):
     folders = {"sales.orders": fleet.table("orders").root}
+    ids = {}
 
     class Names:
         def resolve(self, table):
-            return (
-                Place(str(folders[table]), name=table, table_id=str(folders[table]))
-                if table in folders
-                else Place(table)
-            )
+            if table not in folders:
+                return Place(table)
+            return Place(str(folders[table]), name=table, table_id=ids.get(table, str(folders[table])))
 
     def by_name(name):
         stream = DeltaStream(name, table="sales.orders", catalog_conn_id="hive", starting_version=0)
@@ -153,6 +152,10 @@ def test_a_stream_whose_name_means_another_table_is_opened_and_refused(fleet, mo
     monkeypatch.setattr(fleet.benches["orders"], "session", lambda run, **more: session(run, places=Names(), **more))
     assert outcomes(fleet.run()) == {"orders": "loaded"}
     assert outcomes(fleet.run("run-2")) == {"orders": "unchanged"}
+    # registered anew at the same place: the log there is compared
+    ids["sales.orders"] = "u2"
+    assert outcomes(fleet.run("run-2a")) == {"orders": "up_to_date"}
+    assert outcomes(fleet.run("run-2b")) == {"orders": "unchanged"}
 
     other = LogBuilder(fleet.root / "tables" / "other")
     other.create()

@@ -75,6 +75,7 @@ def test_without_a_policy_additions_and_wider_types_pass_and_the_others_ask(
         return
     message = stops(plan(0))
     assert f"version 2 changes the schema:\n  {line}\nThe stream stops before version 2" in message
+    assert ("`fds replan STREAM --new-sink --why …`" in message) is (kind == "type")
     assert f"({kind!r}: 'ask' is the default)" in message
     for way in ("`fds accept STREAM --version 2 --why …`", "accepted_schema_version=2", "on_schema_change"):
         assert way in message

@@ -10,6 +10,8 @@ from airflow_provider_fds.delta.storage.local import LocalStorage
 from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.stream.polling import table_changes
 from airflow_provider_fds.stream.polling.table_changes import SeenVersion, TableChange, TableChanges
+from tests.conftest import LogBuilder
+from tests.unit.catalog.test_log_view import Managed
 
 
 @pytest.fixture
@@ -51,6 +53,25 @@ def test_rows_are_unknown_if_one_file_has_no_statistics_and_none_if_files_only_g
     assert since(changes, 1) == TableChange(2, 2, ("DELETE",), 0)
     log_builder.commit(log_builder.add(stats=None))
     assert since(changes, 0) == TableChange(1, 3, ("DELETE", "WRITE"), None)
+
+
+def test_a_commit_that_a_catalog_publishes_is_no_change_and_another_table_of_the_name_is(log_builder, tmp_path):
+    table = Managed(log_builder)
+    changes = TableChanges(table.view())
+    changes.check()
+    before = changes.newest
+    table.publish(5, tell=True, keep=False)
+    assert not changes.check()
+    assert asyncio.run(changes.since(SeenVersion.from_dict(before.to_dict()), changes.newest)) is None
+    # a cursor from before the catalog managed the table
+    assert asyncio.run(changes.since(SeenVersion(5, modified_ms=1), changes.newest)) is None
+    table.commit()
+    assert changes.check()
+    assert asyncio.run(changes.since(before, changes.newest)) == TableChange(6, 6, ("WRITE",), 10)
+
+    changes.reopen(Managed(LogBuilder(tmp_path / "other"), latest=6).view(table_id="another"))
+    assert changes.check()
+    assert asyncio.run(changes.since(before, changes.newest)) == TableChange(1, 6, ("WRITE",), 60)
 
 
 def test_a_table_that_is_created_has_changed_since_there_was_none(log_builder, changes):

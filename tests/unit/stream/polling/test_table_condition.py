@@ -8,8 +8,10 @@ import shutil
 import pytest
 
 from airflow_provider_fds.delta.storage.local import LocalStorage
+from airflow_provider_fds.sensors.table_condition import seen_by
 from airflow_provider_fds.stream.polling.table_condition import ConditionPoller, TableCondition
 from tests.counting_storage import CountingStorage
+from tests.unit.catalog.test_log_view import Managed
 
 
 def watch(log_builder, requests=None, **condition):
@@ -82,6 +84,16 @@ def test_versions_that_log_cleanup_removed_may_have_had_data(log_builder):
     log_builder.clean_up_before(5)
     reason = "log cleanup removed versions 3 to 4, which may have had data"
     assert watch(log_builder, after_version=2).check().reason == reason
+
+
+def test_a_commit_that_a_catalog_publishes_is_not_another_table(log_builder):
+    table = Managed(log_builder)
+    view = table.view()
+    seen = seen_by(view, 5)
+    table.publish(5, tell=True, keep=False)
+    assert seen_by(view, 5) == seen
+    condition = TableCondition(after_version=5, after_modified_ms=seen["modified_ms"])
+    assert ConditionPoller(view, condition).check() is None
 
 
 def test_a_table_that_was_replaced_counts_as_changed(log_builder):
