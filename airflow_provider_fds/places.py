@@ -27,6 +27,8 @@ class Place:
         table_id: What its catalog tells it by from another table of that name; empty: nothing does.
         view: Takes the opened folder (``delta/storage/storage.py``), and returns it as its catalog shows it; ``None``:
             as it is. The newest commits of a table can be known to its catalog only.
+        register: Makes the table of a sink known to its catalog, which does not have the name yet, once the table
+            exists; ``None``: it is known.
     """
 
     uri: str
@@ -34,6 +36,7 @@ class Place:
     name: str = ""
     table_id: str = ""
     view: Callable[[Any], Any] | None = field(default=None, repr=False)
+    register: Callable[[], None] | None = field(default=None, repr=False)
 
 
 class Places(Protocol):

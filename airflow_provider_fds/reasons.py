@@ -65,6 +65,9 @@ class Reason(str, Enum):  # noqa: UP042 - the driver may run Python 3.9
     #: the catalog has the table, but FDS cannot read it: it is a view, not Delta, or has no folder
     #: To do: follow the message, see [tables by name](catalogs.md)
     CATALOG_TABLE_UNREADABLE = "CATALOG_TABLE_UNREADABLE"
+    #: the catalog has the table, or could have it, but FDS cannot write it: only the catalog may, or it is elsewhere
+    #: To do: follow the message, see [sinks by name](catalogs.md#sinks-by-name)
+    CATALOG_TABLE_UNWRITABLE = "CATALOG_TABLE_UNWRITABLE"
     #: the staging folder has no stream of this name
     #: To do: check the name and `--staging`
     STREAM_NOT_FOUND = "STREAM_NOT_FOUND"

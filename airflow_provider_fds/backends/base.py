@@ -226,7 +226,8 @@ def storage_of(session: StreamSession, sink: Sink) -> JobStorage:
     """Return where the job of a run reads and writes."""
     from airflow_provider_fds.spark.submission.object_store import job_storage
 
-    return job_storage(session.connected.places(sink.table_uri), sink)
+    connected = session.connected
+    return job_storage(connected.places(sink.table_uri), sink.located(connected.sink_target))
 
 
 def vended_credentials(

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import threading
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
+from urllib.parse import unquote
 
-from airflow_provider_fds.catalog import problems
-from airflow_provider_fds.catalog.judge import MetastoreTable, delta_location
+from airflow_provider_fds.catalog import external_table, problems
+from airflow_provider_fds.catalog.judge import MetastoreTable, delta_location, folder_uri
 from airflow_provider_fds.catalog.names import TableName
 from airflow_provider_fds.catalog.table import CatalogTable, ListedTable
 from airflow_provider_fds.credentials import redacted
@@ -36,6 +38,8 @@ _INVALID: Final = frozenset(
         "MissingAuthenticationTokenException", "InvalidAccessKeyId", "OptInRequired",
     }
 )  # fmt: skip
+#: What an action does, if it is not to read.
+_WORDS: Final = {"glue:CreateTable": "create"}
 #: Errors of boto3 itself which say that it found no usable credentials.
 _NO_CREDENTIALS: Final = frozenset(
     {
@@ -106,6 +110,45 @@ class GlueCatalog:
 
         return self._call(schema, "glue:GetTables", entries)
 
+    def load_sink(self, name: TableName) -> CatalogTable:
+        """Return what Glue says of a table that FDS writes by its URI, see :class:`.Catalog`."""
+        return self.load(name)
+
+    def new_location(self, name: TableName) -> str:
+        """Return the folder of a new table in its database's folder, see :class:`.Catalog`."""
+        database, table = name.expect("database", "table").parts
+        schema = TableName((database,))
+        found = self._call(schema, "glue:GetDatabase", lambda client: client.get_database(Name=database)["Database"])
+        folder = str(found.get("LocationUri") or "").rstrip("/")
+        return folder_uri(self._called(), name, f"{folder}/{table.lower()}") if folder else ""
+
+    def register(self, name: TableName, location: str) -> None:
+        """Register a table as Spark does, but with its folder as its location too, see :class:`.Catalog`."""
+        database, table = name.expect("database", "table").parts
+        name_, type_, comment = external_table.COLUMN
+        serde = {
+            "SerializationLibrary": external_table.SERDE,
+            "Parameters": external_table.serde_parameters(location),
+        }
+        entry = {
+            "Name": table,
+            "TableType": external_table.TABLE_TYPE,
+            "Parameters": external_table.PARAMETERS,
+            "StorageDescriptor": {
+                "Location": unquote(location),
+                "Columns": [{"Name": name_, "Type": type_, "Comment": comment}],
+                "InputFormat": external_table.INPUT_FORMAT,
+                "OutputFormat": external_table.OUTPUT_FORMAT,
+                "SerdeInfo": serde,
+            },
+        }
+
+        def create(client: Any) -> None:
+            with suppress(client.exceptions.AlreadyExistsException):
+                client.create_table(DatabaseName=database, TableInput=entry)
+
+        self._call(name, "glue:CreateTable", create)
+
     def _get_table(self, name: TableName, action: str, **asked: str) -> dict[str, Any]:
         entry: dict[str, Any] = self._call(name, action, lambda client: client.get_table(**asked)["Table"])
         return entry
@@ -170,7 +213,7 @@ class GlueCatalog:
             )
             if code == "GlueEncryptionException":
                 way_on = "Allow kms:Decrypt for the key with which the Data Catalog is encrypted"
-            return problems.denied(self._called(), name, text, way_on)
+            return problems.denied(self._called(), name, text, way_on, does=_WORDS.get(action, "read"))
         if code in ("InvalidInputException", "ValidationException"):
             return problems.not_found(self._called(), name, f"Glue does not accept the name: {text}")
         return problems.unavailable(self._called(), name, f"{code}: {text}")

@@ -9,10 +9,10 @@ import threading
 import time
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
-from airflow_provider_fds.catalog import problems
-from airflow_provider_fds.catalog.judge import MetastoreTable, delta_location
+from airflow_provider_fds.catalog import external_table, problems
+from airflow_provider_fds.catalog.judge import MetastoreTable, delta_location, folder_uri
 from airflow_provider_fds.catalog.names import TableName
 from airflow_provider_fds.catalog.table import CatalogTable, ListedTable
 from airflow_provider_fds.credentials import redacted, redacted_uri
@@ -35,6 +35,10 @@ _MOST_ITEMS: Final = 1_000_000
 _TABLES_AT_ONCE: Final = 100
 _RECEIVED_BYTES: Final = 1 << 16
 _DENIED: Final = re.compile(r"permission denied|not allowed|access ?control|authoriz|privilege", re.IGNORECASE)
+_READ_RIGHT: Final = "Grant the user of the connection the right to read the table's metadata"
+_CREATE_RIGHT: Final = "Grant the user of the connection the right to create tables in the database"
+#: Names that every metastore accepts; newer ones can be set up to accept more.
+_NEW_NAME: Final = re.compile(r"[A-Za-z0-9_]+")
 #: What a server that speaks another protocol looks like.
 _OTHER_PROTOCOL: Final = (
     "FDS speaks Thrift without SASL (Kerberos), TLS and HTTP: a metastore that requires one of them cannot be used"
@@ -108,8 +112,52 @@ class HiveCatalog:
         found = map(listed, self._call(schema, entries))
         return sorted(found, key=lambda one: one.name.parts)
 
-    def _call(self, name: TableName, ask: Callable[[Any], T]) -> T:
-        from pymetastore.hive_metastore.ttypes import MetaException, NoSuchObjectException
+    def load_sink(self, name: TableName) -> CatalogTable:
+        """Return what the metastore says of a table that FDS writes by its URI, see :class:`.Catalog`."""
+        return self.load(name)
+
+    def new_location(self, name: TableName) -> str:
+        """Return the folder of a new table in its database's folder, see :class:`.Catalog`."""
+        database, table = name.expect("database", "table").parts
+        if not _NEW_NAME.fullmatch(table):
+            raise problems.unwritable(
+                self._called,
+                name,
+                "a metastore accepts letters, digits and '_' in the name of a new table",
+                "Use such a name, or create the table by other means",
+            )
+        folder = self._database_folder(database)
+        return folder_uri(self._called, name, f"{folder}/{table.lower()}") if folder else ""
+
+    def register(self, name: TableName, location: str) -> None:
+        """Register a table as Spark does, but with its folder as its location too, see :class:`.Catalog`.
+
+        A metastore that cannot reach that folder gets the placeholder that Spark writes for each external table.
+        """
+        from pymetastore.hive_metastore.ttypes import AlreadyExistsException, MetaException
+
+        database, table = name.expect("database", "table").parts
+
+        def create(client: Any) -> None:
+            try:
+                client.create_table(_entry(database, table, location, unquote(location)))
+            except AlreadyExistsException:
+                pass
+            except MetaException as error:
+                if _DENIED.search(str(error.message or "")):
+                    raise
+                beside = str(client.get_database(database).locationUri or "").rstrip("/")
+                client.create_table(_entry(database, table, location, f"{beside}/{table}{external_table.PLACEHOLDER}"))
+
+        self._call(name, create, right=_CREATE_RIGHT, does="create")
+
+    def _database_folder(self, database: str) -> str:
+        """Return the folder of a database as text, empty if it has none."""
+        schema = TableName((database,))
+        return str(self._call(schema, lambda client: client.get_database(database)).locationUri or "").rstrip("/")
+
+    def _call(self, name: TableName, ask: Callable[[Any], T], *, right: str = _READ_RIGHT, does: str = "read") -> T:
+        from pymetastore.hive_metastore.ttypes import InvalidObjectException, MetaException, NoSuchObjectException
 
         deadline = time.monotonic() + self._timeout_seconds
         connection = self._kept()
@@ -120,9 +168,9 @@ class HiveCatalog:
                     connection = self._connect(deadline)
                 connection.start(deadline)
                 answer = ask(connection.client)
-            except (NoSuchObjectException, MetaException) as error:
+            except (NoSuchObjectException, MetaException, InvalidObjectException) as error:
                 self._keep(connection)
-                raise self._refused(name, error) from None
+                raise self._refused(name, error, right, does) from None
             except Exception as error:  # noqa: BLE001 - bytes that are no answer raise anything
                 if connection is not None:
                     connection.close()
@@ -135,7 +183,7 @@ class HiveCatalog:
                 self._keep(connection)
                 return answer
 
-    def _refused(self, name: TableName, error: Any) -> Exception:
+    def _refused(self, name: TableName, error: Any, right: str, does: str) -> Exception:
         from pymetastore.hive_metastore.ttypes import NoSuchObjectException
 
         text = redacted(str(error.message or "")).split("\n", 1)[0][:500]
@@ -143,9 +191,7 @@ class HiveCatalog:
             found = "" if len(name.parts) > 1 else "There is no database of this name"
             return problems.not_found(self._called, name, found)
         if _DENIED.search(text):
-            return problems.denied(
-                self._called, name, text, "Grant the user of the connection the right to read the table's metadata"
-            )
+            return problems.denied(self._called, name, text, right, does=does)
         return problems.unavailable(self._called, name, text or type(error).__name__)
 
     def _describe(self, error: Exception, connection: _Connection | None) -> str:
@@ -301,6 +347,40 @@ def _metastore_table(name: TableName, entry: Any) -> MetastoreTable:
         location=(descriptor.location or "") if descriptor else "",
         serde_path=_texts(serde.parameters).get("path", "") if serde else "",
         input_format=(descriptor.inputFormat or "") if descriptor else "",
+    )
+
+
+def _entry(database: str, table: str, folder: str, location: str) -> Any:
+    """Return the entry of a Delta table.
+
+    Args:
+        database: Its database.
+        table: Its name.
+        folder: Canonical URI of its folder.
+        location: What the metastore takes for its folder, as plain text.
+    """
+    from pymetastore.hive_metastore import ttypes
+
+    serde = ttypes.SerDeInfo(serializationLib=external_table.SERDE, parameters=external_table.serde_parameters(folder))
+    descriptor = ttypes.StorageDescriptor(
+        cols=[ttypes.FieldSchema(*external_table.COLUMN)],
+        location=location,
+        inputFormat=external_table.INPUT_FORMAT,
+        outputFormat=external_table.OUTPUT_FORMAT,
+        numBuckets=-1,
+        serdeInfo=serde,
+        bucketCols=[],
+        sortCols=[],
+        parameters={},
+    )
+    return ttypes.Table(
+        dbName=database,
+        tableName=table,
+        createTime=int(time.time()),
+        sd=descriptor,
+        partitionKeys=[],
+        parameters=external_table.PARAMETERS,
+        tableType=external_table.TABLE_TYPE,
     )
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 from airflow_provider_fds.catalog import problems
+from airflow_provider_fds.catalog.external_table import PLACEHOLDER
 from airflow_provider_fds.credentials import redacted, redacted_uri
 from airflow_provider_fds.delta.storage.open import canonical_uri
 from airflow_provider_fds.errors import ConfigurationError
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
 
     from airflow_provider_fds.catalog.names import TableName
 
-#: Spark writes it into the location of an external table whose folder is in the serde.
-_PLACEHOLDER: Final = "-__PLACEHOLDER__"
 _SYMLINKS: Final = "/_symlink_format_manifest"
 _SCHEME: Final = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*:(?://[^/]*)?)(?P<path>/.*)?", re.DOTALL)
 
@@ -101,7 +100,7 @@ def delta_location(catalog: str, table: MetastoreTable) -> str:
             "a Delta table without a location",
             "Set its location in the catalog, or use the URI of its folder instead of the name",
         )
-    if text.rstrip("/").endswith(_PLACEHOLDER):
+    if text.rstrip("/").endswith(PLACEHOLDER):
         raise problems.unreadable(
             catalog,
             table.name,
@@ -109,11 +108,20 @@ def delta_location(catalog: str, table: MetastoreTable) -> str:
             "'path' with the folder",
             "Set its location by ALTER TABLE … SET LOCATION, or use the URI of its folder instead of the name",
         )
+    return folder_uri(catalog, table.name, text)
+
+
+def folder_uri(catalog: str, name: TableName, text: str) -> str:
+    """Return the canonical URI of a folder that a metastore has as plain text.
+
+    Raises:
+        ConfigurationError: It is on storage that FDS cannot read (``CATALOG_TABLE_UNREADABLE``).
+    """
     try:
         return canonical_uri(_encoded(text))
     except ConfigurationError as error:
         raise problems.unreadable(
-            catalog, table.name, f"at a location that FDS cannot read: {error}", "Use a table on supported storage"
+            catalog, name, f"at a location that FDS cannot read: {error}", "Use a table on supported storage"
         ) from None
 
 
@@ -164,4 +172,4 @@ def _encoded(text: str) -> str:
     return text if found is None else found["scheme"] + quote(found["path"] or "", safe=PATH_SAFE)
 
 
-__all__ = ["MetastoreTable", "delta_location"]
+__all__ = ["MetastoreTable", "delta_location", "folder_uri"]

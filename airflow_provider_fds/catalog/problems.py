@@ -40,7 +40,22 @@ def unreadable(catalog: str, name: TableName, what: str, way_on: str) -> Configu
     )
 
 
-def denied(catalog: str, name: TableName, answer: str, way_on: str) -> AccessDeniedError:
+def unwritable(catalog: str, name: TableName, what: str, way_on: str) -> ConfigurationError:
+    """Return the error about a table that cannot be a sink.
+
+    Args:
+        catalog: As for :func:`not_found`.
+        name: The name.
+        what: Why, after "because".
+        way_on: What to do, a sentence without full stop.
+    """
+    return ConfigurationError(
+        f"{name} in {catalog} cannot be a sink, because {what}. {way_on}",
+        reason=Reason.CATALOG_TABLE_UNWRITABLE,
+    )
+
+
+def denied(catalog: str, name: TableName, answer: str, way_on: str, *, does: str = "read") -> AccessDeniedError:
     """Return the error about credentials that the catalog refuses, or a right that is missing.
 
     Args:
@@ -48,9 +63,10 @@ def denied(catalog: str, name: TableName, answer: str, way_on: str) -> AccessDen
         name: The name.
         answer: What the catalog says, without anything secret.
         way_on: What to do, a sentence without full stop.
+        does: What is refused.
     """
     return AccessDeniedError(
-        f"{catalog} does not let FDS read {name}: {answer}. {way_on}",
+        f"{catalog} does not let FDS {does} {name}: {answer}. {way_on}",
         reason=Reason.CATALOG_DENIED,
     )
 
@@ -69,4 +85,4 @@ def unavailable(catalog: str, name: TableName, answer: str) -> StorageError:
     )
 
 
-__all__ = ["denied", "not_found", "unavailable", "unreadable"]
+__all__ = ["denied", "not_found", "unavailable", "unreadable", "unwritable"]

@@ -87,6 +87,32 @@ class Catalog(Protocol):
         It asks for no credentials.
         """
 
+    def load_sink(self, name: TableName) -> CatalogTable:
+        """Return what the catalog says of a table that FDS can write by its URI, with the storage connection's keys.
+
+        Raises:
+            FdsError: As :meth:`load`; also ``CATALOG_TABLE_UNWRITABLE``, for a table that only the catalog may write.
+        """
+
+    def new_location(self, name: TableName) -> str:
+        """Return the URI of the folder in which the catalog's own tools would create a table; empty: there is none.
+
+        Raises:
+            FdsError: As :meth:`load`; also if its schema is missing (``CATALOG_TABLE_NOT_FOUND``), or FDS cannot
+                register tables there (``CATALOG_TABLE_UNWRITABLE``).
+        """
+
+    def register(self, name: TableName, location: str) -> None:
+        """Make the Delta table in a folder known by a name, as Spark registers an external one, if the name is free.
+
+        Args:
+            name: The name.
+            location: Canonical URI of the folder.
+
+        Raises:
+            FdsError: As :meth:`load`.
+        """
+
 
 @dataclass(frozen=True)
 class CatalogPlaces:

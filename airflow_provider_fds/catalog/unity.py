@@ -32,6 +32,15 @@ _NOT_FOUND: Final = 404
 _TABLE_ENDPOINT: Final = "GET /v1/catalogs/{catalog}/schemas/{schema}/tables/{table}"
 #: The most pages of a listing of tables; a server may repeat itself.
 _MOST_PAGES: Final = 1_000
+_COMMITS_OF_CATALOG: Final = (
+    "its commits go through the catalog, for which Spark needs the catalog's own connector "
+    "(io.unitycatalog.spark.UCSingleCatalog), and FDS writes by the path of a table"
+)
+_NOT_OF_CATALOG: Final = (
+    "it is a managed table, into whose folder only clients of the catalog may write, and FDS writes by the path of a "
+    "table"
+)
+_USE_EXTERNAL: Final = "Use an external table, or one of a Hive metastore or Glue"
 _READ_RIGHTS: Final = "Grant SELECT on the table, USE SCHEMA on its schema and USE CATALOG on its catalog"
 _EXTERNAL_RIGHTS: Final = (
     "Grant SELECT on the table and EXTERNAL USE SCHEMA on its schema, which only the catalog's owner can, and have "
@@ -82,23 +91,36 @@ class UnityCatalog:
 
     def load(self, name: TableName) -> CatalogTable:
         """Return what the catalog says of a table, with credentials that are good for a while."""
-        name.expect("catalog", "schema", "table")
-        if any(part in (".", "..") for part in name.parts):
-            raise problems.not_found(self._words, name)
-        if not self._has_delta_api(name):
-            found = self._rest(name)
-            return CatalogTable(found.name or name, found.location, found.table_id, self._options(name, found))
-        found = self._loaded(name)
-        if not found.is_delta:
-            # also tables of which the server does not know the protocol
-            found = self._rest(name)
+        found = self._found(name)
         view = None
         if (tip := found.tip) is not None:
 
             def view(folder: Storage) -> Storage:
                 return CatalogLogView(folder, tip, lambda: self._tip(name, found), table_id=found.table_id)
 
-        return CatalogTable(name, found.location, found.table_id, self._options(name, found), view)
+        return CatalogTable(found.name or name, found.location, found.table_id, self._options(name, found), view)
+
+    def load_sink(self, name: TableName) -> CatalogTable:
+        """Return the folder of an external table, without credentials, see :class:`.Catalog`."""
+        found = self._found(name)
+        if found.tip is not None or found.is_managed:
+            raise problems.unwritable(
+                self._words, name, _NOT_OF_CATALOG if found.tip is None else _COMMITS_OF_CATALOG, _USE_EXTERNAL
+            )
+        return CatalogTable(found.name or name, found.location, found.table_id)
+
+    def new_location(self, name: TableName) -> str:
+        """Refuse to create a table, see :class:`.Catalog`: this catalog must be told its columns."""
+        raise problems.unwritable(
+            self._words,
+            name,
+            "it does not exist, and FDS registers tables in Hive metastores and Glue only",
+            "Create it there (CREATE TABLE … USING DELTA LOCATION …), and run again",
+        )
+
+    def register(self, name: TableName, location: str) -> None:  # noqa: ARG002
+        """Refuse, as :meth:`new_location`."""
+        self.new_location(name)
 
     def tables(self, schema: TableName) -> list[TableName]:
         """Return the names of all tables of a schema, whatever they are, sorted."""
@@ -136,6 +158,16 @@ class UnityCatalog:
             # a catalog may list the tables of a schema that it does not have
             raise self._missing(schema)
         return found
+
+    def _found(self, name: TableName) -> TableAnswer:
+        name.expect("catalog", "schema", "table")
+        if any(part in (".", "..") for part in name.parts):
+            raise problems.not_found(self._words, name)
+        if not self._has_delta_api(name):
+            return self._rest(name)
+        found = self._loaded(name)
+        # the other API also knows tables of which the server does not know the protocol
+        return found if found.is_delta else self._rest(name)
 
     def _has_delta_api(self, name: TableName) -> bool:
         catalog = name.parts[0]

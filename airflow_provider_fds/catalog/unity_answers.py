@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 _MANAGED: Final = ("delta.feature.catalogManaged", "delta.feature.catalogOwned", "delta.feature.catalogOwned-preview")
 #: The types with files; the other known ones, in words.
-_TYPES: Final = frozenset({"MANAGED", "EXTERNAL"})
+_OWN: Final = "MANAGED"
+_TYPES: Final = frozenset({_OWN, "EXTERNAL"})
 _WORDS: Final = {
     "VIEW": "a view",
     "METRIC_VIEW": "a metric view",
@@ -40,6 +41,7 @@ class TableAnswer:
         is_delta: Whether the answer shows that it is Delta.
         is_of_rest_api: Whether the older API gave the answer.
         name: Its name, if the answer has it.
+        is_managed: Whether its folder is the catalog's own.
     """
 
     location: str
@@ -48,6 +50,7 @@ class TableAnswer:
     is_delta: bool = True
     is_of_rest_api: bool = False
     name: TableName | None = None
+    is_managed: bool = False
 
 
 def delta_table(body: Mapping[str, Any], catalog: str, name: TableName) -> TableAnswer:
@@ -69,7 +72,13 @@ def delta_table(body: Mapping[str, Any], catalog: str, name: TableName) -> Table
     found = properties if isinstance(properties, dict) else {}
     is_managed = any(found.get(key) == "supported" for key in _MANAGED)
     tip = _tip(body, catalog, name) if is_managed else None
-    return TableAnswer(location, table_id, tip, is_delta=is_managed or "delta.minReaderVersion" in found)
+    return TableAnswer(
+        location,
+        table_id,
+        tip,
+        is_delta=is_managed or "delta.minReaderVersion" in found,
+        is_managed=metadata.get("table-type") == _OWN,
+    )
 
 
 def rest_table(body: Mapping[str, Any], catalog: str, name: TableName) -> TableAnswer:
@@ -96,7 +105,10 @@ def rest_table(body: Mapping[str, Any], catalog: str, name: TableName) -> TableA
     parts = tuple(str(body.get(key) or "") for key in ("catalog_name", "schema_name", "name"))
     spelled = TableName(parts) if all(parts) else None
     location = _location(body.get("storage_location"), catalog, name)
-    return TableAnswer(location, str(body.get("table_id") or ""), is_of_rest_api=True, name=spelled)
+    is_managed = body.get("table_type") == _OWN
+    return TableAnswer(
+        location, str(body.get("table_id") or ""), is_of_rest_api=True, name=spelled, is_managed=is_managed
+    )
 
 
 def rest_credentials(body: Mapping[str, Any], location: str) -> list[dict[str, Any]]:

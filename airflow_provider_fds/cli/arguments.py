@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.ledger.owner import Actor, Owner
     from airflow_provider_fds.ledger.state import StreamState
     from airflow_provider_fds.places import Places
+    from airflow_provider_fds.sinks import Sink
     from airflow_provider_fds.stream.connected_stream import StreamContext
 
 
@@ -209,8 +210,8 @@ def person(deployment: str) -> Actor:
     return Actor(deployment=deployment, user=user, host=socket.gethostname())
 
 
-def context_of(arguments: argparse.Namespace, *, owner: Owner) -> StreamContext:
-    """Return the context of a stream that a person runs."""
+def context_of(arguments: argparse.Namespace, *, owner: Owner, sink: Sink | None = None) -> StreamContext:
+    """Return the context of a stream that a person runs, with the sink that FDS writes to, if it does."""
     from airflow_provider_fds.checkpoint.file import FileCheckpointStore
     from airflow_provider_fds.stream.connected_stream import StreamContext
 
@@ -221,6 +222,7 @@ def context_of(arguments: argparse.Namespace, *, owner: Owner) -> StreamContext:
         actor=person(arguments.deployment),
         owner=owner,
         places=places_of(arguments),
+        sink_places=sink_places(arguments, sink),
         staging_options=pairs(arguments.storage_option, "--storage-option"),
         checkpoints=FileCheckpointStore(Path(checkpoint)) if checkpoint else None,
         owner_is_running=_is_of_airflow if getattr(arguments, "unlock", False) else owner_is_running,
@@ -237,6 +239,30 @@ def places_of(arguments: argparse.Namespace) -> Places:
     from airflow_provider_fds.catalog.table import CatalogPlaces
 
     return CatalogPlaces(catalog_of(arguments), lambda _uri: options)
+
+
+def sink_places(arguments: argparse.Namespace, sink: Sink | None) -> Places | None:
+    """Return what finds the table of a sink that has a name, ``None`` for any other sink.
+
+    Raises:
+        ConfigurationError: The catalog is a connection of Airflow, or the URI of none.
+    """
+    from airflow_provider_fds.sinks import DeltaSink
+
+    if not isinstance(sink, DeltaSink) or sink.catalog_conn_id is None:
+        return None
+    from airflow_provider_fds.catalog.registry import catalog_at
+    from airflow_provider_fds.catalog.sinks import SinkPlaces
+
+    uri = getattr(arguments, "sink_catalog", None) or sink.catalog_conn_id
+    if "://" not in uri:
+        raise ConfigurationError(
+            f"the catalog of the sink {sink.uri}, {uri!r}, is a connection of Airflow, which the command line does not "
+            "read. Add --sink-catalog with the URI of the catalog",
+            reason=Reason.CONNECTION_UNUSABLE,
+        )
+    options = pairs(arguments.storage_option, "--storage-option")
+    return SinkPlaces(catalog_at(uri, os.environ.get(_CATALOG_TOKEN)), lambda _uri: options, sink)
 
 
 def places_for(arguments: argparse.Namespace, state: StreamState) -> Places:

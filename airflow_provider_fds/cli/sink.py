@@ -14,11 +14,24 @@ if TYPE_CHECKING:
     from airflow_provider_fds.sinks import Sink
 
 _OPTION: Final = "--sink-option"
+#: Fields of a sink that it does not set, and what to do.
+_NOT_HERE: Final = {
+    "uri": ". Use --sink",
+    "storage_conn_id": ": it names a connection of Airflow, which the command line does not read. Use --storage-option "
+    "or the environment",
+    "catalog_conn_id": ". Use --sink-catalog",
+}
 
 
 def add_sink(parser: argparse.ArgumentParser, about: str) -> None:
     """Add the arguments of the sink; ``about`` is what the help adds about ``--sink``."""
-    parser.add_argument("--sink", metavar="URI", help=f"Delta table to load into; {about}")
+    parser.add_argument("--sink", metavar="URI", help=f"Delta table to load into, or its name; {about}")
+    parser.add_argument(
+        "--sink-catalog",
+        metavar="URI",
+        help="catalog that has the name --sink, as for --catalog; a table that it does not have is created with "
+        f"{_OPTION} create=yes",
+    )
     parser.add_argument(
         _OPTION,
         metavar="KEY=VALUE",
@@ -45,13 +58,13 @@ def sink_of(arguments: argparse.Namespace, known: Mapping[str, str] | None = Non
     given = common.pairs(arguments.sink_option, _OPTION)
     if len(given) < len(arguments.sink_option):
         raise ConfigurationError(f"{_OPTION} has a key twice. Write a list as KEY=FIRST,SECOND")
-    if "uri" in given:
-        raise ConfigurationError(f"{_OPTION} has no key 'uri'. Use --sink")
-    if "storage_conn_id" in given:
-        raise ConfigurationError(
-            f"{_OPTION} storage_conn_id names a connection of Airflow, which the command line does not read. Use "
-            "--storage-option or the environment"
-        )
+    for key, way_on in _NOT_HERE.items():
+        if key in given:
+            raise ConfigurationError(f"{_OPTION} has no key {key!r}{way_on}")
+    if arguments.sink_catalog is not None:
+        if arguments.sink is None:
+            raise ConfigurationError("--sink-catalog needs --sink, the name of a table in it")
+        given["catalog_conn_id"] = arguments.sink_catalog
     if arguments.sink is None and known is not None:
         kept = ("kind", *sink_keys(given.get("kind", known["kind"])))
         given = {**{key: value for key, value in known.items() if key in kept}, **given}

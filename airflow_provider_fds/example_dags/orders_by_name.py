@@ -1,4 +1,4 @@
-"""A DAG that loads a table by its name in a Hive metastore: the connection ``hive`` has its address."""
+"""A DAG that loads a table by its name into another one, in a Hive metastore: connection ``hive`` has its address."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ from airflow_provider_fds import DeltaAppendSink, DeltaIngestOperator, DeltaStre
 LAKE = os.environ.get("FDS_EXAMPLE_LAKE", "s3://lake")
 
 orders = DeltaStream("orders_by_name", table="sales.orders", catalog_conn_id="hive", starting_version="earliest")
+loaded = DeltaAppendSink(
+    "sales.orders_loaded", catalog_conn_id="hive", create=True, location=f"{LAKE}/by_name/orders", merge_schema=True
+)
 
 with DAG(
     "orders_by_name",
@@ -21,7 +24,5 @@ with DAG(
     max_active_runs=1,
 ):
     wait = DeltaTableVersionSensor(task_id="wait", stream=orders, timeout=600, soft_fail=True, retries=2)
-    ingest = DeltaIngestOperator(
-        task_id="ingest", stream=orders, sink=DeltaAppendSink(f"{LAKE}/by_name/orders"), retries=2
-    )
+    ingest = DeltaIngestOperator(task_id="ingest", stream=orders, sink=loaded, retries=2)
     wait >> ingest

@@ -8,11 +8,13 @@ from airflow_provider_fds.catalog.names import name_uri
 from airflow_provider_fds.delta.storage.open import open_place, open_storage
 from airflow_provider_fds.hooks.storage import options_by_uri, storage_options
 from airflow_provider_fds.places import Paths
+from airflow_provider_fds.sinks import DeltaSink
 
 if TYPE_CHECKING:
     from airflow_provider_fds.delta.storage.storage import Storage
     from airflow_provider_fds.ledger.state import StreamState
     from airflow_provider_fds.places import Place, Places
+    from airflow_provider_fds.sinks import Sink
 
 
 def table_places(conn_id: str | None, table: str, catalog_conn_id: str | None = None) -> Places:
@@ -32,6 +34,28 @@ def table_places(conn_id: str | None, table: str, catalog_conn_id: str | None = 
     from airflow_provider_fds.hooks.catalogs import catalog_of
 
     return CatalogPlaces(catalog_of(catalog_conn_id), options_by_uri(conn_id, f"storage_conn_id for {table!r}"))
+
+
+def sink_places(conn_id: str | None, sink: Sink | None) -> Places | None:
+    """Return what finds the table of a sink with Airflow connections, as :func:`table_places`.
+
+    Args:
+        conn_id: Connection of the stream's storage, for a sink that names none.
+        sink: The sink, rendered; ``None``, or one without a table: there is nothing to find.
+
+    Raises:
+        ConfigurationError: As :func:`table_places`.
+    """
+    if sink is None or sink.table_uri is None:
+        return None
+    conn_id = sink.connection_id or conn_id
+    if not isinstance(sink, DeltaSink) or sink.catalog_conn_id is None:
+        return table_places(conn_id, sink.table_uri)
+    from airflow_provider_fds.catalog.sinks import SinkPlaces
+    from airflow_provider_fds.hooks.catalogs import catalog_of
+
+    options = options_by_uri(conn_id, f"storage_conn_id for the sink {sink.uri!r}")
+    return SinkPlaces(catalog_of(sink.catalog_conn_id), options, sink)
 
 
 def places_for(conn_id: str | None, state: StreamState) -> Places:
@@ -79,4 +103,4 @@ def open_folder(conn_id: str | None, uri: str) -> Storage:
     return open_storage(uri, storage_options(conn_id, uri))
 
 
-__all__ = ["TableAddress", "open_folder", "open_table", "places_for", "table_places"]
+__all__ = ["TableAddress", "open_folder", "open_table", "places_for", "sink_places", "table_places"]

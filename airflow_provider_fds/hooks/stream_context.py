@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from airflow_provider_fds.checkpoint.registry import checkpoint_store
-from airflow_provider_fds.hooks.places import table_places
+from airflow_provider_fds.hooks.places import sink_places, table_places
 from airflow_provider_fds.hooks.settings import deployment as this_deployment
 from airflow_provider_fds.hooks.settings import refuse_former_settings, schema_changes, staging_uri
 from airflow_provider_fds.hooks.storage import storage_options
@@ -37,9 +37,6 @@ def working_context(
     """
     refuse_former_settings()
     staging = staging_uri(stream.staging, stream.name)
-    sink_places = None
-    if sink is not None and sink.table_uri is not None:
-        sink_places = table_places(sink.connection_id or stream.storage_conn_id, sink.table_uri)
     return StreamContext(
         places=table_places(stream.storage_conn_id, stream.table, stream.catalog_conn_id),
         staging_uri=staging,
@@ -49,7 +46,7 @@ def working_context(
         actor=actor,
         owner=owner,
         owner_is_running=owner_is_running,
-        sink_places=sink_places,
+        sink_places=sink_places(stream.storage_conn_id, sink),
         schema_changes=schema_changes(),
         run_since=run_since,
     )

@@ -11,6 +11,7 @@ from airflow_provider_fds.delta.storage.open import canonical_uri
 from airflow_provider_fds.operators.asset_partitions import add_partitions
 from airflow_provider_fds.operators.outlets import is_alert_outlet
 from airflow_provider_fds.schemes import with_plain_scheme
+from airflow_provider_fds.table_names import is_name_uri
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,9 +29,10 @@ _LAST_EVENTS: Final = (20, 500, 5000)
 def asset_uri(sink_uri: str) -> str:
     """Return the asset URI of a sink: ``s3a`` and ``s3n`` become ``s3``, a path becomes a ``file`` URI.
 
-    Airflow compares URIs as strings, so one table with two spellings would be two assets.
+    Airflow compares URIs as strings, so one table with two spellings would be two assets. A table that is given by its
+    name has the URI of that name, as a stream that reads it.
     """
-    return with_plain_scheme(canonical_uri(sink_uri))
+    return sink_uri if is_name_uri(sink_uri) else with_plain_scheme(canonical_uri(sink_uri))
 
 
 def emit(

@@ -108,9 +108,12 @@ class DeltaCommitOperator(ValueTemplates, ShowsLinks, EmitsLineage, BaseOperator
                 result = replace(result, warnings=[*result.warnings, note])
             session.purge_expired(retention())
         extra = asset_event.uncovered(
-            self, result.to_dict(), verify.uri if verify else None, epoch_start=session.connected.state.epoch_start
+            self,
+            result.to_dict(),
+            verify.table_uri if verify else None,
+            epoch_start=session.connected.state.epoch_start,
         )
-        asset_event.emit(self, context, extra, verify.uri if verify else None)
+        asset_event.emit(self, context, extra, verify.table_uri if verify else None)
         self.log.info("Stream %s: committed up to %s.", result.stream, result.end)
         return result.to_dict()
 

@@ -71,7 +71,7 @@ def _sink_tables(session: StreamSession, sink: Sink | None, result: Any) -> list
     if sink is None:
         return []
     if sink.table_uri is not None:
-        return [TableUse(canonical_uri(sink.table_uri), result.sink_version)]
+        return [TableUse(session.connected.sink_target(sink.table_uri), result.sink_version)]
     versions = session.connected.state.tables
     return [TableUse(canonical_uri(uri), versions.get(name)) for name, uri in sink.tables.items()]
 

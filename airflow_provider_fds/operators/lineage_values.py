@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_fds.delta.storage.open import canonical_uri
 from airflow_provider_fds.sinks import DeltaSink
+from airflow_provider_fds.table_names import is_name_uri
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,7 +58,8 @@ class Lineage:
     def planned(cls, stream: DeltaStream, sink: Sink | None) -> Lineage:
         """Return what is known before anything is read."""
         tables = () if sink is None else sink.known_tables
-        return cls(stream, TableUse(stream.table_uri), tuple(TableUse(canonical_uri(uri)) for uri in tables), sink)
+        uses = tuple(TableUse(uri if is_name_uri(uri) else canonical_uri(uri)) for uri in tables)
+        return cls(stream, TableUse(stream.table_uri), uses, sink)
 
     @property
     def maps_columns(self) -> bool:

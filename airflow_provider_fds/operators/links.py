@@ -127,7 +127,7 @@ def _version_links(session: StreamSession, sink: Sink | None) -> dict[str, str]:
         return {}
     from airflow_provider_fds.operators.asset_event import asset_uri
 
-    sink_uri = None if sink is None else sink.table_uri
+    sink_uri = None if sink is None or sink.table_uri is None else session.connected.sink_target(sink.table_uri)
     tables = (
         (SourceVersionLink.label, session.connected.table.uri, result.last_version),
         (SinkVersionLink.label, sink_uri, result.sink_version),

@@ -6,7 +6,6 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
-from airflow_provider_fds.credentials import redacted_uri, secret_part
 from airflow_provider_fds.schemes import S3_SCHEMES
 from airflow_provider_fds.sinks import options
 from airflow_provider_fds.sinks.base import Delivery, Sink, Target
@@ -23,6 +22,8 @@ _SinkT = TypeVar("_SinkT", bound="DeltaSink")
 
 #: The rows that a run of an interval has written, identified by their provenance.
 _OWN_VERSIONS = "_source_version BETWEEN {first_version} AND {last_version}"
+#: Fields of tables that are given by their names; those of others are the same as before there were any.
+_OF_NAMES = ("catalog_conn_id", "create", "location")
 _BY_VERSION_ALONE = re.compile(r"_source_version BETWEEN (?:\d+|\{first_version\}) AND (?:\d+|\{last_version\})")
 
 
@@ -31,7 +32,7 @@ class DeltaSink(Sink):
     """Base of all sinks that are Delta tables; use one of its subclasses.
 
     Args:
-        uri: URI or path of the sink table.
+        uri: URI or path of the sink table; with ``catalog_conn_id``, its name.
         partition_by: Partition columns for a table that the first batch creates; ignored for an existing table.
         provenance: Also write ``_source_version`` (long) and ``_source_timestamp`` (timestamp) per row.
         merge_schema: Apply additive changes of the source's schema to the sink.
@@ -59,6 +60,10 @@ class DeltaSink(Sink):
             DELETE): ``"warn"`` or ``"fail"``. A RESTORE or REPLACE is always an error.
         other_streams: UUIDs of streams whose ledgers are in other staging folders and that also write to this table,
             with rows that this stream does not load.
+        catalog_conn_id: Airflow connection of the catalog that knows where the table of this name is. A run asks it
+            once, and then writes to the table by its URI.
+        create: Whether the first batch creates a table that the catalog does not have, which is then registered there.
+        location: URI of the folder of a table that is created; default: as the table's database has it.
     """
 
     target: ClassVar[Target] = "delta_table"
@@ -82,24 +87,16 @@ class DeltaSink(Sink):
     unsafe_sql: bool = False
     on_sink_overwritten: str = "warn"
     other_streams: tuple[str, ...] = ()
+    catalog_conn_id: str | None = None
+    create: bool = False
+    location: str | None = None
 
     def __post_init__(self) -> None:
         name = type(self).__name__
         if not isinstance(self.uri, str) or not self.uri.strip():
             raise ValueError(f"{name}: uri must be the URI or path of a Delta table, got {self.uri!r}")
-        if re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*){1,2}", self.uri):
-            raise ValueError(
-                f"{name}: {self.uri!r} looks like a catalog table, which this sink does not accept. Give the URI "
-                f"of its location (DESCRIBE DETAIL {self.uri} shows it), or write it with saveAsTable in a "
-                f"ForeachBatchSink; for a folder of that name, write ./{self.uri}"
-            )
-        part = secret_part(self.uri) if "://" in self.uri and not options.is_template(self.uri) else None
-        if part is not None:
-            raise ValueError(
-                f"{name}: uri {redacted_uri(self.uri)} contains {part}, visible to everyone who can see the DAG. "
-                "Put credentials into the Airflow connection (storage_conn_id) and Spark's settings"
-            )
         options.flags(self)
+        options.check_place(name, self.uri, self.catalog_conn_id, create=self.create, location=self.location)
         for listed in ("partition_by", "columns", "cluster_by"):
             object.__setattr__(self, listed, options.names(getattr(self, listed), f"{name}: {listed}"))
         constants = constant_columns(self.constant_columns, f"{name}: constant_columns", chosen=self.columns)
@@ -140,9 +137,13 @@ class DeltaSink(Sink):
             options.columns_only(text, f"{type(self).__name__}: {name}")
 
     @property
-    def table_uri(self) -> str | None:
-        """URI or path of the table."""
-        return self.uri
+    def table_uri(self) -> str:
+        """What identifies the table without asking anybody: its URI or path, or its name in a catalog as a URI."""
+        if self.catalog_conn_id is None or "{" in self.uri:
+            return self.uri
+        from airflow_provider_fds.table_names import name_uri
+
+        return name_uri(self.catalog_conn_id, self.uri)
 
     @property
     def connection_id(self) -> str | None:
@@ -195,16 +196,21 @@ class DeltaSink(Sink):
         return False
 
     def located(self, place: Callable[[str], str]) -> Self:
-        """Return a copy whose ``uri`` is ``place(uri)``."""
-        return replace(self, uri=place(self.uri))
+        """Return a copy whose ``uri`` is ``place(table_uri)``, without a catalog."""
+        return replace(self, uri=place(self.table_uri), catalog_conn_id=None, create=False, location=None)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the sink as JSON-compatible values, without anything secret."""
-        return {**super().to_dict(), "constant_columns": jsonable(self.constant_columns)}
+        found = {**super().to_dict(), "constant_columns": jsonable(self.constant_columns)}
+        return {key: value for key, value in found.items() if value or key not in _OF_NAMES}
 
     def identity(self) -> dict[str, str]:
         """Return the identity that a stream is bound to: sinks with different identities are different sinks."""
-        return {"kind": self.kind, "target": self.uri.rstrip("/")}
+        return {"kind": self.kind, "target": self.table_uri.rstrip("/")}
+
+    def describe(self) -> str:
+        """Return where the rows go, for messages."""
+        return super().describe() if self.catalog_conn_id is None else f"{self.uri} of catalog {self.catalog_conn_id!r}"
 
     def rendered(self, render: Callable[[str], str]) -> DeltaSink:
         """Return a copy with its template strings rendered by ``render`` (Airflow's templates)."""
@@ -335,7 +341,7 @@ class DeltaReplaceSink(DeltaSink):
         return not self.replaces_by_version or (first <= last and not is_first_load)
 
     def rendered(self, render: Callable[[str], str]) -> DeltaReplaceSink:
-        """Return a copy with ``uri``, ``where`` and ``replace_where`` rendered by ``render``."""
+        """Return a copy with ``uri``, ``location``, ``where`` and ``replace_where`` rendered by ``render``."""
         where = None if self.replace_where is None else render(self.replace_where)
         return _checked(replace(self, replace_where=where, **_rendered(self, render)))
 
@@ -357,4 +363,5 @@ def _checked(sink: _SinkT) -> _SinkT:
 
 
 def _rendered(sink: DeltaSink, render: Callable[[str], str]) -> dict[str, Any]:
-    return {"uri": render(sink.uri), "where": None if sink.where is None else render(sink.where)}
+    given = {"uri": sink.uri, "location": sink.location, "where": sink.where}
+    return {name: None if text is None else render(text) for name, text in given.items()}

@@ -17,6 +17,7 @@ from airflow_provider_fds.errors import (
     ConfigurationError,
     FdsError,
     LedgerError,
+    SinkError,
     TableNotFoundError,
     UnsupportedFeatureError,
 )
@@ -250,7 +251,7 @@ class ConnectedStream:
 
     def open_sink(self, uri: str) -> Storage:
         """Return the storage of a sink table."""
-        place = self._sink_place(uri)
+        place = self.sink_place(uri)
         _check_uri(place.uri)
         return open_place(place)
 
@@ -262,6 +263,25 @@ class ConnectedStream:
         """Return the URI by which Spark reaches a sink table."""
         return spark_uri(self.sink_target(uri))
 
+    def register_sink(self, uri: str | None) -> None:
+        """Make the table of a sink known to its catalog by its name, if it exists and the catalog does not have it.
+
+        Does nothing for a table that is not the one the stream writes to, or that cannot be read from here.
+
+        Args:
+            uri: The sink's ``table_uri``.
+
+        Raises:
+            FdsError: The catalog refuses the table, or does not answer. Its rows are there, and the next run registers
+                it.
+        """
+        if uri is None or (place := self.sink_place(uri)).register is None:
+            return
+        log = readable(open_place(place))
+        known = self.state.sink_table_id
+        if log is not None and known in (None, log.state_at(log.latest()).metadata.id):
+            place.register()
+
     def places(self, sink_uri: str | None) -> list[Place]:
         """Return the places a job of this stream accesses: table, staging, sink.
 
@@ -269,9 +289,10 @@ class ConnectedStream:
         """
         context = self.context
         read = [self.place, Place(context.staging_uri, context.staging_options)]
-        return read if sink_uri is None else [*read, self._sink_place(sink_uri)]
+        return read if sink_uri is None else [*read, self.sink_place(sink_uri)]
 
-    def _sink_place(self, uri: str) -> Place:
+    def sink_place(self, uri: str) -> Place:
+        """Return the place of a sink table."""
         places = self.context.sink_places
         return (self.context.places if places is None else places).resolve(uri)
 
@@ -302,6 +323,25 @@ def _called_now(stream: DeltaStream, context: StreamContext) -> list[str]:
         return [] if known is None else list(find(known.name, known.table_id, state.table))
     except FdsError:
         return []
+
+
+def sink_of_another_name(state: StreamState, sink: str, place: Place) -> SinkError:
+    """Return the error about a sink whose name means another table than the one that the stream has written to.
+
+    Args:
+        state: The stream, bound to a sink.
+        sink: The sink in words.
+        place: Where its table is now.
+    """
+    target = "" if state.sink is None else state.sink.target
+    return SinkError(
+        f"stream {state.name!r} has written to {target}, but its sink {sink} is now the table at {place.uri}: the "
+        "table was moved, or it was dropped or renamed and its name given away. Nothing was written to it. Give the "
+        f"sink the name or the URI of the table at {target}, or move that table back; to load the other table from "
+        "the start, use a stream with another name",
+        table=place.uri,
+        reason=Reason.SINK_MISMATCH,
+    )
 
 
 def _of_another_table(state: StreamState, place: Place, table: str) -> LedgerError:

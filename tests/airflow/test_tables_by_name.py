@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from airflow_provider_fds import DeltaStream, DeltaTableHook, DeltaTableVersionSensor
 from airflow_provider_fds.catalog.hive import HiveCatalog
+from airflow_provider_fds.catalog.names import TableName
 from airflow_provider_fds.catalog.table import CatalogPlaces
 from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import ConfigurationError
@@ -35,6 +36,8 @@ from tests.interop.catalog.metastore import metastore_program, move, register, u
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+LOADED = TableName(("sales", "orders_loaded"))
 
 DAG_TEXT = """
 from datetime import datetime
@@ -105,7 +108,8 @@ def hive(metastore: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     port = int(metastore.rpartition(":")[2])
     monkeypatch.setenv("AIRFLOW_CONN_HIVE", json.dumps({"conn_type": "fds_hive", "host": "127.0.0.1", "port": port}))
     yield metastore
-    unregister(metastore, "sales.orders")
+    for name in ("sales.orders", "sales.orders_loaded"):
+        unregister(metastore, name)
 
 
 def ledger_of(tmp_path: Path, name: str) -> Ledger:
@@ -120,8 +124,11 @@ def test_a_table_is_found_by_its_name_wherever_a_dag_names_it(installation, lake
     dag.get_task("wait").timeout = 1
     assert set(installation.run(dag).states.values()) == {"success"}
     assert lake.ids("by_name/orders") == [1, 2]
+    catalog = HiveCatalog(hive)
+    assert catalog.load(LOADED).location == f"{lake.uri}/by_name/orders"
 
     state = ledger_of(tmp_path, "orders_by_name").find()
+    assert state.sink.target == f"{lake.uri}/by_name/orders"
     assert (state.table, state.catalog.connection, state.catalog.name) == (
         f"{lake.uri}/orders", "hive", "sales.orders"
     )  # fmt: skip
@@ -134,12 +141,25 @@ def test_a_table_is_found_by_its_name_wherever_a_dag_names_it(installation, lake
     assert installation.run(installation.add(DAG_TEXT)).state("known") == "success"
     assert DeltaTableHook(catalog_conn_id="hive").latest_version("sales.orders") == 1
 
+    # another table has the name of the sink: nothing is loaded into it
+    lake.append("orders", 4)
+    unregister(hive, "sales.orders_loaded")
+    register(hive, "sales.orders_loaded", f"{lake.uri}/elsewhere")
+    assert installation.run(dag).state("ingest") != "success"
+    assert lake.ids("by_name/orders") == [1, 2, 3]
+    # forgotten, but still there: the next run registers it
+    unregister(hive, "sales.orders_loaded")
+    assert installation.run(dag).state("ingest") == "success"
+    assert lake.ids("by_name/orders") == [1, 2, 3, 4]
+    assert catalog.load(LOADED).location == f"{lake.uri}/by_name/orders"
+    catalog.close()
+
     # another table of the name, at another place: nothing of it is loaded
     lake.append("other", 7)
     unregister(hive, "sales.orders")
     register(hive, "sales.orders", f"{lake.uri}/other")
     assert "success" not in installation.run(dag).states.values()
-    assert lake.ids("by_name/orders") == [1, 2, 3]
+    assert lake.ids("by_name/orders") == [1, 2, 3, 4]
 
 
 def test_a_fleet_finds_the_tables_of_a_schema_as_they_appear_and_go(

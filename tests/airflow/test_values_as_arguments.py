@@ -214,6 +214,7 @@ def test_arguments_of_spark_submit_are_taken_under_their_own_names():
         ("s3n://lake/bronze", "s3://lake/bronze"),
         ("gs://lake/bronze", "gs://lake/bronze"),
         ("/lake/a b", "file:///lake/a%20b"),
+        (DeltaAppendSink("sales.orders", catalog_conn_id="hive").table_uri, "catalog://hive/sales.orders"),
     ],
 )
 def test_one_table_is_one_asset_however_its_uri_is_spelled(sink, uri):

@@ -12,6 +12,7 @@ from airflow_provider_fds.sinks import (
     ForeachBatchSink,
     sink_from_dict,
 )
+from airflow_provider_fds.table_names import name_uri
 
 SINKS = pytest.mark.parametrize(
     "sink",
@@ -264,11 +265,66 @@ def test_a_function_is_neither_a_table_nor_a_template():
     assert sink.identity() == {"kind": "foreach_batch", "target": "jobs:load"}
 
 
-@pytest.mark.parametrize("name", ["sales.orders", "main.sales.orders"])
-def test_a_catalog_table_is_refused_by_name_and_not_treated_as_a_folder(name):
-    with pytest.raises(ValueError, match=rf"DESCRIBE DETAIL {name}"):
+@pytest.mark.parametrize("name", ["sales.orders", "main.sales.orders", "main.`my sales`.orders", "`my sales`.orders"])
+def test_a_name_without_a_catalog_is_refused_and_not_treated_as_a_folder(name):
+    with pytest.raises(ValueError, match=r"looks like a name in a catalog\. Set catalog_conn_id") as caught:
         DeltaAppendSink(name)
+    assert f"DESCRIBE DETAIL {name}" in str(caught.value)
     assert DeltaAppendSink(f"./{name}").uri == f"./{name}"
+
+
+@pytest.mark.parametrize("name", ["sales.orders", "main.sales.orders", "main.`my sales`.orders", "größe.表"])
+def test_a_name_with_a_catalog_is_a_sink_by_name(name):
+    for sink in (
+        DeltaAppendSink(name, catalog_conn_id="hive", create=True, location="s3://lake/new"),
+        DeltaMergeSink(name, catalog_conn_id="hive", keys=["id"]),
+        DeltaReplaceSink(name, catalog_conn_id="hive", provenance=True),
+    ):
+        assert sink.table_uri == name_uri("hive", name)
+        assert sink.identity() == {"kind": sink.kind, "target": sink.table_uri}
+        assert sink.describe() == f"{name} of catalog 'hive'"
+        assert sink_from_dict(json.loads(json.dumps(sink.to_dict()))) == sink
+        located = sink.located(lambda uri: f"s3a://lake/{len(uri)}")
+        assert located == type(sink)(f"s3a://lake/{len(sink.table_uri)}", **_more(sink))
+        assert not {"catalog_conn_id", "create", "location"} & located.to_dict().keys()
+
+
+def _more(sink):
+    return {name: getattr(sink, name) for name in ("keys", "provenance") if getattr(sink, name, None)}
+
+
+@pytest.mark.parametrize(
+    ("uri", "options", "problem"),
+    [
+        ("orders", {}, "has 1 part, but a table in a catalog has a name such as 'sales.orders'"),
+        ("a.b.c.d", {}, "has 4 parts"),
+        ("sales.", {}, "its part 2 is empty"),
+        ("my sales.orders", {}, "needs backticks"),
+        ("`sales.orders", {}, "needs backticks"),
+        ('"sales"."orders"', {}, "needs backticks"),
+        ("s3://lake/orders", {}, "is a path, and a catalog has names"),
+        ("/lake/orders", {}, "omit the catalog's connection"),
+        ("sales.orders", {"catalog_conn_id": ""}, "must be the id of a connection"),
+        ("sales.orders", {"catalog_conn_id": 1}, "must be the id of a connection"),
+        ("sales.orders", {"create": "yes"}, "create must be True or False"),
+        ("sales.orders", {"location": "s3://lake/new"}, "needs create=True"),
+        ("sales.orders", {"create": True, "location": " "}, "location must be the URI of a folder"),
+        ("sales.orders", {"create": True, "location": "s3://key:secret@lake/new"}, "visible to everyone"),
+        ("s3://lake/orders", {"catalog_conn_id": None, "create": True}, "for a table that is given by its name"),
+    ],
+)
+def test_a_sink_by_name_is_checked_when_the_dag_is_read(uri, options, problem):
+    with pytest.raises(ValueError, match=problem) as caught:
+        DeltaAppendSink(uri, **{"catalog_conn_id": "hive", **options})
+    assert "secret" not in str(caught.value)
+
+
+def test_a_name_may_be_a_template():
+    sink = DeltaAppendSink("{{ params.db }}.orders", catalog_conn_id="hive", create=True, location="/{{ params.db }}")
+    rendered = sink.rendered(lambda text: text.replace("{{ params.db }}", "sales"))
+    assert (rendered.uri, rendered.location) == ("sales.orders", "/sales")
+    with pytest.raises(ValueError, match="has 4 parts"):
+        sink.rendered(lambda text: text.replace("{{ params.db }}", "a.b.c"))
 
 
 def test_writes_are_names_or_a_mapping_of_names_to_tables():

@@ -11,6 +11,8 @@ from airflow_provider_fds.errors import EXIT_OK, ConfigurationError
 if TYPE_CHECKING:
     import argparse
 
+    from airflow_provider_fds.catalog.names import TableName
+    from airflow_provider_fds.catalog.table import Catalog
     from airflow_provider_fds.cli.command_list import CommandParsers
 
 
@@ -48,6 +50,7 @@ def catalog(arguments: argparse.Namespace) -> int:
 
 
 def _table(arguments: argparse.Namespace) -> dict[str, Any]:
+    from airflow_provider_fds.catalog.names import TableName
     from airflow_provider_fds.delta.reader.log import DeltaLog
     from airflow_provider_fds.delta.storage.open import open_place
 
@@ -65,7 +68,16 @@ def _table(arguments: argparse.Namespace) -> dict[str, Any]:
         "newest commits": "in the log" if place.view is None else "in the catalog",
         "credentials": "of the catalog" if "credential_provider" in place.options else "of the storage options",
         "newest version": version,
+        "as a sink": _as_sink(common.catalog_of(arguments), TableName.parse(arguments.table)),
     }
+
+
+def _as_sink(catalog: Catalog, name: TableName) -> str:
+    try:
+        catalog.load_sink(name)
+    except ConfigurationError as error:
+        return str(error)
+    return "by its location"
 
 
 def _tables(arguments: argparse.Namespace) -> dict[str, Any]:

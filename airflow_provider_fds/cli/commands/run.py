@@ -136,7 +136,7 @@ def load(arguments: argparse.Namespace, stream: DeltaStream, sink: Sink) -> int:
     backend = command_line_backend(arguments.master, arguments.remote, given, tell)
     backend.check()
     owner = common.process_owner(arguments.deployment)
-    session = StreamSession(stream, common.context_of(arguments, owner=owner))
+    session = StreamSession(stream, common.context_of(arguments, owner=owner, sink=sink))
     with reporting_end(session):
         return _load_all(arguments, session, sink, backend, loading)
 

@@ -180,7 +180,13 @@ def _context_of(context: StreamContext, arguments: argparse.Namespace, one: Flee
     kind, _, place = one.stream.checkpoint.partition(":")
     store = FileCheckpointStore(place) if kind == "file" else None
     own = fleet.for_stream(arguments, one)
-    return replace(context, staging_uri=own.staging, places=common.places_of(own), checkpoints=store)
+    return replace(
+        context,
+        staging_uri=own.staging,
+        places=common.places_of(own),
+        checkpoints=store,
+        sink_places=common.sink_places(arguments, one.sink),
+    )
 
 
 def _user(arguments: argparse.Namespace, group: FleetGroup) -> UserArguments:

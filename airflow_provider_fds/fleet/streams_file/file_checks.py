@@ -134,8 +134,10 @@ def _check_nesting(document: Document, streams: list[Entry]) -> None:
     uses = []
     for entry in streams:
         stream = _stream(entry)
-        if stream.stream.catalog_conn_id is None:
-            uses.append(_Use(_folder(stream.stream.table), "table", entry))
+        source = stream.stream
+        # two names in one catalog are compared; what else a name stands for, only its catalog knows
+        table = source.table if source.catalog_conn_id is None else source.table_uri
+        uses.append(_Use(_folder(table), "table", entry))
         uses += [_Use(_folder(table), "sink", entry) for table in stream.sink.known_tables]
     outer: list[_Use] = []
     for use in sorted((one for one in uses if one.uri), key=lambda one: (one.uri, one.what, one.entry.path[1:])):

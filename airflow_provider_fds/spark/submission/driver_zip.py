@@ -39,6 +39,7 @@ _MODULES: Final = (
     "reasons.py",
     "schemes.py",
     "sizes.py",
+    "table_names.py",
     "type_widening.py",
     "z85.py",
     "spark/__init__.py",

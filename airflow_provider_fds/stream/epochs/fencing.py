@@ -91,7 +91,7 @@ def _fenced(connected: ConnectedStream, sink: Sink, bound: SinkBinding) -> Sink:
     if not isinstance(sink, DeltaSink):
         # the run's own sink is not a table
         sink = DeltaAppendSink(bound.target)
-    return replace(sink, uri=connected.spark_sink(bound.target))
+    return sink.located(lambda _: connected.spark_sink(bound.target))
 
 
 def collect_fence(connected: ConnectedStream, work: RunWork) -> Collected:

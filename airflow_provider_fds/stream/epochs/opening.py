@@ -25,7 +25,7 @@ from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.source.changes.change_recording import check_start
 from airflow_provider_fds.source.offset import Offset, describe_position
 from airflow_provider_fds.source.planning.start import SnapshotStart
-from airflow_provider_fds.stream.connected_stream import lie_inside_each_other
+from airflow_provider_fds.stream.connected_stream import lie_inside_each_other, sink_of_another_name
 from airflow_provider_fds.stream.epochs.epoch_start import (
     EpochStart,
     LandedBatchError,
@@ -177,6 +177,9 @@ def check_binding(connected: ConnectedStream, sink: Sink) -> None:
 def _binding(connected: ConnectedStream, sink: Sink, uuid: str) -> SinkBinding:
     if sink.table_uri is not None:
         target = _refuse_own_folders(connected, sink.table_uri)
+        place, state = connected.sink_place(sink.table_uri), connected.state
+        if place.name and state.sink is not None and state.sink.kind == sink.kind and state.sink.target != target:
+            raise sink_of_another_name(state, sink.describe(), place)
         return SinkBinding(kind=sink.kind, target=target, app_ids=(txn_app_id(uuid),))
     app_ids = tuple(txn_app_id(uuid, write=name) for name in sink.names)
     tables = {name: _refuse_own_folders(connected, uri) for name, uri in sink.tables.items()}

@@ -123,7 +123,7 @@ class SinkColumns:
         if text := self._misfit(metadata, self._sink, is_feed=self._connected.stream.options.read_change_feed):
             raise SchemaMismatchError(
                 f"stream {self._state.name!r} is not loaded again, and no row of the sink was removed: {text}",
-                table=self._sink.uri,
+                table=self._sink.table_uri,
             )
 
     def recorded(self, batch: SourceBatch) -> dict[str, str] | msgspec.UnsetType:
@@ -199,7 +199,7 @@ class SinkColumns:
         properties = sink.properties if found is None else found.metadata.configuration or {}
         widening = widening_of(properties, merge_schema=sink.merge_schema)
         problems = column_fit(ours, theirs, widening).problems(adds=sink.merge_schema)
-        return describe_misfit(ours, theirs, problems, sink.uri, type(sink).__name__) if problems else None
+        return describe_misfit(ours, theirs, problems, sink.describe(), type(sink).__name__) if problems else None
 
     def _check_together(self, batch: SourceBatch, sink: DeltaSink, columns: dict[str, str]) -> None:
         if moved := moved_columns(self._together, columns, self._together, by_key=False):
@@ -227,7 +227,7 @@ class SinkColumns:
             columns,
             _schema(found.metadata),
             column_types(_schema(batch.state.metadata)),
-            path=sink.uri,
+            path=sink.describe(),
             by_key=sink.needs_keys,
             keeps_history=sink.keeps_history,
             keys=getattr(sink, "keys", ()),
@@ -258,11 +258,11 @@ class SinkColumns:
         """Return the sink as it is now, or ``None`` if it does not exist or cannot be read from here."""
         if not self._is_read:
             self._is_read = True
-            if self._state.sink_table_id is None and sink.uri in self._connected.missing:
+            if self._state.sink_table_id is None and sink.table_uri in self._connected.missing:
                 self._has_no_columns = True
                 return None
             try:
-                log = DeltaLog(self._connected.open_sink(sink.uri))
+                log = DeltaLog(self._connected.open_sink(sink.table_uri))
                 version = log.latest()
                 metadata = log.state_at(version).metadata
             except FdsError:
@@ -277,7 +277,7 @@ class SinkColumns:
         return SchemaMismatchError(
             f"stream {self._connected.stream.name!r}, {describe_range(batch.first_version, batch.last_version)} of "
             f"{self._connected.log.table_uri}: {text}",
-            table=sink.uri,
+            table=sink.table_uri,
         )
 
 

@@ -133,7 +133,7 @@ def _owner_of(connected: ConnectedStream, state: StreamState) -> Owner:
 
 
 def _verify_transaction(connected: ConnectedStream, sink: DeltaSink, app_id: str, wanted: int) -> None:
-    storage = connected.open_sink(sink.uri)
+    storage = connected.open_sink(sink.table_uri)
     found = read_table_writes(storage, app_id).newest
     if found is None or found.transaction != wanted:
         transaction = None if found is None else found.transaction

@@ -172,6 +172,7 @@ class StreamSession:
         if (work := scope.before_binding(state, sink)) is not None:
             return work
         opening.ensure_bound(self.connected, sink, user_job=user_job)
+        self._register_sink()
         if (
             scope.sink_has_older_epochs(was=state.sink)
             and (work := scope.before_binding(self.connected.state, sink)) is not None
@@ -242,10 +243,13 @@ class StreamSession:
         """
         try:
             with self.connected.log.one_answer():
-                return self._collect(work, is_running=is_running)
+                collected = self._collect(work, is_running=is_running)
         finally:
             if not is_running:
                 self.connected.save_fold()
+        if not is_running and collected.committed and collected.failure is None:
+            self._register_sink()
+        return collected
 
     def purge_expired(self, retention: Retention) -> None:
         """Remove manifests and reports of old committed batches; see :func:`~.purge.purge_stream`."""
@@ -280,6 +284,10 @@ class StreamSession:
     def status(self) -> StreamStatus:
         """Return the status of the stream. Writes nothing."""
         return status_of(self.connected)
+
+    def _register_sink(self) -> None:
+        if self._sink is not None:
+            self.connected.register_sink(self._sink.table_uri)
 
     def _take_over(self) -> None:
         """Make the planned batches this run's own, if their owner no longer runs."""

@@ -144,7 +144,7 @@ def _refuse(connected: ConnectedStream, sink: Sink, own: VersionRange, others: l
     name, table = connected.stream.name, connected.log.table_uri
     if sink.needs_order and others:
         raise ConfigurationError(
-            f"Stream {name!r} would merge {own.describe()} of {table} into the sink {sink.table_uri}, to which "
+            f"Stream {name!r} would merge {own.describe()} of {table} into the sink {sink.describe()}, to which "
             f"stream {others[0].stream!r} also merges ({others[0].source}): older rows would replace newer ones. "
             f"Use another sink, or rewind stream {others[0].stream!r}.",
             table=table,
@@ -155,7 +155,7 @@ def _refuse(connected: ConnectedStream, sink: Sink, own: VersionRange, others: l
     if other is None:
         return
     raise ConfigurationError(
-        f"Stream {name!r} would append {own.describe()} of {table} to the sink {sink.table_uri}, but stream "
+        f"Stream {name!r} would append {own.describe()} of {table} to the sink {sink.describe()}, but stream "
         f"{other.stream!r} already appends {other.describe()} ({other.source}): rows would be duplicated, or one "
         "stream would replace those of the other. Choose "
         f"a range that does not overlap, or another sink (with `fds replan {name} --new-sink --why …`); "

@@ -41,13 +41,13 @@ def refuse_replacement(connected: ConnectedStream, sink: Sink | None, first: int
         return
     partitions: Sequence[str] = ()
     if sink.dynamic_partition_overwrite:
-        log = DeltaLog(connected.open_sink(sink.uri))
+        log = DeltaLog(connected.open_sink(sink.table_uri))
         partitions = log.state_at(log.latest()).metadata.partitionColumns
     of_interval = sink.for_versions(first, last)
     rows = ReplacedRows(table_id, of_interval.replaced_values(partitions), of_interval.replaced_versions)
     found = rows.of_others(others)
     if found is not None:
-        what = describe_replaced(of_interval.replaced_rows, sink.uri, found)
+        what = describe_replaced(of_interval.replaced_rows, sink.describe(), found)
         raise ConfigurationError(
             f"stream {connected.stream.name!r}, {describe_range(first, last)}, {what}.",
             table=connected.log.table_uri,

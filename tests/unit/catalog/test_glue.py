@@ -157,6 +157,38 @@ def test_a_new_location_keeps_the_id_and_a_new_table_has_another(aws, catalog):
     assert catalog.load(ORDERS).table_id != before.table_id
 
 
+def test_a_new_table_is_in_the_folder_of_its_database(aws, catalog):
+    assert catalog.new_location(ORDERS) == ""
+    aws.create_database(DatabaseInput={"Name": "with_folder", "LocationUri": "s3://lake/a b/"})
+    assert catalog.new_location(TableName(("with_folder", "Orders"))) == "s3://lake/a%20b/orders"
+    with pytest.raises(TableNotFoundError, match="no database of this name in this account"):
+        catalog.new_location(TableName(("nope", "orders")))
+
+
+def test_a_table_is_registered_as_spark_does(aws, catalog):
+    catalog.register(ORDERS, "s3://lake/own%20folder")
+    found = aws.get_table(DatabaseName="lab", Name="orders")["Table"]
+    assert (found["TableType"], found["Parameters"]["spark.sql.sources.provider"]) == ("EXTERNAL_TABLE", "delta")
+    descriptor = found["StorageDescriptor"]
+    assert (descriptor["Location"], descriptor["SerdeInfo"]["Parameters"]["path"]) == ("s3://lake/own folder",) * 2
+    # as for tables of Spark itself, the log has the columns
+    assert descriptor["Columns"] == [{"Name": "col", "Type": "array<string>", "Comment": "from deserializer"}]
+    before = catalog.load_sink(ORDERS)
+    assert before.location == "s3://lake/own%20folder"
+    # again, and another table of that name: neither replaces it
+    catalog.register(ORDERS, "s3://lake/other")
+    assert catalog.load_sink(ORDERS) == before
+
+
+def test_the_right_to_create_is_named(server, catalog):
+    refuse(server, "AccessDeniedException")
+    with pytest.raises(AccessDeniedError, match=r"does not let FDS create lab\.orders.*Allow glue:CreateTable"):
+        catalog.register(ORDERS, "s3://lake/orders")
+    refuse(server, "AccessDeniedException")
+    with pytest.raises(AccessDeniedError, match="Allow glue:GetDatabase"):
+        catalog.new_location(ORDERS)
+
+
 def test_a_missing_table_and_a_missing_database_are_told_apart(aws, catalog):
     with pytest.raises(TableNotFoundError, match=r"has no table lab\.nope\. Correct the name") as caught:
         catalog.load(TableName(("lab", "nope")))

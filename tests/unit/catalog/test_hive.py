@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 import pytest
 from pymetastore.hive_metastore import ThriftHiveMetastore
 from pymetastore.hive_metastore.ttypes import (
+    AlreadyExistsException,
     Database,
     FieldSchema,
     GetTableResult,
@@ -49,6 +50,17 @@ class Metastore:
     def __init__(self):
         self.entries = {"orders": delta(), "wide": delta("wide", columns=3000)}
         self.refusal = None
+        self.reaches = ("file:", "hdfs:")
+        self.folder = "file:/wh/lab.db/"
+
+    def create_table(self, entry):
+        if self.refusal is not None:
+            raise MetaException(self.refusal)
+        if entry.tableName in self.entries:
+            raise AlreadyExistsException(f"Table {entry.tableName} already exists")
+        if not entry.sd.location.startswith(self.reaches):
+            raise MetaException("Class org.apache.hadoop.fs.s3a.S3AFileSystem not found")
+        self.entries[entry.tableName] = entry
 
     def get_table(self, database, table):
         if self.refusal is not None:
@@ -63,7 +75,7 @@ class Metastore:
     def get_database(self, database):
         if database != "lab":
             raise NoSuchObjectException(database)
-        return Database("lab")
+        return Database("lab", locationUri=self.folder)
 
     def get_all_tables(self, database):
         return list(self.entries) if database == "lab" else []
@@ -232,6 +244,50 @@ def test_the_tables_of_a_database_are_described_in_a_few_calls(metastore, proces
     assert (found["view"].location, "is a view" in found["view"].problem) == ("", True)
     with pytest.raises(TableNotFoundError, match="There is no database of this name"):
         catalog.listed(TableName(("nope",)))
+
+
+NEW = TableName(("lab", "New"))
+
+
+def test_a_new_table_is_in_the_folder_of_its_database(metastore, catalog):
+    assert catalog.new_location(NEW) == "file:///wh/lab.db/new"
+    metastore.folder = "s3a://lake/a b/lab.db"
+    assert catalog.new_location(NEW) == "s3a://lake/a%20b/lab.db/new"
+    metastore.folder = None
+    assert catalog.new_location(NEW) == ""
+    with pytest.raises(TableNotFoundError, match="There is no database of this name"):
+        catalog.new_location(TableName(("nope", "new")))
+    with pytest.raises(ConfigurationError, match="accepts letters, digits and '_'") as caught:
+        catalog.new_location(TableName(("lab", "größe")))
+    assert caught.value.reason_code == Reason.CATALOG_TABLE_UNWRITABLE
+
+
+def test_a_table_is_registered_as_spark_does(metastore, catalog):
+    catalog.register(NEW, "file:///lake/a%20b%2520")
+    entry = metastore.entries["New"]
+    assert (entry.tableType, entry.sd.location) == ("EXTERNAL_TABLE", "file:///lake/a b%20")
+    assert entry.parameters["spark.sql.sources.provider"] == "delta"
+    assert entry.sd.serdeInfo.parameters["path"] == "file:///lake/a b%20"
+    assert catalog.load_sink(NEW).location == "file:///lake/a%20b%2520"
+    # again, and another table of that name: neither replaces it
+    catalog.register(NEW, "file:///lake/other")
+    assert metastore.entries["New"] is entry
+
+
+def test_a_folder_that_the_metastore_does_not_reach_is_only_in_the_serde(metastore, catalog):
+    catalog.register(NEW, "s3a://lake/new")
+    assert metastore.entries["New"].sd.location == "file:/wh/lab.db/New-__PLACEHOLDER__"
+    assert catalog.load_sink(NEW).location == "s3a://lake/new"
+
+
+def test_a_right_to_create_that_is_missing_is_named(metastore, catalog):
+    metastore.refusal = "Permission denied: user=fds, access=WRITE"
+    with pytest.raises(AccessDeniedError, match=r"does not let FDS create lab\.New: .*the right to create tables"):
+        catalog.register(NEW, "file:///lake/new")
+    metastore.refusal = "out of disk"
+    with pytest.raises(StorageError, match="out of disk"):
+        catalog.register(NEW, "file:///lake/new")
+    assert "New" not in metastore.entries
 
 
 def test_a_missing_table_is_not_found(server, catalog):

@@ -9,12 +9,14 @@ import pytest
 
 from airflow_provider_fds.catalog import unity_http
 from airflow_provider_fds.catalog.names import TableName
+from airflow_provider_fds.catalog.sinks import SinkPlaces
 from airflow_provider_fds.catalog.table import CatalogPlaces
 from airflow_provider_fds.catalog.unity import UnityCatalog
 from airflow_provider_fds.catalog.unity_http import Login, UnityHttp
 from airflow_provider_fds.delta.reader.log import DeltaLog
 from airflow_provider_fds.delta.storage.open import open_place
 from airflow_provider_fds.errors import AccessDeniedError, ConfigurationError, StorageError
+from airflow_provider_fds.sinks import DeltaAppendSink
 from tests.unit.catalog.test_log_view import Managed
 from tests.unit.catalog.unity_server import Reply, UnityServer, recorded
 
@@ -422,3 +424,43 @@ def test_an_answer_that_cannot_be_decompressed_is_none(server):
     server.replies[f"{API}orders"] = Reply(200, b"no gzip", content_encoding="gzip")
     with pytest.raises(StorageError, match="DecodingError"):
         catalog.load(ORDERS)
+
+
+def test_an_external_table_is_a_sink_without_credentials_of_the_catalog(catalog, server):
+    found = catalog.load_sink(ORDERS)
+    assert (found.location, found.options, found.view) == (catalog.load(ORDERS).location, {}, None)
+    assert not [path for path in server.paths() if "credentials" in path]
+
+
+def test_a_table_that_the_catalog_manages_is_no_sink(catalog, server, log_builder):
+    serve(server, Managed(log_builder))
+    with pytest.raises(ConfigurationError, match=r"the catalog's own connector .*UCSingleCatalog.*external") as caught:
+        catalog.load_sink(EVENTS)
+    assert caught.value.reason_code == "CATALOG_TABLE_UNWRITABLE"
+    for part in ("main.sales.events", "connection 'unity'", "Hive metastore or Glue"):
+        assert part in str(caught.value)
+
+
+def test_a_managed_table_with_a_log_of_its_own_is_no_sink(catalog, server):
+    body = recorded("15_external_load")
+    body["metadata"]["table-type"] = "MANAGED"
+    server.replies[f"{API}orders"] = Reply(200, body)
+    assert catalog.load(ORDERS)
+    with pytest.raises(ConfigurationError, match="it is a managed table, into whose folder only clients of the cat"):
+        catalog.load_sink(ORDERS)
+
+
+def test_a_sink_is_opened_with_the_storage_connection(catalog, server):
+    sink = DeltaAppendSink("main.sales.orders", catalog_conn_id="unity")
+    place = SinkPlaces(catalog, lambda uri: {"of": uri}, sink).resolve(sink.table_uri)
+    location = recorded("15_external_load")["metadata"]["location"]
+    assert (place.uri, place.options, place.register) == (location, {"of": location}, None)
+
+
+def test_a_missing_table_is_created_by_other_means(catalog, server):
+    missing = DeltaAppendSink("main.sales.nope", catalog_conn_id="unity", create=True)
+    with pytest.raises(ConfigurationError, match=r"main\.sales\.nope .*it does not exist.*CREATE TABLE … USING DELTA"):
+        SinkPlaces(catalog, lambda _: {}, missing).resolve(missing.table_uri)
+    with pytest.raises(ConfigurationError, match="CREATE TABLE … USING DELTA") as caught:
+        catalog.register(ORDERS, "s3://lake/orders")
+    assert caught.value.reason_code == "CATALOG_TABLE_UNWRITABLE"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from airflow_provider_fds.catalog.sinks import SinkPlaces
+from airflow_provider_fds.cli.arguments import sink_places
 from airflow_provider_fds.cli.main import main, parser
 from airflow_provider_fds.cli.sink import sink_of
 from airflow_provider_fds.errors import EXIT_CONFIGURATION, ConfigurationError
@@ -65,6 +67,9 @@ def test_a_function_needs_no_sink():
         (("kind=delta_merge", "keys=id", "keys=region"), "/sink", "has a key twice. Write a list as KEY=FIRST,SECOND"),
         (("uri=/other",), "/sink", "has no key 'uri'. Use --sink"),
         (("storage_conn_id=lake",), "/sink", "names a connection of Airflow"),
+        (("catalog_conn_id=hive",), "a.b", "has no key 'catalog_conn_id'. Use --sink-catalog"),
+        ((), "sales.orders", "looks like a name in a catalog"),
+        (("create=yes",), "/sink", "create and location are for a table that is given by its name"),
         (("kind=foreach_batch", "function=a:b"), "/sink", "cannot be combined. Omit --sink"),
         (("keys",), "/sink", "--sink-option must be KEY=VALUE, got 'keys'"),
     ],
@@ -72,6 +77,41 @@ def test_a_function_needs_no_sink():
 def test_what_is_no_sink_of_the_command_line_is_refused(capsys, options, sink, says):
     assert main(words(*options, sink=sink)) == EXIT_CONFIGURATION
     assert says in capsys.readouterr().err
+
+
+HIVE = ("--sink-catalog", "thrift://metastore:9083")
+
+
+def test_a_sink_has_a_name_in_a_catalog():
+    given = parser().parse_args([*words("create=yes", "location=/lake/new", sink="sales.orders"), *HIVE])
+    expected = DeltaAppendSink("sales.orders", catalog_conn_id=HIVE[1], create=True, location="/lake/new")
+    assert sink_of(given) == expected
+    assert isinstance(sink_places(given, expected), SinkPlaces)
+    assert sink_places(given, DeltaAppendSink("/sink")) is None
+
+
+@pytest.mark.parametrize(
+    ("sink", "catalog", "says"),
+    [
+        ("orders", HIVE[1], "has 1 part"),
+        ("/lake/orders", HIVE[1], "is a path, and a catalog has names"),
+        (None, HIVE[1], "--sink-catalog needs --sink"),
+        ("sales.orders", "hive", "'hive', is a connection of Airflow, which the command line does not read"),
+        ("sales.orders", "jdbc://host", "is not the URI of a catalog"),
+        ("sales.orders", "https://me:secret@host", "contains user info"),
+    ],
+)
+def test_a_catalog_of_a_sink_that_is_none_is_refused(capsys, sink, catalog, says):
+    option = () if sink is not None else ("kind=delta_append",)
+    assert main([*words(*option, sink=sink), "--sink-catalog", catalog]) == EXIT_CONFIGURATION
+    told = capsys.readouterr().err
+    assert says in told
+    assert "secret" not in told
+
+
+def test_a_catalog_on_the_command_line_stands_for_the_connection_of_a_file():
+    given = parser().parse_args(["run", "--file", "streams.yaml", "--staging", "/st", *HIVE])
+    assert isinstance(sink_places(given, DeltaAppendSink("sales.orders", catalog_conn_id="hive")), SinkPlaces)
 
 
 @pytest.mark.parametrize(

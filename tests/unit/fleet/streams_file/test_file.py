@@ -502,6 +502,53 @@ streams:
     assert (one.name, one.stream.catalog_conn_id, one.sink.uri) == ("orders", "unity", "/bronze/my sales/orders")
 
 
+def test_sinks_have_names_of_a_catalog():
+    text = """\
+defaults:
+  sink: {uri: "bronze.{table}", catalog_conn_id: hive, create: true}
+streams:
+  - {table: sales.orders, catalog_conn_id: hive}
+  - {table: /raw/lines, sink: {location: /lake/lines, create: yes}}
+  - {table: /raw/customers, sink: bronze.people}
+  - {table: /raw/days, sink: {uri: /lake/days, catalog_conn_id: null, create: null}}
+  - {tables: /other/*}
+"""
+    found, document = parse_fleet_file(text, "f.yaml", {})
+    assert not document.problems
+    orders, lines, customers, days = (one.sink for one in found.groups[0].streams)
+    assert orders == DeltaAppendSink("bronze.orders", catalog_conn_id="hive", create=True)
+    assert (lines.uri, lines.location) == ("bronze.lines", "/lake/lines")
+    assert customers == DeltaAppendSink("bronze.people", catalog_conn_id="hive", create=True)
+    assert days == DeltaAppendSink("/lake/days")
+    (pattern,) = found.groups[0].patterns
+    assert pattern.stream_of("/other/regions").sink.table_uri == "catalog://hive/bronze.regions"
+
+
+def test_sinks_by_name_are_compared_with_each_other_and_with_sources():
+    text = """\
+streams:
+  - {table: raw.a, catalog_conn_id: hive, sink: {uri: bronze.a, catalog_conn_id: hive}}
+  - {table: raw.b, catalog_conn_id: hive, sink: {uri: bronze.a, catalog_conn_id: hive}}
+  - {table: bronze.c, catalog_conn_id: hive, sink: {uri: bronze.d, catalog_conn_id: hive}}
+  - {table: raw.e, catalog_conn_id: hive, sink: {uri: bronze.c, catalog_conn_id: hive}}
+  - {table: raw.f, catalog_conn_id: hive, sink: {uri: bronze.c, catalog_conn_id: glue}}
+  - {table: raw.g, catalog_conn_id: hive, sink: bronze.g}
+  - {table: raw.h, catalog_conn_id: hive, sink: {uri: bronze, catalog_conn_id: hive}}
+  - {table: raw.i, catalog_conn_id: hive, sink: {uri: bronze.i, catalog_conn_id: hive, location: /lake/i}}
+"""
+    _, document = parse_fleet_file(text, "f.yaml", {})
+    problems = sorted(problem.text for problem in document.problems)
+    assert len(problems) == 5, problems
+    for words in (
+        "the sink catalog://hive/bronze.a is also that of the stream",
+        "the table catalog://hive/bronze.c is the sink catalog://hive/bronze.c",
+        "'bronze.g' looks like a name in a catalog",
+        "'bronze' has 1 part",
+        "needs create=True",
+    ):
+        assert [text for text in problems if words in text], words
+
+
 def test_a_name_without_a_connection_is_a_problem():
     text = """\
 streams:
