@@ -134,6 +134,8 @@ def test_a_poll_of_a_table_that_was_dropped_says_so(table: ManagedTable, loads: 
 
 def test_a_poll_of_a_table_that_was_created_anew_does_not_go_on(table: ManagedTable, loads: Loads, unity: UnityServer):
     log = DeltaLog(open_place(loads.places.resolve(table.name)))
+    # the answer by which it was found serves the first poll
+    assert not log.probe(4)
     unity.drop(table.name)
     again = ManagedTable(unity, table.name, open_storage)
     again.create_by_hand()
