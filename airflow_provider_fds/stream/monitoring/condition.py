@@ -341,9 +341,10 @@ _RULES: Final[dict[Condition, _Rule]] = {
     ),
     "waiting": _Rule(_waits, _waiting, _waiting_commands),
     "not_begun": _Rule(
-        # a stream that is to go back has a position again when its next run begins
-        lambda found: found.state.position is None and found.state.request is None,
-        lambda _: "The stream was created, but no run has planned anything yet. The next run begins it.",
+        lambda found: found.state.position is None,
+        lambda found: (
+            _requested(found) or "The stream was created, but no run has planned anything yet. The next run begins it."
+        ),
     ),
     "up_to_date": _Rule(
         lambda found: found.lag == 0,

@@ -185,11 +185,12 @@ def _status_of(
     age: timedelta | None = None
     left: timedelta | None = None
     pending: Amount | None = None
-    if newest is not None and problem is None and state.position is not None and state.retired is None:
+    if newest is not None and problem is None and state.position is not None:
         position = Offset.from_json(state.position)
         stream_end = end_of(connected, state)
         last = newest if stream_end is None else stream_end.target(position, newest)
-        lag = lag_of(position, last)
+        # a stream that has ended has nothing left to read
+        lag = lag_of(position, last) if state.retired is None else 0
         age, left = _unread(connected.log, oldest_commit(position), newest) if lag else (timedelta(), None)
         pending = _pending(connected, state, last, unread) if lag else Amount()
         if finished is None and (warning := nearly_lost(connected.log, oldest_commit(position), newest)) is not None:

@@ -25,16 +25,17 @@ def test_protocols_without_features_are_read(version):
 @pytest.mark.parametrize(
     ("feature", "why"),
     [
-        ("catalogManaged", "only a catalog knows"),
-        ("catalogOwned-preview", "only a catalog knows"),
-        ("redirectReaderWriter-preview", "the table has moved"),
-        ("adaptiveMetadata-preview", "need not list their files"),
-        ("geospatial", "does not know its types"),
-        ("fooUnknown", "FDS does not know it"),
+        # without the feature, the table's newest commits would still be elsewhere
+        ("catalogManaged", "only a catalog knows.*Give its name in the catalog"),
+        ("catalogOwned-preview", "only a catalog knows.*Give its name in the catalog"),
+        ("redirectReaderWriter-preview", "the table has moved.*DROP FEATURE"),
+        ("adaptiveMetadata-preview", "need not list their files.*DROP FEATURE"),
+        ("geospatial", "does not know its types.*DROP FEATURE"),
+        ("fooUnknown", "FDS does not know it.*DROP FEATURE"),
     ],
 )
 def test_a_reader_feature_that_is_not_in_the_list_is_refused_by_name(feature, why):
-    message = rf"version 4 of s3://lake/t .*'{feature}': .*{why}.*DROP FEATURE"
+    message = rf"version 4 of s3://lake/t .*'{feature}': .*{why}"
     with pytest.raises(UnsupportedFeatureError, match=message) as caught:
         check(["deletionVectors", feature], ["deletionVectors", feature])
     assert caught.value.features == (feature,)

@@ -303,7 +303,7 @@ def test_a_retired_stream_does_nothing(loaded, sink):
 
 
 def test_a_table_that_cannot_be_read_checks_nothing(tmp_path):
-    assert readable(DeltaLog(open_storage(str(tmp_path / "nothing")))) is None
+    assert readable(open_storage(str(tmp_path / "nothing"))) is None
 
 
 # -- rows that are removed from the sink
