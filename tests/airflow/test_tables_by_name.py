@@ -298,7 +298,8 @@ async def test_a_name_that_the_catalog_does_not_have_yet_is_waited_for(installat
     ]
 
 
-async def test_a_watcher_goes_on_with_the_table_that_its_name_means_now(installation, hive, lake):
+async def test_a_watcher_goes_on_with_the_table_that_its_name_means_now(installation, hive, lake, monkeypatch):
+    monkeypatch.setattr(catalog_look, "LOOK_SECONDS", 0.05)
     lake.append("orders", 1)
     register(hive, "sales.orders", f"{lake.uri}/orders")
     watchers = Watchers()
