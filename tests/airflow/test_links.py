@@ -89,7 +89,9 @@ def test_another_template_is_refused_without_its_secrets(monkeypatch, template):
 
 def session(result):
     connected = SimpleNamespace(
-        table=SimpleNamespace(uri="s3a://lake/orders"), staging=SimpleNamespace(uri="s3://lake/_fds")
+        table=SimpleNamespace(uri="s3a://lake/orders"),
+        staging=SimpleNamespace(uri="s3://lake/_fds"),
+        sink_target=lambda uri: uri,
     )
     return SimpleNamespace(
         stream=DeltaStream("orders", table="s3a://lake/orders"), connected=connected, result=lambda: result
