@@ -28,7 +28,7 @@ def application(*sizes):
     transactions = [SimpleNamespace(parts=[SimpleNamespace(num_bytes=size)]) for size in sizes]
     session = SimpleNamespace(
         scope=SimpleNamespace(transactions=lambda batches: transactions),
-        connected=SimpleNamespace(places=lambda uri: [Place("s3://lake/orders")]),
+        connected=SimpleNamespace(places=lambda uri: [Place("s3://lake/orders")], sink_target=lambda uri: uri),
     )
     work = SimpleNamespace(batches=[SimpleNamespace(num_bytes=size) for size in sizes])
     return Application(session, DeltaAppendSink("s3://lake/bronze"), work, "s3a://staging/x.job.json")

@@ -40,6 +40,7 @@ def gathered(monkeypatch):
                 staging=SimpleNamespace(uri="s3://lake/staging"),
                 state=SimpleNamespace(uuid="u", tables={}),
                 open_sink=lambda uri: uri,
+                sink_target=lambda uri: uri,
             ),
             result=result or (lambda: done),
         )
