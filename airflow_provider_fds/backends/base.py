@@ -238,11 +238,12 @@ def vended_credentials(
     Raises:
         SparkSetupError: The user's file of settings cannot be read.
     """
-    from airflow_provider_fds.spark.submission.submit import vended_table
+    from airflow_provider_fds.spark.submission.submit import own_settings, vended_table
 
     if "credential_provider" not in session.connected.place.options:
         return None
-    place = vended_table(storage_of(session, sink), arguments.conf, arguments.properties_file, own_spark())
+    storage, spark = storage_of(session, sink), own_spark()
+    place = vended_table(storage, own_settings(storage, arguments.conf, arguments.properties_file, spark), spark)
     return None if place is None else place.options["credential_provider"]
 
 

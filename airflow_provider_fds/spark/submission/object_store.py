@@ -234,8 +234,7 @@ def _connections(storage: JobStorage, bucket: str) -> str:
     """Return in words how the places in a bucket are reached, without anything secret."""
     ways = []
     for place in storage.places:
-        scheme, _, rest = place.uri.partition("://")
-        if scheme.lower() in S3_SCHEMES and rest.partition("/")[0] == bucket:
+        if _scheme(place.uri) in S3_SCHEMES and _bucket(place.uri) == bucket:
             conn_id = place.options.get("storage_conn_id")
             ways.append(f"{place.uri} by " + ("the environment" if conn_id is None else f"connection {conn_id!r}"))
     return ", ".join(ways)

@@ -193,9 +193,9 @@ def submit_arguments(
     if packages:
         settings[_PACKAGES] = ",".join(packages)
 
-    own = _own_settings(storage, conf, properties_file, own_spark)
+    own = own_settings(storage, conf, properties_file, own_spark)
     log_store = log_store_settings(storage, own)
-    vended = vended_table(storage, conf, properties_file, own_spark)
+    vended = vended_table(storage, own, own_spark)
     shown, secret = s3a_settings(storage, own, vended)
     if vended is not None:
         own_jars += [str(jar) for jar in unity_jars(cache, spark_submit)]
@@ -236,15 +236,32 @@ def submit_arguments(
     )
 
 
-def vended_table(
+def own_settings(
     storage: JobStorage, conf: Mapping[str, Any] | None, properties_file: str | None, own_spark: OwnSpark | None
-) -> Place | None:
-    """Return the table for which the Spark of a job asks its catalog for keys, see :meth:`JobStorage.vended`.
+) -> dict[str, Any]:
+    """Return the user's own settings, those of files by name only; the files are read for a job on S3.
 
     Args:
         storage: Where the job reads and writes.
         conf: The user's Spark settings.
         properties_file: The user's own file of settings.
+        own_spark: The user's Spark, which may have defaults.
+
+    Raises:
+        SparkSetupError: A file cannot be read.
+    """
+    own = dict(conf or {})
+    if storage.is_on_s3:
+        own |= dict.fromkeys(property_names(_properties_text(properties_file, own_spark, env={})), "")
+    return own
+
+
+def vended_table(storage: JobStorage, own: Mapping[str, Any], own_spark: OwnSpark | None) -> Place | None:
+    """Return the table for which the Spark of a job asks its catalog for keys, see :meth:`JobStorage.vended`.
+
+    Args:
+        storage: Where the job reads and writes.
+        own: The user's own settings, see :func:`own_settings`.
         own_spark: The user's Spark. Before Spark 4, S3A takes no provider of that kind.
 
     Raises:
@@ -252,17 +269,7 @@ def vended_table(
     """
     if own_spark is not None and minor(own_spark.version)[0] < _TAKES_VENDED_KEYS_SINCE:
         return None
-    return storage.vended(_own_settings(storage, conf, properties_file, own_spark))
-
-
-def _own_settings(
-    storage: JobStorage, conf: Mapping[str, Any] | None, properties_file: str | None, own_spark: OwnSpark | None
-) -> dict[str, Any]:
-    """Return the user's own settings, those of files by name only; the files are read for a job on S3."""
-    own = dict(conf or {})
-    if storage.is_on_s3:
-        own |= dict.fromkeys(property_names(_properties_text(properties_file, own_spark, env={})), "")
-    return own
+    return storage.vended(own)
 
 
 @contextmanager

@@ -13,10 +13,12 @@ from airflow_provider_fds.batch.spec import JobSpec
 from airflow_provider_fds.catalog.table import CatalogPlaces
 from airflow_provider_fds.catalog.unity import UnityCatalog
 from airflow_provider_fds.catalog.unity_http import UnityHttp
+from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.ledger.owner import Actor, Owner
 from airflow_provider_fds.sinks import DeltaAppendSink
 from airflow_provider_fds.spark.application.job import run
 from airflow_provider_fds.stream import DeltaStream, StreamContext, StreamSession
+from tests.interop.unity.managed import ManagedTable
 from tests.interop.unity.server import UnityServer
 from tests.interop.unity.sts import KeyedLake, Sts
 
@@ -68,6 +70,19 @@ def s3_lake(shared_lake: KeyedLake, sts: Sts) -> Iterator[KeyedLake]:
 def name() -> str:
     """The name of a table in ``main`` that no other test uses."""
     return f"main.sales.t{next(_NUMBERS)}"
+
+
+@pytest.fixture
+def table(unity: UnityServer, name: str) -> ManagedTable:
+    """Versions 1 to 3, which the catalog names, beside others that it does not."""
+    table = ManagedTable(unity, name, open_storage)
+    table.create_by_hand()
+    for _ in range(3):
+        table.append_by_hand()
+    table.publish(1)
+    table.lose(3)
+    table.leave_half_written(4)
+    return table
 
 
 @pytest.fixture

@@ -7,28 +7,13 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-import pytest
-
-from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import EXIT_CONFIGURATION
-from tests.interop.unity.managed import ManagedTable
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tests.interop.unity.managed import ManagedTable
     from tests.interop.unity.server import UnityServer
-
-
-@pytest.fixture
-def table(unity: UnityServer, name: str) -> ManagedTable:
-    table = ManagedTable(unity, name, open_storage)
-    table.create_by_hand()
-    for _ in range(3):
-        table.append_by_hand()
-    table.publish(1)
-    table.lose(3)
-    table.leave_half_written(4)
-    return table
 
 
 def fds(*words: str) -> subprocess.CompletedProcess[str]:

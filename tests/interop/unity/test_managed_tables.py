@@ -26,19 +26,6 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def table(unity: UnityServer, name: str) -> ManagedTable:
-    """Versions 1 to 3, which the catalog names, beside others that it does not."""
-    table = ManagedTable(unity, name, open_storage)
-    table.create_by_hand()
-    for _ in range(3):
-        table.append_by_hand()
-    table.publish(1)
-    table.lose(3)
-    table.leave_half_written(4)
-    return table
-
-
-@pytest.fixture
 def of_spark(spark: SparkSession, unity: UnityServer, name: str, tmp_path: Path) -> SparkTable:
     """Versions 1 to 5: the catalog names 2 to 5, of which 2 is published too, among files that do not count."""
     table = SparkTable(unity, name, open_storage, spark, tmp_path / "twin", "id BIGINT, name STRING")
