@@ -29,6 +29,7 @@ class CountingStorage:
         self._storage = storage
         self._requests = requests
         self.uri = storage.uri
+        self.is_file_system = storage.is_file_system
 
     def _counted(self, kind: str, key: str) -> None:
         self._requests.append(Request(self.uri, kind, key))

@@ -76,6 +76,7 @@ class CatalogLogView:
 
     def __init__(self, folder: Storage, tip: LogTip, ask: Callable[[], LogTip], *, table_id: str) -> None:
         self.uri = folder.uri
+        self.is_file_system = folder.is_file_system
         self.catalog_table_id = table_id
         self._folder = folder
         self._tip = tip

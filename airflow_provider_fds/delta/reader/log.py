@@ -12,7 +12,6 @@ from airflow_provider_fds.delta.listing import hinted_version, list_tail, listed
 from airflow_provider_fds.delta.names import LOG_FOLDER, commit_key
 from airflow_provider_fds.delta.protocol import check_readable
 from airflow_provider_fds.delta.reader.known_states import NEAR
-from airflow_provider_fds.delta.storage.local import LocalStorage
 from airflow_provider_fds.delta.storage.prefetch import read_ahead
 from airflow_provider_fds.delta.tail import LogTail
 from airflow_provider_fds.errors import TornFileError
@@ -60,8 +59,7 @@ class DeltaLog:
         self.table_uri = storage.uri
         #: The id of the table in the catalog whose view of the log this is; ``None``: the log is read as it is.
         self.catalog_table_id: str | None = getattr(storage, "catalog_table_id", None)
-        # only file systems show incomplete files
-        self._check_rows = isinstance(storage, LocalStorage)
+        self._check_rows = storage.is_file_system
 
     def __repr__(self) -> str:
         return f"DeltaLog({self.table_uri!r})"

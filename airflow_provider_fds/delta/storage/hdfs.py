@@ -59,6 +59,8 @@ class HdfsStorage:
         path: Decoded path of the folder, with a slash at its beginning and none at its end; empty for the root.
     """
 
+    is_file_system: Final = False
+
     def __init__(self, client: AsyncClient, uri: str, path: str) -> None:
         self.uri = uri
         self._client = client

@@ -42,6 +42,8 @@ class LocalStorage:
         path: The folder; it need not exist. A relative path is resolved once, against the working directory.
     """
 
+    is_file_system: Final = True
+
     def __init__(self, path: str) -> None:
         # abspath, not resolve(): keep the symbolic link under which the user knows the table
         self.root = Path(os.path.abspath(path))  # noqa: PTH100

@@ -65,6 +65,8 @@ class ObjectStorage:
         renewable: The credentials, if there are others once storage refuses them: a read is then repeated once.
     """
 
+    is_file_system: Final = False
+
     def __init__(
         self,
         store: Store,

@@ -6,8 +6,6 @@ from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
-from airflow_provider_fds.delta.storage.local import LocalStorage
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from concurrent.futures import Future
@@ -27,7 +25,7 @@ def read_ahead(
     Files are read one by one: a disk answers faster than a thread wakes up. Errors of ``metas`` and ``Storage.get`` are
     raised when their object is reached. The ``etag`` is that of the content, not that of the listing.
     """
-    if isinstance(storage, LocalStorage):
+    if storage.is_file_system:
         for meta in metas:
             if meta.size_bytes > whole_up_to_bytes:
                 yield meta, None

@@ -36,6 +36,10 @@ class Storage(Protocol):
 
     uri: str
 
+    @property
+    def is_file_system(self) -> bool:
+        """Whether it is a mounted file system: it can show incomplete files, and answers before a thread wakes up."""
+
     def head(self, key: str) -> ObjectMeta | None:
         """Return the object's metadata, or ``None`` if it does not exist. One request."""
 

@@ -38,6 +38,7 @@ class MemoryStorage:
     """
 
     uri = "memory://staging"
+    is_file_system = False
 
     def __init__(self) -> None:
         self.objects: dict[str, bytes] = {}
