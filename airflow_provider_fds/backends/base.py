@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -10,6 +11,7 @@ from airflow_provider_fds.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from contextlib import AbstractContextManager
 
     from airflow_provider_fds.backends.conf_by_size import ConfBySizeArgument
     from airflow_provider_fds.sinks import Sink
@@ -267,6 +269,13 @@ class SparkBackend(Protocol):
             FdsError: Spark could not be started, or this run no longer owns the stream.
         """
         raise NotImplementedError
+
+    def lingering(self) -> AbstractContextManager[None]:
+        """Return a context in which Spark may stay between two applications of the run, which then lingers.
+
+        Its end, without an error, lets Spark end; after an error, Spark is stopped.
+        """
+        return nullcontext()
 
     def run_fleet(self, application: FleetApplication) -> Outcome:  # noqa: ARG002 - for backends that can
         """Run the jobs of many streams in one application and wait for its end, committing batches meanwhile.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -14,6 +15,7 @@ from airflow_provider_fds.backends.base import (
     UserArguments,
     vended_credentials,
 )
+from airflow_provider_fds.backends.lingering_driver import LingeringDriver
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.spark.installation.cache import SparkSetupError
@@ -24,7 +26,6 @@ from airflow_provider_fds.spark.submission import launch
 from airflow_provider_fds.stream.run.collecting import collecting, committing
 
 if TYPE_CHECKING:
-    import threading
     from collections.abc import Callable, Mapping
 
     from airflow_provider_fds.sinks import Sink
@@ -49,6 +50,7 @@ class LocalBackend(SparkBackend):
     arguments: UserArguments
     tell: Callable[[str], None]
     _end: Callable[[], object] | None = field(default=None, init=False, repr=False)
+    _lingering: LingeringDriver | None = field(default=None, init=False, repr=False)
 
     def check(self) -> None:
         """Refuse a machine on which Spark cannot start, and incompatible versions."""
@@ -75,8 +77,18 @@ class LocalBackend(SparkBackend):
 
     def run(self, application: Application) -> Outcome:
         """Run spark-submit, and commit batches as they are reported."""
+        if self._lingering is not None and application.work.batches:
+            return self._lingering.run(application)
         with collecting(application.session, application.work, application.on_commit, end=self.cancel) as was_ended:
-            return self._run(application, self.arguments.conf, was_ended)
+            return self._run(application, {**application.conf, **self.arguments.conf}, was_ended)
+
+    def lingering(self) -> LingeringDriver:
+        """Let spark-submit stay, and take the next job of the run."""
+        self._lingering = LingeringDriver(self._start, self.cancel)
+        return self._lingering
+
+    def _start(self, application: Application) -> Outcome:
+        return self._run(application, {**application.conf, **self.arguments.conf}, threading.Event())
 
     def run_fleet(self, application: FleetApplication) -> Outcome:
         """Run spark-submit for the jobs of many streams, and commit batches as they are reported."""

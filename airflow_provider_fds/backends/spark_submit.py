@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
+import threading
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.providers.apache.spark.hooks.spark_submit import ALLOWED_SPARK_BINARIES
@@ -17,6 +19,7 @@ from airflow_provider_fds.backends.base import (
     UserArguments,
     vended_credentials,
 )
+from airflow_provider_fds.backends.lingering_driver import LingeringDriver
 from airflow_provider_fds.backends.spark_master import SparkMaster, application_arguments, check_master, submitted
 from airflow_provider_fds.backends.spark_session import SessionBackend
 from airflow_provider_fds.errors import ConfigurationError
@@ -28,7 +31,6 @@ from airflow_provider_fds.spark.runtime.settings import FLEET_CONF
 from airflow_provider_fds.stream.run.collecting import collecting, committing
 
 if TYPE_CHECKING:
-    import threading
     from contextlib import AbstractContextManager
 
     from airflow_provider_fds.backends.base import SubmitTask
@@ -56,6 +58,7 @@ class SubmitBackend(ConnectionBackend):
     arguments: UserArguments
     task: SubmitTask | None
     resource_manager: str | None = None
+    _lingering: LingeringDriver | None = field(default=None, init=False, repr=False)
 
     @classmethod
     def from_connection(
@@ -94,8 +97,18 @@ class SubmitBackend(ConnectionBackend):
 
     def run(self, application: Application) -> Outcome:
         """Call spark-submit, and commit batches as they are reported."""
+        if self._lingering is not None and application.work.batches:
+            return self._lingering.run(application)
         meanwhile = collecting(application.session, application.work, application.on_commit, end=self.cancel)
         return self._run(application, meanwhile)
+
+    def lingering(self) -> LingeringDriver:
+        """Let spark-submit stay, and take the next job of the run."""
+        self._lingering = LingeringDriver(self._start, self.cancel)
+        return self._lingering
+
+    def _start(self, application: Application) -> Outcome:
+        return self._run(application, nullcontext(threading.Event()))
 
     def run_fleet(self, application: FleetApplication) -> Outcome:
         """Call spark-submit for the jobs of many streams, and commit batches as they are reported."""

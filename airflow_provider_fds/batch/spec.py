@@ -23,6 +23,8 @@ _JOB_DIGEST = re.compile(r"-([0-9a-f]{64})\.job\.json\Z")
 
 #: Fields of a batch that its spec has only if they are set.
 _WRITTEN_IF_SET = ("columns", "fed", "fed_since", "fed_batch")
+#: The same of a job.
+_WRITTEN_IF_TRUE = ("tables", "allow_overlap", "linger_seconds")
 
 
 class SpecChangedError(ValueError):
@@ -185,6 +187,8 @@ class JobSpec:
         fence: What to close in the sink, ``None``: nothing.
         tables: For a function: the minimum version of each named table, because the stream has written it.
         allow_overlap: Whether the batches may append rows that another stream has loaded into the sink.
+        linger_seconds: How long spark-submit waits for the next job of the run once this one is done
+            (``batch/next_job.py``); ``None``: it ends.
     """
 
     batches: Tuple[BatchSpec, ...]
@@ -198,6 +202,7 @@ class JobSpec:
     fence: Optional[FenceSpec] = None
     tables: Dict[str, int] = field(default_factory=dict)
     allow_overlap: bool = False
+    linger_seconds: Optional[float] = None
 
     def to_json(self) -> bytes:
         """Return the spec as JSON."""
@@ -206,7 +211,7 @@ class JobSpec:
             {name: value for name, value in batch.items() if name not in _WRITTEN_IF_SET or value not in (None, {})}
             for batch in fields["batches"]
         ]
-        return to_json(fields, leave_out=tuple(name for name in ("tables", "allow_overlap") if not fields[name]))
+        return to_json(fields, leave_out=tuple(name for name in _WRITTEN_IF_TRUE if not fields[name]))
 
     @classmethod
     def from_json(cls, text: "str | bytes") -> "JobSpec":

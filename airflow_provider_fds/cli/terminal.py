@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from airflow_provider_fds.durations import format_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 #: A terminal narrower than this breaks lines by itself.
 _NARROWEST: Final = 40
@@ -40,14 +40,17 @@ def is_terminal() -> bool:
 @contextmanager
 def leaving_on_sigterm() -> Iterator[None]:
     """Turn SIGTERM into an exception while the body runs, so that it tidies up as on Ctrl-C."""
-    if threading.current_thread() is not threading.main_thread():
+    with calling_on_sigterm(lambda: sys.exit(128 + signal.SIGTERM)):
+        yield
+
+
+@contextmanager
+def calling_on_sigterm(act: Callable[[], object] | None) -> Iterator[None]:
+    """Let SIGTERM call a function while the body runs; ``None``: leave it as it is."""
+    if act is None or threading.current_thread() is not threading.main_thread():
         yield
         return
-
-    def leave(number: int, _frame: object) -> None:
-        sys.exit(128 + number)
-
-    before = signal.signal(signal.SIGTERM, leave)
+    before = signal.signal(signal.SIGTERM, lambda _number, _frame: act())
     try:
         yield
     finally:

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.connected_stream import ConnectedStream
-from airflow_provider_fds.stream.polling.alignment import Alignment
-from airflow_provider_fds.stream.polling.poll import PollResult, TablePoller
+from airflow_provider_fds.stream.polling.poll import PollResult
 from airflow_provider_fds.stream.position.stream_end import finished_reason
 from airflow_provider_fds.stream.run.quarantine import pause_of
 
@@ -31,17 +30,6 @@ class Standing(NamedTuple):
     pause: str | None = None
     found: PollResult | None = None
     table: Storage | None = None
-
-
-def table_poller(
-    stream: DeltaStream, stream_context: StreamContext, position: Offset | None, storage: Storage | None = None
-) -> TablePoller:
-    """Return the poller of a stream's table from a position; ``storage`` is that of the table, if it is open."""
-    storage = storage or stream_context.open_table(stream.table)
-    if not stream.options.align_with:
-        return TablePoller(stream, storage, position)
-    alignment = Alignment(stream, stream_context.open_staging(), stream_context.open_table)
-    return TablePoller(stream, storage, position, alignment.drift)
 
 
 def read_standing(stream: DeltaStream, stream_context: StreamContext) -> Standing:

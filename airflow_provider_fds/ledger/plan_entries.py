@@ -44,7 +44,8 @@ class Planned(BatchAction, frozen=True, kw_only=True, tag="planned"):
     """Batches frozen by a run; their manifests are written.
 
     Attributes:
-        target: Newest version that the run saw when it first planned; the last version of a data interval.
+        target: Newest version that the run saw when it first planned, 2^63 - 1 if it lingers; the last version of a
+            data interval.
         batches: At least one; none for a data interval without data and a sink that appends.
         options_digest: Digest of all source options.
         meaning_digest: Digest of the options that change what an index within a version counts.

@@ -12,6 +12,7 @@ from airflow_provider_fds.operators.ingest_arguments import (
     check_arguments,
     check_asset_partitions,
     check_conf_by_size,
+    check_linger,
     check_reading,
     reads_by_interval,
 )
@@ -120,6 +121,11 @@ class DeltaIngestOperator(ValueTemplates, ShowsLinks, EmitsLineage, SparkTask):
             a date format, such as ``"%Y-%m-%d"``, for the start of the data interval in the time zone of the DAG's
             timetable; or the name of a partition column of the source, whose values in the loaded versions are the
             keys. Events with keys start only DAGs with a partitioned timetable.
+        linger: Once everything is loaded, keep Spark and the worker, poll the table, and load what comes, until nothing
+            has come for this long. Each batch is planned, written, verified and committed as otherwise, and moves a
+            checkpoint in a Variable; the XCom and the asset event cover all of them when the task ends. It also ends
+            at ``run_time_limit``, on a hold, and on a request for another epoch. With ``wait`` the task lingers only
+            once it has loaded something. ``None``: the task ends when everything is loaded.
         wait: Whether to wait until there is something to do.
         poll_interval: With ``wait``: time between two polls; default ``[fds] poll_interval``.
         timeout: With ``wait``: maximum time that one attempt waits; default ``[sensors] default_timeout``, a week.
@@ -149,6 +155,7 @@ class DeltaIngestOperator(ValueTemplates, ShowsLinks, EmitsLineage, SparkTask):
         on_busy: BusyPolicy = "skip",
         batches_per_application: int = 200,
         run_time_limit: timedelta | float | None = None,
+        linger: timedelta | float | None = None,
         conf_by_size: ConfBySizeArgument | None = None,
         asset_partitions: str | None = None,
         wait: bool = False,
@@ -165,6 +172,7 @@ class DeltaIngestOperator(ValueTemplates, ShowsLinks, EmitsLineage, SparkTask):
         if isinstance(sink, str) and not is_template(sink):
             sink = coerce_sink(sink)
         check_reading(stream, sink, run_time_limit, grace)
+        check_linger(stream, linger)
         check_asset_partitions(asset_partitions, stream, kwargs.get("outlets"))
         kwargs.pop("durable", None)
         if not reads_by_interval(stream):
@@ -179,6 +187,7 @@ class DeltaIngestOperator(ValueTemplates, ShowsLinks, EmitsLineage, SparkTask):
         self.on_busy = on_busy
         self.batches_per_application = batches_per_application
         self.run_time_limit = parse_duration(run_time_limit)
+        self.linger = parse_duration(linger)
         self.conf_by_size = conf_by_size
         self.asset_partitions = asset_partitions
         self.wait = wait

@@ -65,6 +65,24 @@ def check_reading(stream: object, sink: object, run_time_limit: object, grace: o
         raise ConfigurationError(*problems, subject="DeltaIngestOperator")
 
 
+def check_linger(stream: object, linger: object) -> None:
+    """Refuse a time that is none, and one for a stream whose runs have an end.
+
+    Raises:
+        ConfigurationError: Reports the problem.
+    """
+    if linger is None:
+        return
+    found = None if isinstance(linger, str) else parse_duration(linger)
+    problem = None
+    if found is None or not found:
+        problem = f"linger must be a timedelta or seconds above 0, such as timedelta(minutes=10), not {linger!r}."
+    elif reads_by_interval(stream):
+        problem = "linger cannot be used with read='data_interval': an interval is over when its run begins. Omit it."
+    if problem is not None:
+        raise ConfigurationError(problem, subject="DeltaIngestOperator")
+
+
 def check_conf_by_size(conf_by_size: object, kwargs: Mapping[str, Any]) -> None:
     """Refuse an invalid ``conf_by_size``, and arguments that would make its settings ineffective.
 

@@ -19,7 +19,7 @@ from airflow_provider_fds.operators import asset_event
 from airflow_provider_fds.operators.alerting import Alerting
 from airflow_provider_fds.operators.asset_partitions import check_source, partition_keys
 from airflow_provider_fds.operators.gathered_lineage import gathering
-from airflow_provider_fds.operators.ingest_arguments import check_reading
+from airflow_provider_fds.operators.ingest_arguments import check_linger, check_reading
 from airflow_provider_fds.operators.links import showing_links
 from airflow_provider_fds.operators.on_busy import give_way
 from airflow_provider_fds.operators.sessions import open_session
@@ -29,6 +29,7 @@ from airflow_provider_fds.stream.attempt.batch_versions import describe_plan
 from airflow_provider_fds.stream.attempt.result import PhaseSeconds, RunResult
 from airflow_provider_fds.stream.declaration.sink_needs import coerce_sink
 from airflow_provider_fds.stream.run.drain import STOPPED, Drain
+from airflow_provider_fds.stream.run.linger import Hourly, Linger
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -136,13 +137,31 @@ class IngestRun:
     def _drain(self, session: StreamSession, sink: Sink) -> LoadResult | None:
         """Run one application after another until the run's target, the time limit or a failure."""
         limit = self._operator.run_time_limit
+        stop_after_ms = None if limit is None else int((time.time() + limit.total_seconds()) * 1000)
         self._drained = drain = Drain(
             session,
             sink,
             max_batches=self._operator.batches_per_application,
             retry=self._context["ti"].try_number > 1,
-            stop_after_ms=None if limit is None else int((time.time() + limit.total_seconds()) * 1000),
+            stop_after_ms=stop_after_ms,
+            linger=self._linger(session, stop_after_ms),
         )
+        if self._operator.linger is None:
+            return self._work_off(drain)
+        drain.on_caught_up = Hourly(lambda: session.purge_expired(retention()))
+        with self._operator.lingering():
+            return self._work_off(drain)
+
+    def _linger(self, session: StreamSession, stop_after_ms: int | None) -> Linger | None:
+        stays = self._operator.linger
+        if stays is None:
+            return None
+        check_linger(session.stream, stays)
+        waits = self._operator.waiting is not None
+        return Linger(stays.total_seconds(), ends_at_ms=stop_after_ms, needs_data=waits)
+
+    def _work_off(self, drain: Drain) -> LoadResult | None:
+        session, limit = drain.session, self._operator.run_time_limit
         while True:
             try:
                 with self._phases.phase("plan"):

@@ -11,6 +11,7 @@ from airflow_provider_fds.credentials import redacted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from contextlib import AbstractContextManager
 
     from airflow_provider_fds.backends.base import Application, FleetApplication, Outcome, SparkBackend
     from airflow_provider_fds.backends.conf_by_size import ConfBySizeArgument
@@ -107,6 +108,11 @@ class SparkTask(SparkSubmitOperator):
         """Run an application on :attr:`spark`, which the caller has set."""
         assert self.spark is not None  # noqa: S101 - the caller has found it
         return self._with_pages(self.spark.run(application))
+
+    def lingering(self) -> AbstractContextManager[None]:
+        """Return a context in which Spark may stay between two applications, see :meth:`SparkBackend.lingering`."""
+        assert self.spark is not None  # noqa: S101 - the caller has found it
+        return self.spark.lingering()
 
     def run_fleet(self, application: FleetApplication) -> Outcome:
         """Run an application of many streams likewise."""

@@ -251,8 +251,9 @@ class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
 
     def _poll(self, context: Any) -> PollResult | None:
         from airflow_provider_fds.hooks.data_interval import refuse_backfill
-        from airflow_provider_fds.hooks.position import read_standing, table_poller
+        from airflow_provider_fds.hooks.position import read_standing
         from airflow_provider_fds.hooks.stream_context import reading_context
+        from airflow_provider_fds.stream.polling.alignment import table_poller
 
         if self.stream is None:
             with task_failures(context):

@@ -12,10 +12,11 @@ from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.fleet.positions import KnownPositions
 from airflow_provider_fds.fleet.value import FleetStream
 from airflow_provider_fds.hooks.places import TableAddress
-from airflow_provider_fds.hooks.position import read_standing, table_poller
+from airflow_provider_fds.hooks.position import read_standing
 from airflow_provider_fds.hooks.storage import connections_looked_up_once
 from airflow_provider_fds.hooks.stream_context import reading_context
 from airflow_provider_fds.ledger.layout import StreamFolder
+from airflow_provider_fds.stream.polling.alignment import table_poller
 from airflow_provider_fds.triggers.catalog_look import shared_looks
 from airflow_provider_fds.triggers.pacing import pause_seconds, poll_slot
 

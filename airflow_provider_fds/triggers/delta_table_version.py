@@ -10,13 +10,14 @@ from asgiref.sync import sync_to_async
 
 from airflow_provider_fds.errors import FdsError, StorageError
 from airflow_provider_fds.hooks.places import TableAddress
-from airflow_provider_fds.hooks.position import read_standing, table_poller
+from airflow_provider_fds.hooks.position import read_standing
 from airflow_provider_fds.hooks.stats import send, send_status, write_wait
 from airflow_provider_fds.hooks.stream_context import reading_context
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.stream import DeltaStream
 from airflow_provider_fds.stream.connected_stream import ConnectedStream
 from airflow_provider_fds.stream.monitoring.metrics import poll_error
+from airflow_provider_fds.stream.polling.alignment import table_poller
 from airflow_provider_fds.stream.polling.poll import PollResult, TablePoller
 from airflow_provider_fds.stream.position.unread_files import UnreadFiles
 from airflow_provider_fds.triggers.catalog_look import shared_looks

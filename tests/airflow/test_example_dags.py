@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import sys
+import threading
+import time
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -52,6 +55,28 @@ def test_orders_cron_loads_and_then_skips_what_is_not_new(installation, on_serve
     assert installation.run(dag).state("ingest") == "success"
     assert lake.ids("cron/orders") == [1, 2]
     assert installation.run(dag).state("ingest") == "skipped"
+
+
+def test_orders_live_loads_what_comes_while_it_lingers_with_one_spark(installation, lake):
+    lake.append("orders", 1, 2)
+    dag = installation.add_example("orders_live")
+    dag.get_task("ingest").linger = timedelta(seconds=8)
+
+    def write() -> None:
+        for number, landed in enumerate(([1, 2], [1, 2, 3]), start=3):
+            while not (lake.root / "live" / "orders" / "_delta_log").exists() or lake.ids("live/orders") != landed:
+                time.sleep(0.1)
+            lake.append("orders", number)
+
+    writing = threading.Thread(target=write)
+    writing.start()
+    run = installation.run(dag)
+    writing.join()
+    result = run.xcom("ingest")
+    assert lake.ids("live/orders") == [1, 2, 3, 4]
+    # the XCom and the event cover all batches of the run
+    assert (result["batches"], result["rows"], result["last_version"]) == (3, 4, 2)
+    assert installation.events(f"{lake.uri}/live/orders") == [result]
 
 
 def test_orders_watch_starts_its_work_once_per_change(installation, lake):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from contextlib import redirect_stdout
+from contextlib import nullcontext, redirect_stdout
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -14,7 +14,7 @@ from airflow_provider_fds.cli.fleet import fleet
 from airflow_provider_fds.cli.loading import Loading, LogOfJob
 from airflow_provider_fds.cli.messages import end_of, shown
 from airflow_provider_fds.cli.sink import add_sink, sink_of
-from airflow_provider_fds.cli.terminal import leaving_on_sigterm
+from airflow_provider_fds.cli.terminal import calling_on_sigterm, leaving_on_sigterm
 from airflow_provider_fds.errors import EXIT_OK, ConfigurationError, FdsError
 from airflow_provider_fds.sizes import format_count
 
@@ -52,6 +52,13 @@ def add_commands(commands: CommandParsers) -> None:
     fleet.add_file(parser)
     common.add_storage(parser, staging_required=True, may_be_in_file=True)
     add_loading(parser, sink="created if missing")
+    parser.add_argument(
+        "--linger",
+        metavar="TIME",
+        type=common.duration,
+        help="once everything is loaded, keep Spark and poll the table twice a second, and load what comes, until "
+        "nothing has come for this long, as 10m; SIGTERM then ends the command without an error",
+    )
     parser.set_defaults(
         command=run,
         when_interrupted=" No row is lost or loaded twice: run the same command again, and it continues. `fds status` "
@@ -106,6 +113,8 @@ def add_loading(parser: argparse.ArgumentParser, *, sink: str) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Perform ``fds run``."""
     if arguments.file is not None:
+        if arguments.linger is not None:
+            raise ConfigurationError("--linger is for one stream, and --file names many. Omit it, or name the table")
         from airflow_provider_fds.cli.fleet.run import run_fleet
 
         return run_fleet(arguments)
@@ -150,15 +159,19 @@ def _load_all(
 ) -> int:
     from airflow_provider_fds.stream.attempt.result import PhaseSeconds
     from airflow_provider_fds.stream.run.drain import Drain
+    from airflow_provider_fds.stream.run.linger import Linger
 
     phases = PhaseSeconds()
-    drain = Drain(session, sink, max_in_all=arguments.max_batches)
-    while True:
-        with phases.phase("plan"):
-            work = drain.next_work()
-        if work is None:
-            break
-        _load(drain, work, backend, phases, loading, arguments.output)
+    stays = getattr(arguments, "linger", None)
+    linger = None if stays is None else Linger(stays.total_seconds())
+    drain = Drain(session, sink, max_in_all=arguments.max_batches, linger=linger)
+    with nullcontext() if linger is None else backend.lingering():
+        while True:
+            with phases.phase("plan"), calling_on_sigterm(None if linger is None else linger.end):
+                work = drain.next_work()
+            if work is None:
+                break
+            _load(drain, work, backend, phases, loading, arguments.output)
     error, waiting = drain.stopped, ""
     if drain.idle is not None:
         error = drain.idle.warning if drain.idle.status == "paused" else error

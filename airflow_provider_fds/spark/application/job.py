@@ -28,6 +28,7 @@ from airflow_provider_fds.spark.application.job_run import (
     EXIT_MISMATCH,
     run,
 )
+from airflow_provider_fds.spark.application.lingering import run_lingering
 from airflow_provider_fds.spark.application.progress import tell_ui_address
 from airflow_provider_fds.spark.runtime.driver_versions import no_session
 from airflow_provider_fds.spark.runtime.failures import explain
@@ -69,7 +70,7 @@ def main(argv: Sequence[str]) -> int:
     if isinstance(spec, FleetSpec):
         run_fleet(spark, spec)
         return _leave(spark, EXIT_DONE)
-    return _leave(spark, run(spark, spec))
+    return _leave(spark, run_lingering(spark, spec, uri))
 
 
 def _unstarted(spec: Union[JobSpec, FleetSpec, None], error: Exception) -> int:

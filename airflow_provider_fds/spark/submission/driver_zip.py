@@ -25,6 +25,7 @@ _MODULES: Final = (
     "batch/commit_metadata.py",
     "batch/doubled_rows.py",
     "batch/fleet_spec.py",
+    "batch/next_job.py",
     "batch/replaced_rows.py",
     "batch/report.py",
     "batch/sink_account.py",

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_fds.delta.storage.storage import Storage
     from airflow_provider_fds.ledger.state import StreamState
+    from airflow_provider_fds.stream.connected_stream import StreamContext
 
 logger = logging.getLogger(__name__)
 
@@ -123,4 +124,15 @@ class Alignment:
         return found is None or found.is_finished or found.reason == "position is old"
 
 
-__all__ = ["Alignment"]
+def table_poller(
+    stream: DeltaStream, context: StreamContext, position: Offset | None, storage: Storage | None = None
+) -> TablePoller:
+    """Return the poller of a stream's table from a position; ``storage`` is that of the table, if it is open."""
+    storage = storage or context.open_table(stream.table)
+    if not stream.options.align_with:
+        return TablePoller(stream, storage, position)
+    alignment = Alignment(stream, context.open_staging(), context.open_table)
+    return TablePoller(stream, storage, position, alignment.drift)
+
+
+__all__ = ["Alignment", "table_poller"]

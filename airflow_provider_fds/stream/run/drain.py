@@ -11,9 +11,12 @@ from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.stream.attempt.result import describe_reports
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from airflow_provider_fds.errors import FdsError
     from airflow_provider_fds.sinks import Sink
     from airflow_provider_fds.stream.attempt.result import Collected, LoadResult, RunWork
+    from airflow_provider_fds.stream.run.linger import Linger
     from airflow_provider_fds.stream.run.session import StreamSession
 
 logger = logging.getLogger(__name__)
@@ -32,6 +35,7 @@ class Drain:
         max_in_all: Maximum number of batches of the run; ``None``: no limit.
         retry: Whether the run may have worked before; see :meth:`StreamSession.begin`.
         stop_after_ms: No batch is started after this time (milliseconds since the epoch); ``None``: no limit.
+        linger: How the run waits for more when it has loaded everything; ``None``: it does not.
 
     Attributes:
         work: The work in hand, or the last one.
@@ -39,6 +43,7 @@ class Drain:
         stopped: The error with which the next run fails or pauses, if the stream stops before a version after what was
             loaded.
         has_committed: Whether a turn has committed batches.
+        on_caught_up: Called each time that everything is loaded, before a run that lingers waits for more.
         is_out_of_time: Whether the limit of time ended the run before everything was loaded.
     """
 
@@ -51,8 +56,10 @@ class Drain:
         max_in_all: int | None = None,
         retry: bool = False,
         stop_after_ms: int | None = None,
+        linger: Linger | None = None,
     ) -> None:
         self.session = session
+        session.scope.is_open_ended = linger is not None
         self._name = session.stream.name
         self.sink = sink
         self.work: RunWork | None = None
@@ -60,11 +67,15 @@ class Drain:
         self.stopped: FdsError | None = None
         self.has_committed = False
         self.is_out_of_time = False
+        self.on_caught_up: Callable[[], object] = lambda: None
         self._max_batches = max_batches
         self._left = max_in_all
         self._retry = retry
         self._stop_after_ms = stop_after_ms
+        self._linger = linger
         self._is_over = False
+        # whether it is over only until something new comes
+        self._has_caught_up = False
         self._done: LoadResult | None = None
 
     def next_work(self) -> RunWork | None:
@@ -75,6 +86,22 @@ class Drain:
             FdsError: As :meth:`StreamSession.begin`. A version that the stream cannot pass is an error only if nothing
                 was loaded before it; else it is :attr:`stopped`.
         """
+        in_vain = 0
+        while True:
+            work = self._next_work()
+            linger = self._linger
+            if work is not None or linger is None or not self._has_caught_up or not self.session.scope.goes_on():
+                return work
+            if linger.needs_data and not self.has_committed:
+                return None
+            self.on_caught_up()
+            if not linger.wait(self.session, in_vain=in_vain):
+                return None
+            in_vain += 1
+            self._is_over = self._has_caught_up = False
+            self.idle = None
+
+    def _next_work(self) -> RunWork | None:
         if self._is_over:
             return None
         try:
@@ -84,6 +111,10 @@ class Drain:
             if not self.has_committed:
                 raise
             self._end(stopped)
+            return None
+        if work.status == "fence" and self._linger is not None and self.has_committed:
+            # Spark is working for the epoch before
+            self._end(None)
             return None
         if work.status in ("work", "fence"):
             if work.status == "fence":
@@ -95,20 +126,22 @@ class Drain:
             self.work = work
             return work
         if work.status == "done":
-            logger.info(
-                "Stream %s: this run has already committed everything up to version %s.", self._name, work.target
-            )
+            if self._linger is None:
+                logger.info(
+                    "Stream %s: this run has already committed everything up to version %s.", self._name, work.target
+                )
             self._done = work.result
-            self._end(work.warning)
+            self._end(work.warning, has_caught_up=self._linger is not None)
             return None
         self.idle = work
-        self._end(None)
+        self._end(None, has_caught_up=work.status in ("up_to_date", "waiting"))
         return None
 
     def job(self) -> str:
         """Write the job of the work in hand to staging and return its URI."""
         assert self.work is not None  # noqa: S101  # the caller has begun it
-        return self.session.job(self.work, self.sink, stop_after_ms=self._stop_after_ms)
+        linger = None if self._linger is None else self._linger.driver_seconds
+        return self.session.job(self.work, self.sink, stop_after_ms=self._stop_after_ms, linger_seconds=linger)
 
     def collect(self, *, spark_failed: bool) -> Collected:
         """Commit what Spark has done of the work in hand, and return it.
@@ -143,7 +176,9 @@ class Drain:
         self.is_out_of_time = is_late and (collected.failure is not None or work.is_more)
         if self.is_out_of_time or not work.is_more or self._left == 0:
             self._is_over = True
+            self._has_caught_up = not self.is_out_of_time and not work.is_more and self._left != 0
         self.stopped = work.warning or self.stopped
+        self._has_caught_up = self._has_caught_up and self.stopped is None
         return collected
 
     @property
@@ -153,10 +188,11 @@ class Drain:
 
     def result(self) -> LoadResult | None:
         """Return what the run has committed, or ``None`` if nothing."""
-        return self._done or self.session.result()
+        # a run that lingers may have committed more since
+        return (None if self._linger else self._done) or self.session.result()
 
-    def _end(self, stopped: FdsError | None) -> None:
-        self._is_over = True
+    def _end(self, stopped: FdsError | None, *, has_caught_up: bool = False) -> None:
+        self._is_over, self._has_caught_up = True, has_caught_up and stopped is None
         self.stopped = stopped or self.stopped
 
 

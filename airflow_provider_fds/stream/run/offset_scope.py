@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from airflow_provider_fds.batch.spec import fence_version, txn_app_id
 from airflow_provider_fds.delta.reader.log import DeltaLog
@@ -41,7 +41,7 @@ from airflow_provider_fds.stream.planning.whole_commits import (
 )
 from airflow_provider_fds.stream.position.lost_position import nearly_lost, newest_from_position, oldest_commit
 from airflow_provider_fds.stream.position.source_unchanged import check_planned
-from airflow_provider_fds.stream.position.stream_end import settle_end
+from airflow_provider_fds.stream.position.stream_end import finished_reason, settle_end
 from airflow_provider_fds.stream.run.quarantine import paused_work, quarantine
 from airflow_provider_fds.stream.run.scope import Scope
 from airflow_provider_fds.stream.sink_record.overlap import refuse_overlap
@@ -61,6 +61,9 @@ if TYPE_CHECKING:
     from airflow_provider_fds.stream.run.scope import Transaction
 
 logger = logging.getLogger(__name__)
+
+#: The target of a run that lingers: no table reaches this version.
+NO_TARGET: Final = 2**63 - 1
 
 
 class OffsetScope(Scope):
@@ -199,7 +202,7 @@ class OffsetScope(Scope):
         if found.empty is not None:
             self._advance(state.epoch, found.empty)
         if found.batches:
-            self._record_plan(state.epoch, target, found.batches)
+            self._record_plan(state.epoch, self._fixed_target(target), found.batches)
             return self.work(max_batches, warning=found.error, is_more=found.is_more)
         result = self.result() if record is not None else None
         waits = self.waits_for or ""
@@ -212,6 +215,13 @@ class OffsetScope(Scope):
             return self._finished(end)
         self._check_sink()
         return RunWork("up_to_date", state.epoch, target=target, reason=waits)
+
+    def _fixed_target(self, target: int) -> int:
+        """Return the target to record, which stays the same in all plans of a run."""
+        record = self.connected.state.run_of(self.connected.context.owner)
+        if record is not None and record.target is not None:
+            return record.target
+        return NO_TARGET if self.is_open_ended else target
 
     def _check_sink(self) -> None:
         """Refuse to call a stream up to date if its sink no longer has what was loaded."""
@@ -281,6 +291,12 @@ class OffsetScope(Scope):
     def result(self) -> RunResult | None:
         """Return what the run has committed; reads old entries only if the state no longer has the run."""
         return run_result(self.connected, self.connected.context.owner)
+
+    def goes_on(self) -> bool:
+        """Whether the run lingers: not if an attempt before it has fixed its end, nor if the stream is finished."""
+        record = self.connected.state.run_of(self.connected.context.owner)
+        is_open = self.is_open_ended and (record is None or record.target in (None, NO_TARGET))
+        return is_open and finished_reason(self.connected) is None
 
     def is_end_fixed(self) -> bool:
         """Whether this run has planned batches in this epoch; a run works up to the version it saw then."""

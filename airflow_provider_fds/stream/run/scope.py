@@ -70,6 +70,8 @@ class Scope(ABC):
         self.stream = connected.stream
         #: What data that the last plan left out wait for: more data, or another stream. ``None``: nothing waits.
         self.waits_for: str | None = None
+        #: Whether the run lingers: it also loads versions that come after it has planned first.
+        self.is_open_ended = False
 
     @property
     def interval(self) -> str | None:
@@ -168,6 +170,10 @@ class Scope(ABC):
     @abstractmethod
     def result(self) -> LoadResult | None:
         """Return what is committed, or ``None`` if nothing is."""
+
+    def goes_on(self) -> bool:
+        """Whether the run may load versions that come after it has planned first."""
+        return False
 
     @abstractmethod
     def is_end_fixed(self) -> bool:

@@ -191,18 +191,21 @@ class StreamSession:
             scope.check_whole(sink, user_job=user_job)
         return scope.work(max_batches)
 
-    def job(self, work: RunWork, sink: Sink, *, stop_after_ms: int | None = None) -> str:
+    def job(
+        self, work: RunWork, sink: Sink, *, stop_after_ms: int | None = None, linger_seconds: float | None = None
+    ) -> str:
         """Write the job of ``work`` to staging and return the URI that Spark reads it from.
 
         Args:
             work: The result of :meth:`begin`, with status ``work`` or ``fence``.
             sink: The sink the stream is bound to.
             stop_after_ms: No batch is started after this time (milliseconds since the epoch).
+            linger_seconds: How long spark-submit waits for the next job after this one; ``None``: it ends.
         """
         with self.connected.log.one_answer():
-            return self._job(work, sink, stop_after_ms)
+            return self._job(work, sink, stop_after_ms, linger_seconds)
 
-    def _job(self, work: RunWork, sink: Sink, stop_after_ms: int | None) -> str:
+    def _job(self, work: RunWork, sink: Sink, stop_after_ms: int | None, linger_seconds: float | None) -> str:
         if work.status == "fence":
             SinkColumns(self.connected, self.connected.state, sink).check_before_removal()
             return put_fence_job(self.connected, work, sink)
@@ -219,6 +222,7 @@ class StreamSession:
             stop_after_ms=stop_after_ms,
             tables=state.tables,
             allow_overlap=self.connected.stream.allow_overlap,
+            linger_seconds=linger_seconds,
         )
         return put_job(self.connected, self.scope.job_folder(work), spec)
 

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from airflow_provider_fds.cli.main import main
 from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import ConfigurationError, LedgerError
-from airflow_provider_fds.hooks.position import table_poller
 from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.ledger.operator_entries import Retired
 from airflow_provider_fds.ledger.owner import Actor
@@ -22,6 +21,7 @@ from airflow_provider_fds.sinks import DeltaAppendSink, DeltaMergeSink
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream import DeltaStream
 from airflow_provider_fds.stream.polling import alignment
+from airflow_provider_fds.stream.polling.alignment import table_poller
 from airflow_provider_fds.stream.run.reporting import write_end
 from tests.conftest import LogBuilder
 from tests.unit.stream.conftest import Bench

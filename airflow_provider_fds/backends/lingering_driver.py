@@ -1,0 +1,134 @@
+"""A spark-submit that stays between the jobs of a run that lingers, and takes them from staging."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from airflow_provider_fds.backends.base import Outcome
+from airflow_provider_fds.batch.next_job import KEY_SETTING, next_job, next_job_name
+from airflow_provider_fds.stream.run.collecting import GRACE_SECONDS, commit_reported
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from airflow_provider_fds.backends.base import Application
+
+#: Time between two looks for a report: the first ones where a look is a system call, and where it is a request. Each
+#: look without one makes it longer, by this factor, up to the last.
+_LOCAL_SECONDS: Final = 0.02
+_REMOTE_SECONDS: Final = 0.2
+_LONGEST_SECONDS: Final = 1.0
+_GROWTH: Final = 1.1
+
+
+@dataclass
+class LingeringDriver:
+    """One spark-submit for the jobs of a run, one after the other.
+
+    If it ends, by a batch that failed or by anything else, the next job starts another one.
+
+    Attributes:
+        start: Runs spark-submit with the job of an application, and returns how it ended.
+        cancel: Ends spark-submit.
+    """
+
+    start: Callable[[Application], Outcome]
+    cancel: Callable[[], object]
+    _key: str = field(default="", init=False, repr=False)
+    _thread: threading.Thread | None = field(default=None, init=False, repr=False)
+    _ended: Outcome | BaseException | None = field(default=None, init=False, repr=False)
+    _last: Application | None = field(default=None, init=False, repr=False)
+
+    def __enter__(self) -> None:
+        """Begin; spark-submit starts with the first job."""
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        """Let spark-submit end, or stop it after an error."""
+        if kind is None:
+            self._leave()
+        self._stop()
+
+    def run(self, application: Application) -> Outcome:
+        """Let spark-submit work on a job, and commit each batch as soon as it is reported.
+
+        Returns:
+            How spark-submit ended, or no error once all batches are committed: it then waits for the next job.
+
+        Raises:
+            FdsError: Spark could not be started, or this run no longer owns the stream.
+        """
+        if self._thread is not None and self._thread.is_alive():
+            self._put(application.spec_uri)
+            self._last = application
+        else:
+            self._begin(application)
+        session, work = application.session, application.work
+        first = _LOCAL_SECONDS if session.connected.staging.is_file_system else _REMOTE_SECONDS
+        pause, count = first, 0
+        while not self._wait(pause):
+            collected = commit_reported(session, work)
+            if len(collected.committed) > count:
+                count, pause = len(collected.committed), first
+                if application.on_commit is not None:
+                    application.on_commit(collected)
+            else:
+                pause = min(pause * _GROWTH, _LONGEST_SECONDS)
+            if count == len(work.batches):
+                return Outcome()
+        return self._outcome()
+
+    def _begin(self, application: Application) -> None:
+        self._key = secrets.token_hex(32)
+        self._last, self._ended = application, None
+        first = replace(application, conf={**application.conf, KEY_SETTING: self._key})
+
+        def work() -> None:
+            try:
+                self._ended = self.start(first)
+            except BaseException as error:  # noqa: BLE001 - raised where the run waits
+                self._ended = error
+
+        self._thread = threading.Thread(target=work, name="fds-spark-submit", daemon=True)
+        self._thread.start()
+
+    def _wait(self, seconds: float) -> bool:
+        """Wait for the end of spark-submit, at most for a time; return whether it has ended."""
+        assert self._thread is not None  # noqa: S101 - it was started
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
+
+    def _outcome(self) -> Outcome:
+        ended, self._thread = self._ended, None
+        if isinstance(ended, BaseException):
+            raise ended
+        return ended or Outcome()
+
+    def _put(self, spec_uri: str | None) -> None:
+        """Write the next job where spark-submit looks for it, ``None``: that there is none."""
+        assert self._last is not None  # noqa: S101 - it has a job
+        session, work = self._last.session, self._last.work
+        key = f"{session.scope.job_folder(work)}/{next_job_name(work.attempt_id)}"
+        session.connected.staging.put(key, next_job(work.attempt_id, spec_uri, self._key))
+
+    def _leave(self) -> None:
+        """Tell spark-submit that there is no other job, and wait for its end, for a while."""
+        if self._thread is None or not self._thread.is_alive():
+            return
+        try:
+            self._put(None)
+        finally:
+            until = time.monotonic() + GRACE_SECONDS
+            while time.monotonic() < until and not self._wait(1.0):
+                pass
+
+    def _stop(self) -> None:
+        if self._thread is not None and self._thread.is_alive():
+            self.cancel()
+            self._wait(GRACE_SECONDS)
+
+
+__all__ = ["LingeringDriver"]

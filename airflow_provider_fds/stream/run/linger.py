@@ -1,0 +1,159 @@
+"""A run that lingers: once it has loaded everything, it polls the table and stays for what comes next."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+from airflow_provider_fds.durations import format_duration
+from airflow_provider_fds.errors import FdsError
+from airflow_provider_fds.source.offset import Offset
+from airflow_provider_fds.stream.polling.alignment import table_poller
+from airflow_provider_fds.stream.run.quarantine import pause_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from airflow_provider_fds.stream.polling.poll import TablePoller
+    from airflow_provider_fds.stream.run.session import StreamSession
+
+logger = logging.getLogger(__name__)
+
+#: Time between two polls of the table, one HEAD each, unless the user gives another one.
+POLL_SECONDS: Final = 0.5
+#: Time between two looks at the ledger for what a person has asked for: one LIST.
+_LOOK_SECONDS: Final = 5.0
+#: After a poll that was refused, the next one waits twice as long, up to this.
+_LONGEST_PAUSE_SECONDS: Final = 60.0
+#: How much longer Spark waits for a job than its run waits for data.
+_DRIVER_SECONDS: Final = 60.0
+_HOUR_SECONDS: Final = 3600.0
+
+
+class Hourly:
+    """Calls a function, but at most once an hour, and not in the first one.
+
+    Args:
+        act: The function.
+    """
+
+    def __init__(self, act: Callable[[], object]) -> None:
+        self._act = act
+        self._due = time.monotonic() + _HOUR_SECONDS
+
+    def __call__(self) -> None:
+        """Call the function if it is due."""
+        if time.monotonic() >= self._due:
+            self._due = time.monotonic() + _HOUR_SECONDS
+            self._act()
+
+
+@dataclass
+class Linger:
+    """How long a run stays without data, and how it waits.
+
+    Attributes:
+        seconds: It ends when nothing has come for this long.
+        poll_seconds: Time between two polls of the table.
+        ends_at_ms: It ends at this time in any case (milliseconds since the epoch); ``None``: no limit.
+        needs_data: Whether it stays only once it has loaded something: without data it waits elsewhere.
+        is_over: Set by :meth:`end`.
+    """
+
+    seconds: float
+    poll_seconds: float = POLL_SECONDS
+    ends_at_ms: int | None = None
+    needs_data: bool = False
+    is_over: bool = field(default=False, init=False)
+
+    @property
+    def driver_seconds(self) -> float:
+        """How long Spark waits for the next job, before it takes its worker for gone."""
+        return self.seconds + _DRIVER_SECONDS
+
+    def end(self) -> None:
+        """Let the run end as if its time was over; may be called in a signal handler."""
+        self.is_over = True
+
+    def wait(self, session: StreamSession, *, in_vain: int = 0) -> bool:
+        """Wait until there is something to load; return ``False`` if the run is to end.
+
+        It ends without data in its time, when the stream is finished, and when a person holds the stream or asks for
+        another epoch. A poll that is refused is repeated, as a store may be away for a while.
+
+        Args:
+            session: The run, with nothing planned.
+            in_vain: How often in a row the run has found nothing to load when the wait was over; it then pauses first.
+        """
+        until = time.monotonic() + self.seconds
+        with asyncio.Runner() as loop:
+            found = self._polled(session, loop, until, in_vain)
+        if found is not None:
+            return found and not self._is_called_off(session)
+        if not self.is_over:
+            limit = format_duration(timedelta(seconds=self.seconds))
+            logger.info("Stream %s: nothing new for %s; the run ends.", session.stream.name, limit)
+        return False
+
+    def _polled(self, session: StreamSession, loop: asyncio.Runner, until: float, in_vain: int) -> bool | None:
+        """Poll until there is something to load (``True``), or there will not be (``False``); ``None``: in time."""
+        look_at = time.monotonic() + _LOOK_SECONDS
+        poller: TablePoller | None = None
+        refusals = in_vain
+        while not self._is_late(until):
+            if refusals:
+                self._pause(refusals)
+            try:
+                poller = poller or _poller(session)
+                if (found := loop.run(poller.poll())) is not None:
+                    return not found.is_finished
+                if time.monotonic() >= look_at:
+                    look_at = time.monotonic() + _LOOK_SECONDS
+                    if self._is_called_off(session):
+                        return False
+                refusals = 0
+                self._pause(0)
+            except FdsError as error:
+                if not error.retryable:
+                    # the next plan says it
+                    return True
+                refusals += 1
+                logger.warning("Stream %s: a poll was refused, FDS tries again: %s", session.stream.name, error)
+        return None
+
+    def _pause(self, refusals: int) -> None:
+        """Pause, the longer the more often something was refused or in vain."""
+        until = time.monotonic() + min(self.poll_seconds * 2.0 ** min(refusals, 30), _LONGEST_PAUSE_SECONDS)
+        while not self.is_over and (left := until - time.monotonic()) > 0:
+            time.sleep(min(left, self.poll_seconds))
+
+    def _is_late(self, until: float) -> bool:
+        is_past = self.ends_at_ms is not None and time.time() * 1000 >= self.ends_at_ms
+        return self.is_over or is_past or time.monotonic() >= until
+
+    @staticmethod
+    def _is_called_off(session: StreamSession) -> bool:
+        """Whether a person wants something else of the stream than that this run goes on."""
+        state = session.connected.load()
+        if (why := pause_of(state)) is not None:
+            logger.info("%s", why)
+            return True
+        if state.phase != "open":
+            logger.info("Stream %s: epoch %d was requested; the run ends before it.", state.name, state.epoch)
+            return True
+        return False
+
+
+def _poller(session: StreamSession) -> TablePoller:
+    """Return a poller of the run's table from its position on."""
+    connected = session.connected
+    position = connected.state.position
+    offset = None if position is None else Offset.from_json(position)
+    return table_poller(session.stream, connected.context, offset, connected.table)
+
+
+__all__ = ["POLL_SECONDS", "Linger"]

@@ -1,0 +1,156 @@
+"""``fds run --linger`` as a person runs it: one Spark loads each commit as it comes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import deltalake
+import pyarrow as pa
+import pytest
+
+from airflow_provider_fds.delta.storage.open import open_storage
+from airflow_provider_fds.ledger.log import Ledger
+from tests.fds_command import fds
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    append(tmp_path, 0)
+    return tmp_path
+
+
+def append(lake: Path, number: int) -> None:
+    """Commit ten rows."""
+    rows = pa.table({"id": list(range(number * 10, number * 10 + 10))})
+    deltalake.write_deltalake(lake / "orders", rows, mode="append")
+
+
+def words(lake: Path, *more: str) -> list[str]:
+    return [
+        "run", str(lake / "orders"), "--sink", str(lake / "bronze"), "--staging", str(lake / "staging"),
+        "--checkpoint", str(lake / "cp.json"), "--stream", "orders", "--output", "json", *more,
+    ]  # fmt: skip
+
+
+def begun(lake: Path, *more: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "airflow_provider_fds.cli.main", *words(lake, "--master", "local[1]", *more)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def batch_of(run: subprocess.Popen[str]) -> int:
+    """Wait for the next line about a batch, and return its number."""
+    assert run.stdout is not None
+    return int(json.loads(run.stdout.readline())["batch_id"])
+
+
+def drivers_of(lake: Path) -> list[int]:
+    """Return the processes of Spark whose command line names a file of this test's staging folder."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdecimal() and int(folder.name) != os.getpid():
+            with suppress(OSError):
+                text = (folder / "cmdline").read_bytes()
+                if os.fsencode(lake / "staging" / "orders" / "attempts") in text:
+                    found.append(int(folder.name))
+    return sorted(found)
+
+
+def ids(lake: Path) -> list[int]:
+    return sorted(deltalake.DeltaTable(lake / "bronze").to_pyarrow_table().column("id").to_pylist())
+
+
+def test_one_spark_loads_each_commit_until_the_command_is_asked_to_end(lake):
+    run = begun(lake, "--linger", "10m")
+    assert batch_of(run) == 0
+    drivers = drivers_of(lake)
+    assert drivers
+    for number in (1, 2, 3):
+        append(lake, number)
+        assert batch_of(run) == number
+        assert json.loads((lake / "cp.json").read_text())["batch_id"] == number
+    assert drivers_of(lake) == drivers
+    run.send_signal(signal.SIGTERM)
+    rest, _ = run.communicate(timeout=120)
+    assert (run.returncode, json.loads(rest)) == (0, {"status": "up_to_date", "error": None})
+    assert not drivers_of(lake), "Spark outlived the command"
+    assert ids(lake) == list(range(40))
+    commits = [commit for commit in deltalake.DeltaTable(lake / "bronze").history() if commit.get("userMetadata")]
+    assert len(commits) == 4
+
+
+@pytest.mark.parametrize("is_at_work", [False, True], ids=["between batches", "in a batch"])
+def test_a_run_that_is_killed_while_it_lingers_is_continued(lake, is_at_work):
+    run = begun(lake, "--linger", "10m")
+    assert batch_of(run) == 0
+    append(lake, 1)
+    if is_at_work:
+        started = lake / "staging" / "orders" / "attempts" / "1" / "1"
+        while not list(started.glob("*.started.json")):
+            time.sleep(0.005)
+    else:
+        assert batch_of(run) == 1
+    run.kill()
+    run.communicate(timeout=60)
+    append(lake, 2)
+    # the driver of the killed command may still write; it never gets another job
+    again = begun(lake)
+    out, _ = again.communicate(timeout=240)
+    assert again.returncode == 0, out
+    for process_id in drivers_of(lake):
+        with suppress(ProcessLookupError):
+            os.kill(process_id, signal.SIGKILL)
+    assert ids(lake) == list(range(30))
+
+
+def test_a_job_that_another_one_writes_for_a_lingering_driver_is_not_run(lake):
+    run = begun(lake, "--linger", "10m")
+    assert batch_of(run) == 0
+    attempts = lake / "staging" / "orders" / "attempts" / "1" / "0"
+    (job,) = attempts.glob("*.job.json")
+    (report,) = (path for path in attempts.glob("*-*.json") if path.name.count(".") == 1)
+    (attempts / f"{report.stem}.next.json").write_text(json.dumps({"spec_uri": job.as_uri(), "code": "0" * 64}))
+    deadline = time.monotonic() + 60
+    while drivers_of(lake) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not drivers_of(lake)
+    # the next batch starts another driver
+    append(lake, 1)
+    assert batch_of(run) == 1
+    run.send_signal(signal.SIGTERM)
+    run.communicate(timeout=120)
+    assert run.returncode == 0
+    assert ids(lake) == list(range(20))
+
+
+def test_a_server_loads_each_commit_until_none_comes(lake, connect_server):
+    def write() -> None:
+        ledger = Ledger(open_storage(str(lake / "staging")), "orders")
+        for number in (1, 2, 3):
+            while ledger.find().next_batch_id < number or ledger.state.planned:
+                time.sleep(0.1)
+            append(lake, number)
+
+    writing = threading.Thread(target=write)
+    writing.start()
+    done = fds(*words(lake, "--linger", "5s", "--remote", connect_server.url))
+    writing.join()
+    assert done.returncode == 0, done.stderr[-3000:]
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [line["batch_id"] for line in lines[:-1]] == [0, 1, 2, 3]
+    assert ids(lake) == list(range(40))
+
+
+def test_it_is_for_one_stream(tmp_path, capsys):
+    file = tmp_path / "streams.yaml"
+    file.write_text("")
+    done = fds("run", "--file", str(file), "--linger", "10m")
+    assert done.returncode != 0
+    assert "--linger is for one stream" in done.stderr

@@ -1,0 +1,146 @@
+"""A run that lingers: it loads what comes after it has loaded everything, and ends for one of few reasons."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from airflow_provider_fds.errors import StorageError
+from airflow_provider_fds.ledger.operator_entries import Held
+from airflow_provider_fds.ledger.request_entries import Requested
+from airflow_provider_fds.stream.polling.poll import TablePoller
+from airflow_provider_fds.stream.run import linger as lingering
+from airflow_provider_fds.stream.run.drain import Drain
+from airflow_provider_fds.stream.run.linger import Hourly, Linger
+
+
+def drained(bench, sink, linger, *, run="run-1", stream=None, meanwhile=(), **more):
+    """Let a run work until it ends; before each wait, do the next one of ``meanwhile``."""
+    drain = Drain(bench.session(run, stream=stream), sink, linger=linger, **more)
+    steps = iter(meanwhile)
+
+    def step():
+        next(steps, lambda: None)()
+
+    drain.on_caught_up = step
+    turns = 0
+    while drain.next_work() is not None:
+        turns += 1
+        bench.report(drain.session, drain.work, drain.job())
+        assert drain.collect(spark_failed=False).failure is None
+    return drain, turns
+
+
+def soon(seconds=0.05):
+    return Linger(seconds, 0.005)
+
+
+def test_a_run_that_lingers_loads_what_comes_and_its_result_covers_all_of_it(bench, sink, two_appends, log_builder):
+    drain, turns = drained(bench, sink, soon(), meanwhile=[log_builder.append, log_builder.append])
+    assert turns == 3
+    result = drain.result()
+    assert (result.batches, result.last_version) == (3, log_builder.version)
+    assert not drain.is_more
+    state = drain.session.connected.load()
+    assert not state.planned
+
+
+def test_the_next_attempt_of_its_run_takes_over_what_was_planned_and_goes_on(bench, sink, two_appends, log_builder):
+    killed = Drain(bench.session(), sink, linger=soon())
+    killed.next_work()
+    log_builder.append()
+    drain, turns = drained(bench, sink, soon(), retry=True, meanwhile=[log_builder.append])
+    assert turns == 3
+    assert drain.result().last_version == log_builder.version
+
+
+def test_a_run_after_it_begins_where_it_ended(bench, sink, two_appends, log_builder):
+    drained(bench, sink, soon(), meanwhile=[log_builder.append])
+    log_builder.append()
+    drain, turns = drained(bench, sink, None, run="run-2")
+    assert (turns, drain.result().first_version) == (1, log_builder.version)
+
+
+def test_a_run_that_was_planned_before_it_was_to_linger_keeps_its_end(bench, sink, two_appends, log_builder):
+    Drain(bench.session(), sink).next_work()
+    log_builder.append()
+    drain, turns = drained(bench, sink, soon(), retry=True)
+    assert (turns, drain.result().last_version) == (1, log_builder.version - 1)
+
+
+def test_a_task_that_waits_elsewhere_does_not_linger_without_data(bench, sink, two_appends):
+    bench.load_once(sink)
+    drain, turns = drained(bench, sink, Linger(3600, 0.005, needs_data=True), run="run-2")
+    assert (turns, drain.idle.status) == (0, "up_to_date")
+
+
+def test_a_run_ends_at_its_limits(bench, sink, two_appends, log_builder):
+    _, turns = drained(bench, sink, Linger(3600, 0.005, ends_at_ms=int(time.time() * 1000)))
+    assert turns == 1
+    log_builder.append()
+    drain, turns = drained(bench, sink, Linger(3600, 0.005), run="run-2", max_in_all=1, meanwhile=[log_builder.append])
+    assert (turns, drain.result().batches) == (1, 1)
+    log_builder.append()
+    linger = Linger(3600, 0.005)
+    _, turns = drained(bench, sink, linger, run="run-3", meanwhile=[linger.end])
+    assert turns == 1
+
+
+def test_a_finished_stream_does_not_linger(bench, sink, two_appends, log_builder):
+    stream = bench.stream(ending_version=log_builder.version)
+    drain, turns = drained(bench, sink, Linger(3600, 0.005), stream=stream)
+    assert (turns, drain.result().last_version) == (1, log_builder.version)
+
+
+def test_a_run_ends_before_a_version_that_it_cannot_pass(bench, sink, two_appends, log_builder):
+    def delete():
+        log_builder.commit(log_builder.remove(next(iter(log_builder.live))), operation="DELETE")
+
+    # after the deletion nothing may land, so the run ends at once, with what it has loaded
+    drain, turns = drained(bench, sink, Linger(3600, 0.005), meanwhile=[delete])
+    assert (turns, drain.result().batches) == (1, 1)
+    assert drain.stopped is not None
+
+
+@pytest.mark.parametrize("asked", ["hold", "replan"])
+def test_a_person_ends_it(bench, sink, two_appends, monkeypatch, asked):
+    monkeypatch.setattr(lingering, "_LOOK_SECONDS", 0.01)
+
+    def act():
+        connected = bench.session("person").connected
+        state = connected.load()
+        to = {"offset": state.position, "meaning_digest": state.meaning_digest}
+        replan = Requested(reason="replan", why="a look at the sink", closes=state.epoch, to=to)
+        connected.execute(Held(why="a look at the sink") if asked == "hold" else replan)
+
+    drain, turns = drained(bench, sink, Linger(3600, 0.005), meanwhile=[act])
+    assert (turns, drain.result().batches) == (1, 1)
+
+
+def test_a_poll_that_is_refused_is_repeated(bench, sink, two_appends, log_builder, monkeypatch, caplog):
+    real, refused = TablePoller.poll, threading.Event()
+
+    async def poll(self):
+        if not refused.is_set():
+            refused.set()
+            raise StorageError("the store is away", table=self.table_uri)
+        return await real(self)
+
+    monkeypatch.setattr(TablePoller, "poll", poll)
+    _, turns = drained(bench, sink, soon(1), meanwhile=[log_builder.append, lambda: None], max_in_all=2)
+    assert turns == 2
+    assert any("a poll was refused, FDS tries again: the store is away" in line for line in caplog.messages)
+
+
+def test_what_is_due_each_hour_is_not_done_before(monkeypatch):
+    done = []
+    hourly = Hourly(lambda: done.append(1))
+    hourly()
+    assert done == []
+    later = time.monotonic() + 3600
+    monkeypatch.setattr(lingering.time, "monotonic", lambda: later)
+    hourly()
+    hourly()
+    assert done == [1]
