@@ -5,11 +5,13 @@ from __future__ import annotations
 import secrets
 import threading
 import time
+from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from airflow_provider_fds.backends.base import Outcome
 from airflow_provider_fds.batch.next_job import KEY_SETTING, next_job, next_job_name
+from airflow_provider_fds.batch.report import started_name
 from airflow_provider_fds.stream.run.collecting import GRACE_SECONDS, commit_reported
 
 if TYPE_CHECKING:
@@ -61,11 +63,23 @@ class LingeringDriver:
         Raises:
             FdsError: Spark could not be started, or this run no longer owns the stream.
         """
-        if self._thread is not None and self._thread.is_alive():
-            self._put(application.spec_uri)
-            self._last = application
-        else:
+        if not self._is_running():
             self._begin(application)
+            return self._await(application)
+        self._put(application.spec_uri)
+        self._last = application
+        outcome = self._await(application)
+        if not self._is_running() and not self._has_begun(application):
+            # it was ending when it was given the job
+            self._begin(application)
+            return self._await(application)
+        return outcome
+
+    def _is_running(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    def _await(self, application: Application) -> Outcome:
+        """Commit what is reported until the job is done, or spark-submit has ended."""
         session, work = application.session, application.work
         first = _LOCAL_SECONDS if session.connected.staging.is_file_system else _REMOTE_SECONDS
         pause, count = first, 0
@@ -81,6 +95,14 @@ class LingeringDriver:
                 return Outcome()
         return self._outcome()
 
+    @staticmethod
+    def _has_begun(application: Application) -> bool:
+        """Whether a driver has worked on the job."""
+        session, work = application.session, application.work
+        first = session.scope.transactions(work.batches)[0].last.batch_id
+        key = f"{session.scope.reports}/{started_name(work.epoch, first, work.attempt_id)}"
+        return session.connected.staging.head(key) is not None
+
     def _begin(self, application: Application) -> None:
         self._key = secrets.token_hex(32)
         self._last, self._ended = application, None
@@ -92,7 +114,9 @@ class LingeringDriver:
             except BaseException as error:  # noqa: BLE001 - raised where the run waits
                 self._ended = error
 
-        self._thread = threading.Thread(target=work, name="fds-spark-submit", daemon=True)
+        # Airflow's operators must be called in the context of their task
+        within = copy_context()
+        self._thread = threading.Thread(target=within.run, args=(work,), name="fds-spark-submit", daemon=True)
         self._thread.start()
 
     def _wait(self, seconds: float) -> bool:
@@ -116,7 +140,7 @@ class LingeringDriver:
 
     def _leave(self) -> None:
         """Tell spark-submit that there is no other job, and wait for its end, for a while."""
-        if self._thread is None or not self._thread.is_alive():
+        if not self._is_running():
             return
         try:
             self._put(None)
@@ -126,7 +150,7 @@ class LingeringDriver:
                 pass
 
     def _stop(self) -> None:
-        if self._thread is not None and self._thread.is_alive():
+        if self._is_running():
             self.cancel()
             self._wait(GRACE_SECONDS)
 

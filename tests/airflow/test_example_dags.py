@@ -62,9 +62,11 @@ def test_orders_live_loads_what_comes_while_it_lingers_with_one_spark(installati
     dag = installation.add_example("orders_live")
     dag.get_task("ingest").linger = timedelta(seconds=8)
 
+    first = lake.root / "live" / "orders" / "_delta_log" / f"{0:020}.json"
+
     def write() -> None:
         for number, landed in enumerate(([1, 2], [1, 2, 3]), start=3):
-            while not (lake.root / "live" / "orders" / "_delta_log").exists() or lake.ids("live/orders") != landed:
+            while not first.exists() or lake.ids("live/orders") != landed:
                 time.sleep(0.1)
             lake.append("orders", number)
 

@@ -51,6 +51,14 @@ def batch_of(run: subprocess.Popen[str]) -> int:
     return int(json.loads(run.stdout.readline())["batch_id"])
 
 
+def ended(run: subprocess.Popen[str]) -> str:
+    """Ask a command that waits for data to end, and return what it still says."""
+    # its last line is older than the end of the batch
+    time.sleep(2)
+    run.send_signal(signal.SIGTERM)
+    return run.communicate(timeout=120)[0]
+
+
 def drivers_of(lake: Path) -> list[int]:
     """Return the processes of Spark whose command line names a file of this test's staging folder."""
     found = []
@@ -58,7 +66,7 @@ def drivers_of(lake: Path) -> list[int]:
         if folder.name.isdecimal() and int(folder.name) != os.getpid():
             with suppress(OSError):
                 text = (folder / "cmdline").read_bytes()
-                if os.fsencode(lake / "staging" / "orders" / "attempts") in text:
+                if os.fsencode(lake / "staging" / "orders" / "jobs") in text:
                     found.append(int(folder.name))
     return sorted(found)
 
@@ -77,8 +85,7 @@ def test_one_spark_loads_each_commit_until_the_command_is_asked_to_end(lake):
         assert batch_of(run) == number
         assert json.loads((lake / "cp.json").read_text())["batch_id"] == number
     assert drivers_of(lake) == drivers
-    run.send_signal(signal.SIGTERM)
-    rest, _ = run.communicate(timeout=120)
+    rest = ended(run)
     assert (run.returncode, json.loads(rest)) == (0, {"status": "up_to_date", "error": None})
     assert not drivers_of(lake), "Spark outlived the command"
     assert ids(lake) == list(range(40))
@@ -113,10 +120,10 @@ def test_a_run_that_is_killed_while_it_lingers_is_continued(lake, is_at_work):
 def test_a_job_that_another_one_writes_for_a_lingering_driver_is_not_run(lake):
     run = begun(lake, "--linger", "10m")
     assert batch_of(run) == 0
-    attempts = lake / "staging" / "orders" / "attempts" / "1" / "0"
-    (job,) = attempts.glob("*.job.json")
-    (report,) = (path for path in attempts.glob("*-*.json") if path.name.count(".") == 1)
-    (attempts / f"{report.stem}.next.json").write_text(json.dumps({"spec_uri": job.as_uri(), "code": "0" * 64}))
+    jobs = lake / "staging" / "orders" / "jobs" / "1" / "0"
+    (job,) = jobs.glob("*.job.json")
+    attempt = job.name.rsplit("-", 1)[0]
+    (jobs / f"{attempt}.next.json").write_text(json.dumps({"spec_uri": job.as_uri(), "code": "0" * 64}))
     deadline = time.monotonic() + 60
     while drivers_of(lake) and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -124,8 +131,7 @@ def test_a_job_that_another_one_writes_for_a_lingering_driver_is_not_run(lake):
     # the next batch starts another driver
     append(lake, 1)
     assert batch_of(run) == 1
-    run.send_signal(signal.SIGTERM)
-    run.communicate(timeout=120)
+    ended(run)
     assert run.returncode == 0
     assert ids(lake) == list(range(20))
 
