@@ -130,14 +130,21 @@ class Stage:
     actors: list[Actor] = field(default_factory=list)
 
     def start(self, fault: Fault | None = None, *, take_over: bool = False) -> Actor:
-        """Start a run, armed if a fault is given. A run whose driver is to be hit gets its own spark-submit."""
+        """Start a run, armed if a fault is given. A run whose driver is to be hit gets its own spark-submit.
+
+        For a fault at the second time or later it lingers, so that it comes there.
+        """
         has_own_spark = fault is not None and fault.point.startswith(("driver.", "fence."))
         arguments = self.lake.arguments()
         if take_over:
             arguments.append("--unlock")
-        if has_own_spark:
+        if fault is not None and fault.nth > 1:
+            arguments += ["--linger", "10m"]
+        elif has_own_spark:
             # one Spark application is enough for one fault
-            return self.launch(["airflow_provider_fds.cli.main", *arguments, "--max-batches", "1"], fault)
+            arguments += ["--max-batches", "1"]
+        if has_own_spark:
+            return self.launch(["airflow_provider_fds.cli.main", *arguments], fault)
         return self.launch(["tests.chaos.warm_spark", str(self.port), *arguments], fault)
 
     def launch(self, module: list[str], fault: Fault | None = None) -> Actor:

@@ -93,10 +93,10 @@ class Round:
         self.writer = writer
         self.tally = tally
 
-    def kill_at(self, point: str, *, kind: str = "killed", take_over: bool = False) -> None:
-        """Let a run reach the point and die there. The next one is its retry."""
+    def kill_at(self, point: str, *, kind: str = "killed", take_over: bool = False, nth: int = 1) -> None:
+        """Let a run reach the point so many times and die there. The next one is its retry."""
         effect = "kill-group" if kind == "group" else "kill"
-        actor = self._hit(Fault(effect, point), kind, take_over=take_over)
+        actor = self._hit(Fault(effect, point, nth), kind, take_over=take_over)
         if point in (*DRIVER, *FENCE):
             actor.await_end()
         else:
@@ -109,9 +109,9 @@ class Round:
         assert actor.process.wait() < 0
         self.tally.hit("killed", point)
 
-    def stop_at(self, point: str, *, kind: str = "stalled") -> Actor:
-        """Let a run reach the point and stop there."""
-        return self._hit(Fault("stop", point), kind, take_over=True)
+    def stop_at(self, point: str, *, kind: str = "stalled", nth: int = 1) -> Actor:
+        """Let a run reach the point so many times and stop there."""
+        return self._hit(Fault("stop", point, nth), kind, take_over=True)
 
     def orphan_at(self, point: str) -> Actor:
         """Stop the driver at the point, and kill the run that waits for it."""
