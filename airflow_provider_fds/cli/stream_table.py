@@ -24,6 +24,7 @@ _SHORTEST_PLACE: Final = 8
 
 _COLOURS: Final = {
     "up_to_date": "green",
+    "live": "green",
     "finished": "green",
     "loading": "cyan",
     "failing": "yellow",

@@ -33,6 +33,7 @@ Condition = Literal[
     "loading",
     "finished",
     "waiting",
+    "live",
     "not_begun",
     "up_to_date",
     "behind",
@@ -55,6 +56,7 @@ class Evidence:
         failure: Why its last run failed, if nothing has happened since.
         waits_for: What its newest data wait for, in words.
         owner_runs: Whether the owner of the planned batches is running; ``None`` if that cannot be known from here.
+        is_live: Whether a run lingers: it loads what comes at once.
     """
 
     state: StreamState
@@ -65,6 +67,7 @@ class Evidence:
     failure: RunFailure | None = None
     waits_for: str | None = None
     owner_runs: bool | None = None
+    is_live: bool = False
 
     @property
     def blocked(self) -> BlockedFacts | None:
@@ -340,6 +343,10 @@ _RULES: Final[dict[Condition, _Rule]] = {
         lambda found: f"The stream has reached its end and reads nothing more: {found.finished}",
     ),
     "waiting": _Rule(_waits, _waiting, _waiting_commands),
+    "live": _Rule(
+        lambda found: found.is_live,
+        lambda _: "A run has loaded everything, polls the table, and loads at once what comes.",
+    ),
     "not_begun": _Rule(
         lambda found: found.state.position is None,
         lambda found: (

@@ -20,7 +20,7 @@ from airflow_provider_fds.stream.monitoring.condition import (
     needs_attention,
 )
 from airflow_provider_fds.stream.monitoring.run_failure import failure_of, failures_after
-from airflow_provider_fds.stream.monitoring.status_row import known_row, waits_for
+from airflow_provider_fds.stream.monitoring.status_row import is_live, known_row, waits_for
 from airflow_provider_fds.stream.position.changed_start import describe_changed_start
 from airflow_provider_fds.stream.position.lost_position import age_of, nearly_lost, oldest_commit, retention_left
 from airflow_provider_fds.stream.position.source_unchanged import check_planned, check_position
@@ -143,6 +143,7 @@ def status_of(
     *,
     end: RunEnd | None = None,
     seen_waiting: str | None = None,
+    seen_live: bool = False,
     owner_runs: Callable[[Owner], bool | None] | None = None,
     clock: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> StreamStatus:
@@ -153,11 +154,12 @@ def status_of(
         unread: Counts the files of unread commits, which it reads; ``None`` to read none.
         end: How a run of the stream has just ended; ``None``: what its status file says of the last run holds.
         seen_waiting: What the newest data wait for, as a trigger has just seen it.
+        seen_live: Whether the caller is a run that lingers; otherwise its status file says so for a while.
         owner_runs: Returns whether the owner of planned batches is running, ``None`` if it cannot know.
         clock: Returns the time, with a zone.
     """
     with connected.log.one_answer():
-        return _status_of(connected, unread, end, seen_waiting, owner_runs, clock)
+        return _status_of(connected, unread, end, seen_waiting, seen_live, owner_runs, clock)
 
 
 def _status_of(
@@ -165,6 +167,7 @@ def _status_of(
     unread: UnreadFiles | None,
     end: RunEnd | None,
     seen_waiting: str | None,
+    seen_live: bool,
     owner_runs: Callable[[Owner], bool | None] | None,
     clock: Callable[[], datetime],
 ) -> StreamStatus:
@@ -213,6 +216,7 @@ def _status_of(
         failure=failure_of(failures, state, entry),
         waits_for=seen_waiting or (waits_for(before, state) if end is None else end.waits_for),
         owner_runs=None if owner_runs is None or owner is None or owner.only_plans else owner_runs(owner),
+        is_live=seen_live or (end is None and is_live(before, clock())),
     )
     return StreamStatus(
         name=connected.stream.name,

@@ -24,6 +24,7 @@ from airflow_provider_fds.stream.monitoring.status_row import (
     LastBatch,
     StatusFile,
     StatusRow,
+    is_live,
     read_status_file,
     waits_for,
 )
@@ -140,6 +141,7 @@ def with_state(row: _Row, state: StreamState, entry: int) -> _Row:
         finished="" if is_same_place and row.condition == "finished" else None,
         failure=failure,
         waits_for=waits_for(row, state),
+        is_live=is_live(row, datetime.now(UTC)),
     )
     if row.epoch != state.epoch:
         # what is read again was not counted

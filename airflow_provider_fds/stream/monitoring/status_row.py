@@ -185,6 +185,13 @@ def known_row(staging: Storage, state: StreamState) -> StatusFile | None:
     return found if found is not None and found.uuid == state.uuid else None
 
 
+def is_live(row: StatusRow | None, now: datetime) -> bool:
+    """Return whether a run of the stream lingers according to its status file, which such a run writes in time."""
+    if row is None or row.condition != "live" or row.next_within_seconds is None:
+        return False
+    return (now - datetime.fromisoformat(row.written_at)).total_seconds() <= row.next_within_seconds
+
+
 def waits_for(row: StatusRow | None, state: StreamState) -> str | None:
     """Return what the newest data of a stream wait for according to its status file, unless it has moved since."""
     if row is None or (row.epoch, row.position) != (state.epoch, state.position):
@@ -198,6 +205,7 @@ __all__ = [
     "LastBatch",
     "StatusFile",
     "StatusRow",
+    "is_live",
     "known_row",
     "list_rows",
     "parse_row",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -12,6 +13,8 @@ from typing import TYPE_CHECKING, Final
 from airflow_provider_fds.durations import format_duration
 from airflow_provider_fds.errors import FdsError
 from airflow_provider_fds.source.offset import Offset
+from airflow_provider_fds.stream.monitoring.status import status_of
+from airflow_provider_fds.stream.monitoring.status_file import write_status_file
 from airflow_provider_fds.stream.polling.alignment import table_poller
 from airflow_provider_fds.stream.run.quarantine import pause_of
 
@@ -32,6 +35,8 @@ _LONGEST_PAUSE_SECONDS: Final = 60.0
 #: How much longer Spark waits for a job than its run waits for data.
 _DRIVER_SECONDS: Final = 60.0
 _HOUR_SECONDS: Final = 3600.0
+#: Time between two status files.
+_SHOW_SECONDS: Final = 30.0
 
 
 class Hourly:
@@ -69,6 +74,7 @@ class Linger:
     ends_at_ms: int | None = None
     needs_data: bool = False
     is_over: bool = field(default=False, init=False)
+    _shown_at: float = field(default=-math.inf, init=False, repr=False)
 
     @property
     def driver_seconds(self) -> float:
@@ -105,6 +111,7 @@ class Linger:
         poller: TablePoller | None = None
         refusals = in_vain
         while not self._is_late(until):
+            self._show(session)
             if refusals:
                 self._pause(refusals)
             try:
@@ -124,6 +131,24 @@ class Linger:
                 refusals += 1
                 logger.warning("Stream %s: a poll was refused, FDS tries again: %s", session.stream.name, error)
         return None
+
+    def _show(self, session: StreamSession) -> None:
+        """Write from time to time that the run is there, for those who watch the stream. Never raises."""
+        if time.monotonic() < self._shown_at + _SHOW_SECONDS:
+            return
+        self._shown_at = time.monotonic()
+        connected = session.connected
+        try:
+            status = status_of(connected, seen_live=True)
+            write_status_file(
+                connected.staging,
+                status,
+                connected.state,
+                written_by="run",
+                next_within_seconds=2 * _SHOW_SECONDS,
+            )
+        except FdsError as error:
+            logger.warning("Stream %s: its status was not written: %s", session.stream.name, error)
 
     def _pause(self, refusals: int) -> None:
         """Pause, the longer the more often something was refused or in vain."""

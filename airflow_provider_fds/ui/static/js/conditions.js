@@ -14,6 +14,7 @@ const CONDITIONS = {
   loading: { words: "Loading", tone: "busy", meaning: "Batches are planned and not yet committed." },
   waiting: { words: "Waiting", tone: "idle", meaning: "The stream waits for more data, another stream, or its next interval." },
   behind: { words: "Behind", tone: "idle", meaning: "The table has new data, and no run has begun since." },
+  live: { words: "Live", tone: "good", meaning: "A run stays and loads at once what comes." },
   not_begun: { words: "Not begun", tone: "idle", meaning: "The stream has no position yet." },
   up_to_date: { words: "Up to date", tone: "good", meaning: "The stream has committed everything." },
   finished: { words: "Finished", tone: "done", meaning: "The stream has reached its end." },

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import threading
 import time
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from airflow_provider_fds.errors import StorageError
 from airflow_provider_fds.ledger.operator_entries import Held
 from airflow_provider_fds.ledger.request_entries import Requested
+from airflow_provider_fds.stream.monitoring.status import status_of
+from airflow_provider_fds.stream.monitoring.status_file import with_state
+from airflow_provider_fds.stream.monitoring.status_row import read_status_file
 from airflow_provider_fds.stream.polling.poll import TablePoller
 from airflow_provider_fds.stream.run import linger as lingering
 from airflow_provider_fds.stream.run.drain import Drain
 from airflow_provider_fds.stream.run.linger import Hourly, Linger
+from airflow_provider_fds.stream.run.reporting import reporting_end
 
 
 def drained(bench, sink, linger, *, run="run-1", stream=None, meanwhile=(), **more):
@@ -68,6 +73,26 @@ def test_a_run_that_was_planned_before_it_was_to_linger_keeps_its_end(bench, sin
     log_builder.append()
     drain, turns = drained(bench, sink, soon(), retry=True)
     assert (turns, drain.result().last_version) == (1, log_builder.version - 1)
+
+
+def test_others_see_that_it_is_live_until_it_ends_or_has_not_said_so_for_a_minute(bench, sink, two_appends, caplog):
+    seen = []
+
+    def look():
+        connected = bench.session("person").connected
+        now = datetime.now(UTC)
+        seen.extend(status_of(connected, clock=lambda at=at: at).condition for at in (now, now + timedelta(minutes=2)))
+        row = read_status_file(connected.staging, "orders")
+        seen.append(with_state(row, connected.load(), connected.ledger.n).condition)
+
+    linger = soon(0.5)
+    waiting = linger.wait
+    linger.wait = lambda session, **more: (threading.Timer(0.2, look).start(), waiting(session, **more))[1]
+    drain, _ = drained(bench, sink, linger)
+    assert seen == ["live", "up_to_date", "live"]
+    with reporting_end(drain.session):
+        pass
+    assert status_of(bench.session("person").connected).condition == "up_to_date"
 
 
 def test_a_task_that_waits_elsewhere_does_not_linger_without_data(bench, sink, two_appends):
