@@ -295,6 +295,49 @@ def latency() -> list[Row]:
     ]
 
 
+def linger() -> list[Row]:
+    rows = []
+    for connect, where, share in ((False, "an application", 0.5), (True, "a Spark Connect server", 0.7)):
+        found = measure.run(
+            "lingering:side_by_side",
+            commits=_size("LINGER_COMMITS", 30),
+            warm_up=_size("LINGER_WARM_UP", 15),
+            idle_seconds=20,
+            connect=connect,
+        ).value
+        ours = found["linger"]
+        theirs = {number: min(found["query_0"][number], found["query_1"][number]) for number in ours}
+        rows += [
+            Row(
+                f"a run that lingers in {where}, from a commit to its rows / a query (the faster of 0 s and 1 s)",
+                ours["median"] / theirs["median"],
+                "x",
+                share,
+            ),
+            Row("… the 95th percentile of both", ours["p95"] / theirs["p95"], "x", 1.0),
+            Row("… CPU seconds for a commit / the query's", ours["cpu"] / theirs["cpu"], "x", 0.5),
+            *(
+                Row(f"… {words}, {name}", one[number], unit, None)
+                for name, one in (("FDS", ours), ("0 s", found["query_0"]), ("1 s", found["query_1"]))
+                for number, words, unit in (
+                    ("median", "median", "s"),
+                    ("p95", "95th percentile", "s"),
+                    ("cpu", "CPU for a commit", "s"),
+                    ("idle", "share of a core while nothing comes", ""),
+                )
+            ),
+        ]
+    commits = _size("LINGER_BATCHES", 2000)
+    half, full = measure.run("lingering:memory", commits=commits, points=2).value
+    return [
+        *rows,
+        Row(f"memory of its task after {commits:,} batches", full["task"], "MB", None),
+        Row("… of which in the second half", full["task"] - half["task"], "MB", 5),
+        Row("… of its driver", full["driver"], "MB", None),
+        Row("… of which in the second half", full["driver"] - half["driver"], "MB", None),
+    ]
+
+
 def task() -> list[Row]:
     few = _size("TASK_FILES", 100_000)
     rows = _parsing()
@@ -349,6 +392,7 @@ BENCHES = {
         submit,
         connect,
         latency,
+        linger,
         task,
         history,
     )

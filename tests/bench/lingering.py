@@ -20,9 +20,8 @@ from deltalake import write_deltalake
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-#: Subjects of an application of their own, and of a Spark Connect server.
-APPLICATION = ("linger", "query_0", "query_1")
-CONNECT = ("linger", "query_0", "query_1")
+#: A run that lingers, and queries with a trigger of so many seconds.
+SUBJECTS = ("linger", "query_0", "query_1")
 _TICK = os.sysconf("SC_CLK_TCK")
 
 
@@ -34,7 +33,7 @@ def side_by_side(commits: int, warm_up: int, idle_seconds: float, *, connect: bo
         processes for each commit, and ``idle``: the share of a core that they use while nothing comes.
     """
     found = {}
-    for subject in CONNECT if connect else APPLICATION:
+    for subject in SUBJECTS:
         with tempfile.TemporaryDirectory() as name:
             found[subject] = _measured(Path(name), subject, commits, warm_up, idle_seconds, connect=connect)
     return found
