@@ -23,10 +23,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
+from unittest.mock import patch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -275,31 +276,23 @@ def refused(url: str, client: str) -> Result:
 def connect_server(spark: str) -> Iterator[str]:
     """Start a Spark Connect server of this Spark with the Delta that FDS adds to it, and end it."""
     sys.path.insert(0, str(ROOT))
-    from airflow_provider_fds.spark.installation.jars import delta_jars
     from airflow_provider_fds.spark.installation.own_spark import find_own_spark
     from tests.interop.connect_server import running_server
 
     home = spark_home(SPARKS[spark])
     os.environ["FDS_CACHE_DIR"] = str(HOME / "cache")
-    submit = str(home / "bin" / "spark-submit")
-    found = find_own_spark(submit, {**os.environ, "SPARK_HOME": str(home)})
-    before = os.environ.get("SPARK_HOME")
-    os.environ["SPARK_HOME"] = str(home)
-    try:
-        jars = delta_jars(package=found.delta_package(), spark_submit=submit)
-    finally:
-        if before is None:
-            del os.environ["SPARK_HOME"]
-        else:
-            os.environ["SPARK_HOME"] = before
-    conf = {}
-    if spark == "3.5":
-        # the server is no part of that Spark
-        conf["spark.jars.packages"] = f"org.apache.spark:spark-connect_{found.scala}:{found.version}"
-        conf["spark.jars.ivy"] = str(HOME / "cache" / "ivy-connect")
     folder = Path(tempfile.mkdtemp(prefix=f"fds-connect-{spark}-"))
     try:
-        with running_server(folder, home=home, jars=jars, **conf) as server:
+        with ExitStack() as stack:
+            # only the server is of that Spark
+            with patch.dict(os.environ, {"SPARK_HOME": str(home)}):
+                found = find_own_spark(str(home / "bin" / "spark-submit"), os.environ)
+                conf = {}
+                if spark == "3.5":
+                    # the server is no part of that Spark
+                    conf["spark.jars.packages"] = f"org.apache.spark:spark-connect_{found.scala}:{found.version}"
+                    conf["spark.jars.ivy"] = str(HOME / "cache" / "ivy-connect")
+                server = stack.enter_context(running_server(folder, own_spark=found, **conf))
             yield server.url
     finally:
         shutil.rmtree(folder, ignore_errors=True)

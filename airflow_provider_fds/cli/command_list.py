@@ -35,6 +35,7 @@ _COMMANDS: Final = {
     ),
     "fork": ("fork", "create a stream that continues where another one is"),
     "validate": ("validate", "check a file of streams"),
+    "connect-server": ("connect_server", "start a Spark Connect server that can load batches"),
     "export": ("export", "write a stream's ledger to a file, to continue the stream from another staging folder"),
     "import": ("export", "continue a stream from a file that `fds admin export` wrote"),
     "import-checkpoint": (
@@ -57,7 +58,7 @@ _GROUPS: Final[dict[str, tuple[str, ...]]] = {
     "decide": ("accept", "skip", "hold", "resume", "unlock"),
     "move": ("rewind", "replan"),
     "streams": ("fork", "transfer", "recover", "retire"),
-    "set up": ("validate", ADMIN),
+    "set up": ("validate", "connect-server", ADMIN),
 }
 #: The commands of :data:`ADMIN`.
 _RARE: Final = ("export", "import", "export-checkpoint", "import-checkpoint", "prepare")

@@ -58,6 +58,10 @@ LIGHT_JVM = (_QUICK_COMPILER, QUICK_COLLECTOR)
 #: From this many planned bytes on, fully optimised code is worth the wait for it.
 BIG_JOB_BYTES = 256 << 20
 
+#: Of a Spark Connect server, which works for many streams and goes on: otherwise Delta keeps up to 10,000 tables for an
+#: hour each, and the manifest of each batch is one.
+SERVER_CONF: Dict[str, str] = {"spark.databricks.delta.delta.log.cacheSize": "100"}
+
 #: Of an application that works for several streams: the tasks of a large batch do not keep those of others waiting.
 FLEET_CONF: Dict[str, str] = {"spark.scheduler.mode": "FAIR"}
 
@@ -130,8 +134,14 @@ def master_problem(master: str) -> Optional[str]:
     return f"{master!r} is no master of Spark: it is local[2], local[*], spark://HOST:7077, yarn or k8s://HOST"
 
 
-def lean_conf(master: str, deploy_mode: str = "client", num_bytes: int = 0) -> Dict[str, str]:
-    """Return the settings of a lean start for this master and number of bytes, without the user's."""
+def lean_conf(master: str, deploy_mode: str = "client", num_bytes: Optional[int] = 0) -> Dict[str, str]:
+    """Return the settings of a lean start for this master and number of bytes, without the user's.
+
+    Args:
+        master: Spark master URL.
+        deploy_mode: ``client`` or ``cluster``.
+        num_bytes: Planned bytes of all batches; ``None``: a server, which keeps the JVM's own compiler and collector.
+    """
     conf = {
         **DELTA_SESSION,
         "spark.sql.shuffle.partitions": "2" if is_local_master(master) else "16",
@@ -143,7 +153,8 @@ def lean_conf(master: str, deploy_mode: str = "client", num_bytes: int = 0) -> D
     if is_local_master(master):
         # the host's name may not resolve, and no other process must reach this driver
         conf.update({"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"})
-        java_options += LIGHT_JVM if num_bytes < BIG_JOB_BYTES else (QUICK_COLLECTOR,)
+        if num_bytes is not None:
+            java_options += LIGHT_JVM if num_bytes < BIG_JOB_BYTES else (QUICK_COLLECTOR,)
     if deploy_mode == "client":
         quiet = Path(__file__).resolve().with_name("log4j2.properties")
         java_options.append(f"-Dlog4j2.configurationFile={quiet.as_uri()}")

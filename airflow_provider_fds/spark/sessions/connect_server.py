@@ -35,8 +35,8 @@ _RETRIES: Final = {"max_retries": 8, "initial_backoff": 100, "max_backoff": 5000
 #: How long a server that was fit is not asked again before a run plans. Each job asks in its own session anyway.
 _FIT_SECONDS: Final = 600
 
-#: Where a server lists the JARs it was started with.
-_JARS: Final = ("spark.jars", "spark.jars.packages")
+#: Where a server lists the JARs it was started with, and what separates them there.
+_JARS: Final = {"spark.jars": ",", "spark.jars.packages": ",", "spark.driver.extraClassPath": ":"}
 
 #: Of FDS's own sessions. Otherwise the server sends long stack traces with the message; the causes are in the message
 #: anyway.
@@ -211,7 +211,7 @@ class ConnectServer:
         try:
             version = spark.version
             settings = spark.conf.getAll
-            jars = ",".join(settings.get(name) or "" for name in _JARS).split(",")
+            jars = [jar for name, between in _JARS.items() for jar in (settings.get(name) or "").split(between)]
             problem = server_problem(version, client_version(), jars, client_packages())
             extensions = settings.get(EXTENSIONS) or ""
             for key, value in ({} if problem else {**_SESSION_CONF, **conf}).items():
@@ -230,8 +230,8 @@ class ConnectServer:
         if DELTA_EXTENSION not in extensions:
             raise ServerUnfitError(
                 f"the Spark Connect server of {self.name} at {self.endpoint} (Spark {version}) has no Delta: "
-                f"{EXTENSIONS} is {extensions!r}. Start it with Delta's two JARs, --conf {EXTENSIONS}="
-                f"{DELTA_EXTENSION} and --conf {CATALOG}={DELTA_SESSION[CATALOG]}"
+                f"{EXTENSIONS} is {extensions!r}. Start it with `fds connect-server`, or with Delta's two "
+                f"JARs, --conf {EXTENSIONS}={DELTA_EXTENSION} and --conf {CATALOG}={DELTA_SESSION[CATALOG]}"
             )
 
 

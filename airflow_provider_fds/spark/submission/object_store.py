@@ -51,15 +51,17 @@ class JobStorage:
     Attributes:
         places: Source, staging and sink.
         needs_log_store: Whether it commits on S3, where Delta's own log store would lose commits.
+        serves_s3: Whether it works on S3 at places that are not known yet, as a server does.
     """
 
     places: tuple[Place, ...] = ()
     needs_log_store: bool = False
+    serves_s3: bool = False
 
     @property
     def is_on_s3(self) -> bool:
         """Whether Spark needs its S3 file system."""
-        return any(_scheme(place.uri) in S3_SCHEMES for place in self.places)
+        return self.serves_s3 or any(_scheme(place.uri) in S3_SCHEMES for place in self.places)
 
     def vended(self, own: Mapping[str, Any]) -> Place | None:
         """Return the table for which Spark asks its catalog for keys.

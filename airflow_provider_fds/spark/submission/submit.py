@@ -93,7 +93,8 @@ class SubmitArguments:
         class_archive: The archive of classes that the driver uses, or would use if it existed.
         users_settings: Names of the settings that are the user's.
         own_spark: The user's own Spark, or ``None`` for the one of the installed pyspark.
-        py_files: The driver's modules.
+        py_files: The driver's modules; empty for none.
+        main_class: The class that runs, if ``application`` is no file of Python.
         env_vars: Environment of the driver, for local and client mode with the bundled Spark; else empty.
         spark_binary: spark-submit of the Spark that is started.
     """
@@ -114,6 +115,7 @@ class SubmitArguments:
     class_archive: ClassArchive | None = None
     users_settings: frozenset[str] = frozenset()
     own_spark: OwnSpark | None = None
+    main_class: str | None = None
 
     def command(self) -> list[str]:
         """Return the command line. Its environment is :attr:`env_vars` on top of this process's."""
@@ -128,7 +130,11 @@ class SubmitArguments:
             command += ["--jars", self.jars]
         if self.driver_class_path:
             command += ["--driver-class-path", self.driver_class_path]
-        return [*command, "--py-files", self.py_files, self.application, *self.application_args]
+        if self.py_files:
+            command += ["--py-files", self.py_files]
+        if self.main_class:
+            command += ["--class", self.main_class]
+        return [*command, self.application, *self.application_args]
 
 
 def submit_arguments(
@@ -144,7 +150,7 @@ def submit_arguments(
     class_path: str | None = None,
     storage: JobStorage | None = None,
     properties_file: str | None = None,
-    num_bytes: int = 0,
+    num_bytes: int | None = 0,
 ) -> SubmitArguments:
     """Build the arguments of spark-submit for the job at ``spec_uri``.
 
@@ -166,7 +172,7 @@ def submit_arguments(
         storage: Where the job reads and writes.
         properties_file: The user's own file of settings; its S3 settings take precedence.
         num_bytes: Planned bytes of all its batches; with many, a local driver compiles more thoroughly, which takes
-            longer.
+            longer. ``None``: it goes on without end.
 
     Raises:
         SparkSetupError: Spark cannot start here, ``conf`` contradicts a forced setting, or a place of ``storage``

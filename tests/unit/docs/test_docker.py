@@ -11,6 +11,7 @@ from importlib import metadata
 import yaml
 
 import airflow_provider_fds
+from airflow_provider_fds.cli.main import parser
 from airflow_provider_fds.get_provider_info import get_provider_info
 from tests.compose import FILE, command, compose
 
@@ -62,12 +63,6 @@ def test_the_connections_are_of_types_that_airflow_has():
     assert "staging" in get_provider_info()["config"]["fds"]["options"]
 
 
-def test_a_connect_server_in_the_docs_is_started_in_the_same_way():
-    said = (ROOT / "docs" / "backends.md").read_text(encoding="utf-8")
-    shown = re.search(r"```text\n(spark-submit .*?)```", said, re.DOTALL)[1]
-    assert set(shown.replace("\\\n", " ").split()) <= set(command("spark-connect", {}))
-
-
 def test_every_file_that_the_image_copies_exists():
     for sources in re.findall(
         r"^COPY (?!--from)(.+) \S+$", (DOCKER / "Dockerfile").read_text(encoding="utf-8"), re.MULTILINE
@@ -95,7 +90,9 @@ def test_the_connect_server_asks_for_a_token_and_listens_where_a_token_needs_no_
     services = compose()["services"]
     server = services["spark-connect"]
     assert server["environment"]["SPARK_CONNECT_AUTHENTICATE_TOKEN"].startswith("${FDS_SECRET:?")
-    assert "spark.connect.grpc.binding.address=127.0.0.1" in command("spark-connect", {})
+    program, *words = command("spark-connect", {})
+    given = parser().parse_args(words)
+    assert (program, given.command.__name__, given.bind, given.port) == ("fds", "connect_server", "127.0.0.1", 15002)
     assert server["network_mode"] == "service:scheduler"
     assert "ports" not in server
     connection = services["scheduler"]["environment"]["AIRFLOW_CONN_SPARK_CONNECT"]

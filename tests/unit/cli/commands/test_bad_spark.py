@@ -120,7 +120,11 @@ def test_two_deltas_on_the_class_path(refused, tmp_path):
         ("4.1.4", {}, "the server is Spark 4.1.4, but the installed pyspark is 4.2.0."),
         ("5.0.0", {}, "the server is Spark 5.0.0, but the installed pyspark is 4.2.0."),
         ("3.5.7", {}, "FDS needs a Spark Connect server of Spark 4.0 or newer. Upgrade the server"),
-        ("4.2.0", {}, "(Spark 4.2.0) has no Delta: spark.sql.extensions is ''. Start it with Delta's two JARs"),
+        (
+            "4.2.0",
+            {},
+            "(Spark 4.2.0) has no Delta: spark.sql.extensions is ''. Start it with `fds connect-server`, or with",
+        ),
         (
             "4.2.0",
             {"spark.jars": "/jars/delta-spark_4.2_2.12-4.4.0.jar"},
