@@ -10,7 +10,7 @@ import pytest
 
 from airflow_provider_fds.catalog.table import CatalogPlaces
 from airflow_provider_fds.catalog.unity import UnityCatalog
-from airflow_provider_fds.cli import arguments
+from airflow_provider_fds.cli import catalogs
 from airflow_provider_fds.cli.main import main
 from airflow_provider_fds.delta.storage.open import open_place, open_storage
 from airflow_provider_fds.ledger.log import Ledger
@@ -29,7 +29,7 @@ def server():
     server = UnityServer()
     yield server
     # a process of a command ends with its catalogs
-    arguments._catalog_at.cache_clear()
+    catalogs._catalog_at.cache_clear()
     server.close()
 
 
