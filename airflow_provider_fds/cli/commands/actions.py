@@ -64,13 +64,15 @@ def act(arguments: argparse.Namespace) -> int:
         print(f"stream {arguments.stream}: request {arguments.request_id!r} was already made; nothing is done again")
         return EXIT_OK
     open_table = partial(common.open_table, arguments)
+    places = common.places_for(arguments, ledger.state)
     builder = ActionBuilder(
         ledger,
         arguments.why or "",
-        log=readable(open_source(ledger, common.places_for(arguments, ledger.state))),
+        log=readable(open_source(ledger, places)),
         sink_log=readable_sink(ledger.state, open_table),
         owner_runs=partial(common.owner_runs, arguments),
         open_table=open_table,
+        places=places,
         deployment=arguments.deployment,
     )
     # the parser has already parsed the values
