@@ -216,6 +216,28 @@ def test_a_stream_goes_on_by_the_uri_of_its_table(lake, hive_spark, catalog):
     assert ids(hive_spark, "lab.by_path") == [1, 2, 3, 4]
 
 
+def test_a_fork_is_bound_to_a_table_by_its_name(lake, hive_spark, metastore_uri):
+    hive_spark.sql("CREATE TABLE lab.forked_from (id BIGINT) USING delta")
+    lake.load("lab.forked_from")
+    words = ("fork", "orders", "audit", "--staging", str(lake.folder / "staging"), "--sink-catalog", metastore_uri)
+    missing = fds(*words, "--sink", "lab.forked_to", "--yes")
+    assert (missing.returncode, "CATALOG_TABLE_NOT_FOUND" in missing.stderr) == (2, True), missing.stderr
+    of_origin = fds(*words, "--sink", "lab.forked_from", "--yes")
+    assert (of_origin.returncode, "RANGES_OVERLAP" in of_origin.stderr) == (2, True), of_origin.stderr
+    options = ("--sink-option", "create=yes", "--sink-option", "kind=delta_merge", "--sink-option", "keys=id")
+    for said in ("it is bound to", "is already a fork of"):
+        done = fds(*words, "--sink", "lab.forked_to", *options, "--yes")
+        assert (done.returncode, said in done.stdout) == (0, True), (done.stdout, done.stderr)
+    state = Ledger(open_storage(str(lake.folder / "staging")), "audit").find()
+    assert state.sink.kind == "delta_merge"
+    assert state.sink.target.endswith("/warehouse/lab.db/forked_to")
+    lake.append(3)
+    run = ["audit" if word == "orders" else word for word in lake.words("lab.forked_to", "create=yes")]
+    merged = fds(*run, *options[2:])
+    assert merged.returncode == 0, merged.stderr
+    assert ids(hive_spark, "lab.forked_to") == [3]
+
+
 def test_two_streams_into_one_table_are_found_by_its_folder(lake, hive_spark):
     hive_spark.sql("CREATE TABLE lab.shared (id BIGINT) USING delta")
     lake.load("lab.shared")
