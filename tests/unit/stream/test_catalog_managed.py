@@ -166,6 +166,12 @@ def test_without_its_catalog_such_a_table_is_not_read_by_its_uri(fds, load, serv
             assert "its catalog 'unity'" not in fds(*command, *given, **airflow)[1]
 
 
+def test_such_a_table_is_forked_by_its_name(fds, load, server):
+    load("unity")
+    code, said = fds("fork", "events", "copy", "--yes", "--catalog", server.url)
+    assert (code, "is a fork of 'events'" in said) == (0, True), said
+
+
 def test_a_file_of_streams_is_read_by_the_names_in_it(fds, load, server, tmp_path):
     load("unity")
     file = tmp_path / "streams.yaml"
