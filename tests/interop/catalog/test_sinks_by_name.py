@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -14,11 +15,17 @@ import deltalake
 import pyarrow as pa
 import pytest
 
+from airflow_provider_fds.batch.spec import JobSpec
 from airflow_provider_fds.catalog.glue import GlueCatalog, glue_client
 from airflow_provider_fds.catalog.names import TableName
+from airflow_provider_fds.catalog.sinks import SinkPlaces
 from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.fault_points import ASKED_BY, MARKS_IN
 from airflow_provider_fds.ledger.log import Ledger
+from airflow_provider_fds.ledger.owner import Actor, Owner
+from airflow_provider_fds.sinks import DeltaReplaceSink
+from airflow_provider_fds.spark.application.job import run as run_job
+from airflow_provider_fds.stream import DataInterval, DeltaStream, StreamContext, StreamSession
 from tests.fds_command import Ran, fds
 from tests.interop.s3_server import Server
 
@@ -27,6 +34,10 @@ if TYPE_CHECKING:
 
     from tests.interop.catalog.conftest import HiveSpark
     from tests.interop.connect_server import RunningServer
+
+
+DAY = datetime(2024, 1, 1, tzinfo=UTC)
+ONE_DAY = timedelta(days=1)
 
 
 class Lake:
@@ -138,6 +149,44 @@ def test_the_next_run_registers_what_a_run_created_that_died(point, lake, hive_s
     assert TableName(("lab", name)) not in catalog.tables(TableName(("lab",)))
     lake.load(f"lab.{name}", "create=yes")
     assert ids(hive_spark, f"lab.{name}") == [1, 2]
+
+
+def test_a_data_interval_is_loaded_and_replaced_in_a_table_by_its_name(
+    lake, hive_spark, catalog, connect_session, tmp_path
+):
+    lake.append(3)
+    for version in range(2):
+        time = (DAY + version * ONE_DAY).timestamp()
+        os.utime(tmp_path / "orders" / "_delta_log" / f"{version:020}.json", (time, time))
+    sink = DeltaReplaceSink("lab.by_day", catalog_conn_id="hive", create=True, provenance=True)
+
+    def load(day: int, run_id: str) -> None:
+        context = StreamContext(
+            staging_uri=str(tmp_path / "staging"),
+            deployment="test",
+            actor=Actor(deployment="test", dag_id="d", run_id=run_id, task_id="t", try_number=1),
+            owner=Owner(kind="airflow", deployment="test", dag_id="d", run_id=run_id, task_id="t"),
+            owner_is_running=lambda _owner: False,
+            sink_places=SinkPlaces(catalog, lambda _uri: {}, sink),
+        )
+        begin = DAY + day * ONE_DAY
+        stream = DeltaStream("days", table=str(tmp_path / "orders"), read="data_interval")
+        session = StreamSession(stream, context, DataInterval(begin, begin + ONE_DAY))
+        work = session.begin(sink)
+        assert work.status == "work", work
+        spec = session.job(work, sink).removeprefix(f"{session.connected.staging.uri}/")
+        job = JobSpec.from_json(session.connected.staging.get(spec)[0])
+        assert run_job(connect_session, job) == 0
+        assert session.collect(work).failure is None
+
+    load(0, "first")
+    assert catalog.load(TableName(("lab", "by_day"))).location.endswith("/warehouse/lab.db/by_day")
+    load(1, "second")
+    assert ids(hive_spark, "lab.by_day") == [1, 2, 3]
+    # by its name, somebody spoils the rows of both days; only the day that runs again is replaced
+    hive_spark.sql("UPDATE lab.by_day SET id = id + 100")
+    load(0, "cleared")
+    assert ids(hive_spark, "lab.by_day") == [1, 2, 103]
 
 
 def test_columns_that_are_added_by_path_are_there_by_name(lake, hive_spark):
