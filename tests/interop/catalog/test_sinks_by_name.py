@@ -4,29 +4,26 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import subprocess
-import sys
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import deltalake
-import pyarrow as pa
 import pytest
 
 from airflow_provider_fds.batch.spec import JobSpec
 from airflow_provider_fds.catalog.glue import GlueCatalog, glue_client
 from airflow_provider_fds.catalog.names import TableName
 from airflow_provider_fds.catalog.sinks import SinkPlaces
+from airflow_provider_fds.delta.actions import Metadata
 from airflow_provider_fds.delta.storage.open import open_storage
-from airflow_provider_fds.fault_points import ASKED_BY, MARKS_IN
 from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.ledger.owner import Actor, Owner
 from airflow_provider_fds.sinks import DeltaReplaceSink
 from airflow_provider_fds.spark.application.job import run as run_job
 from airflow_provider_fds.stream import DataInterval, DeltaStream, StreamContext, StreamSession
-from tests.fds_command import Ran, fds
+from tests.fds_command import fds
+from tests.interop.catalog.lake import Lake
 from tests.interop.s3_server import Server
 
 if TYPE_CHECKING:
@@ -38,30 +35,6 @@ if TYPE_CHECKING:
 
 DAY = datetime(2024, 1, 1, tzinfo=UTC)
 ONE_DAY = timedelta(days=1)
-
-
-class Lake:
-    """A source that grows, and what loads it into a sink of the metastore."""
-
-    def __init__(self, folder: Path, catalog: str, spark: str) -> None:
-        self.folder = folder
-        self._words = ("--staging", str(folder / "staging"), "--remote", spark, "--sink-catalog", catalog)
-
-    def append(self, *ids: int, **more: Any) -> None:
-        columns = {"id": list(ids), **{name: [value] * len(ids) for name, value in more.items()}}
-        deltalake.write_deltalake(self.folder / "orders", pa.table(columns), mode="append", schema_mode="merge")
-
-    def words(self, sink: str, *options: str) -> tuple[str, ...]:
-        asked = [word for option in options for word in ("--sink-option", option)]
-        start = ("--option", "starting_version=0")
-        return ("run", str(self.folder / "orders"), "--stream", "orders", *self._words, "--sink", sink, *asked, *start)
-
-    def run(self, sink: str, *options: str) -> Ran:
-        return fds(*self.words(sink, *options))
-
-    def load(self, sink: str, *options: str) -> None:
-        done = self.run(sink, *options)
-        assert done.returncode == 0, done.stderr[-3000:]
 
 
 @pytest.fixture
@@ -141,11 +114,7 @@ def test_a_missing_table_is_created_where_the_sink_says(lake, hive_spark):
 @pytest.mark.parametrize("point", ["driver.report.after", "checkpoint.after.committed"])
 def test_the_next_run_registers_what_a_run_created_that_died(point, lake, hive_spark, catalog):
     name = "died_" + point.replace(".", "_")
-    words = lake.words(f"lab.{name}", "create=yes")
-    environment = {**os.environ, ASKED_BY: f"kill@{point}", MARKS_IN: str(lake.folder)}
-    command = [sys.executable, "-m", "airflow_provider_fds.cli.main", *words]
-    done = subprocess.run(command, env=environment, check=False, capture_output=True, timeout=300)
-    assert done.returncode == -signal.SIGKILL, done.stderr[-2000:]
+    lake.die(point, f"lab.{name}", "create=yes")
     assert TableName(("lab", name)) not in catalog.tables(TableName(("lab",)))
     lake.load(f"lab.{name}", "create=yes")
     assert ids(hive_spark, f"lab.{name}") == [1, 2]
@@ -330,7 +299,7 @@ def test_a_missing_table_is_created_and_registered_in_glue(lake, tmp_path, monke
 def test_a_folder_that_the_metastore_cannot_reach_gets_the_location_of_spark(hive_spark, catalog):
     """As with a bucket, if the metastore has no file system for it."""
     name = TableName(("lab", "far_away"))
-    catalog.register(name, "s3a://lake/far%20away")
-    catalog.register(name, "s3a://lake/far%20away")
+    catalog.register(name, "s3a://lake/far%20away", Metadata("1"))
+    catalog.register(name, "s3a://lake/far%20away", Metadata("1"))
     assert catalog.load(name).location == "s3a://lake/far%20away"
     assert ["lab", "far_away", False] in hive_spark.sql("SHOW TABLES IN lab")
