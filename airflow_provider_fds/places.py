@@ -28,7 +28,7 @@ class Place:
         view: Takes the opened folder (``delta/storage/storage.py``), and returns it as its catalog shows it; ``None``:
             as it is. The newest commits of a table can be known to its catalog only.
         register: Makes the table of a sink known to its catalog, which does not have the name yet, once the table
-            exists; ``None``: it is known.
+            exists; takes what its log says of it (``delta/actions.py``, ``Metadata``). ``None``: it is known.
     """
 
     uri: str
@@ -36,7 +36,7 @@ class Place:
     name: str = ""
     table_id: str = ""
     view: Callable[[Any], Any] | None = field(default=None, repr=False)
-    register: Callable[[], None] | None = field(default=None, repr=False)
+    register: Callable[[Any], None] | None = field(default=None, repr=False)
 
 
 class Places(Protocol):

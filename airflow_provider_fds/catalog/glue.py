@@ -20,6 +20,8 @@ from airflow_provider_fds.errors import AccessDeniedError, ConfigurationError, T
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from airflow_provider_fds.delta.actions import Metadata
+
 T = TypeVar("T")
 
 #: Bounds of one request, and how often it is sent: 2 min at the most, with the pauses between.
@@ -122,16 +124,16 @@ class GlueCatalog:
         folder = str(found.get("LocationUri") or "").rstrip("/")
         return folder_uri(self._called(), name, f"{folder}/{table.lower()}") if folder else ""
 
-    def register(self, name: TableName, location: str) -> None:
+    def register(self, name: TableName, location: str, table: Metadata) -> None:  # noqa: ARG002
         """Register a table as Spark does, but with its folder as its location too, see :class:`.Catalog`."""
-        database, table = name.expect("database", "table").parts
+        database, called = name.expect("database", "table").parts
         name_, type_, comment = external_table.COLUMN
         serde = {
             "SerializationLibrary": external_table.SERDE,
             "Parameters": external_table.serde_parameters(location),
         }
         entry = {
-            "Name": table,
+            "Name": called,
             "TableType": external_table.TABLE_TYPE,
             "Parameters": external_table.PARAMETERS,
             "StorageDescriptor": {

@@ -21,6 +21,8 @@ from airflow_provider_fds.errors import ConfigurationError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from airflow_provider_fds.delta.actions import Metadata
+
 T = TypeVar("T")
 
 _PORT: Final = 9083
@@ -129,25 +131,27 @@ class HiveCatalog:
         folder = self._database_folder(database)
         return folder_uri(self._called, name, f"{folder}/{table.lower()}") if folder else ""
 
-    def register(self, name: TableName, location: str) -> None:
+    def register(self, name: TableName, location: str, table: Metadata) -> None:  # noqa: ARG002
         """Register a table as Spark does, but with its folder as its location too, see :class:`.Catalog`.
 
         A metastore that cannot reach that folder gets the placeholder that Spark writes for each external table.
         """
         from pymetastore.hive_metastore.ttypes import AlreadyExistsException, MetaException
 
-        database, table = name.expect("database", "table").parts
+        database, called = name.expect("database", "table").parts
 
         def create(client: Any) -> None:
             try:
-                client.create_table(_entry(database, table, location, unquote(location)))
+                client.create_table(_entry(database, called, location, unquote(location)))
             except AlreadyExistsException:
                 pass
             except MetaException as error:
                 if _DENIED.search(str(error.message or "")):
                     raise
                 beside = str(client.get_database(database).locationUri or "").rstrip("/")
-                client.create_table(_entry(database, table, location, f"{beside}/{table}{external_table.PLACEHOLDER}"))
+                client.create_table(
+                    _entry(database, called, location, f"{beside}/{called}{external_table.PLACEHOLDER}")
+                )
 
         self._call(name, create, right=_CREATE_RIGHT, does="create")
 

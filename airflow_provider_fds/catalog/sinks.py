@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_fds.catalog import problems
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from airflow_provider_fds.catalog.table import Catalog
+    from airflow_provider_fds.delta.actions import Metadata
     from airflow_provider_fds.sinks import DeltaSink
 
 logger = logging.getLogger(__name__)
@@ -85,13 +87,15 @@ class SinkPlaces:
             raise problems.unwritable(
                 self._called,
                 name,
-                "it does not exist, and its database has no folder for new tables",
+                "it does not exist, and its schema has no folder for new tables",
                 "Set location on the sink",
             )
-        return Place(location, self._storage(location), name=str(name), register=lambda: self._register(name, location))
+        return Place(
+            location, self._storage(location), name=str(name), register=partial(self._register, name, location)
+        )
 
-    def _register(self, name: TableName, location: str) -> None:
-        self._catalog.register(name, location)
+    def _register(self, name: TableName, location: str, table: Metadata) -> None:
+        self._catalog.register(name, location, table)
         found = self._catalog.load_sink(name)
         if canonical_uri(found.location) != location:
             raise problems.unwritable(

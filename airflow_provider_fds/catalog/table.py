@@ -13,6 +13,7 @@ from airflow_provider_fds.schemes import location
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from airflow_provider_fds.delta.actions import Metadata
     from airflow_provider_fds.delta.storage.storage import Storage
 
 #: Parts of the names of options with which obstore proves who asks, besides the secret ones.
@@ -102,15 +103,16 @@ class Catalog(Protocol):
                 register tables there (``CATALOG_TABLE_UNWRITABLE``).
         """
 
-    def register(self, name: TableName, location: str) -> None:
+    def register(self, name: TableName, location: str, table: Metadata) -> None:
         """Make the Delta table in a folder known by a name, as Spark registers an external one, if the name is free.
 
         Args:
             name: The name.
             location: Canonical URI of the folder.
+            table: What the log there says of the table, for a catalog that must be told its columns.
 
         Raises:
-            FdsError: As :meth:`load`.
+            FdsError: As :meth:`load`; also if the catalog takes no table there (``CATALOG_TABLE_UNWRITABLE``).
         """
 
 

@@ -14,6 +14,7 @@ from airflow_provider_fds.catalog.log_view import CatalogLogView
 from airflow_provider_fds.catalog.names import TableName
 from airflow_provider_fds.catalog.table import CatalogTable, ListedTable
 from airflow_provider_fds.catalog.unity_answers import TableAnswer, delta_table, rest_credentials, rest_table
+from airflow_provider_fds.catalog.unity_columns import column_infos
 from airflow_provider_fds.catalog.unity_hadoop import hadoop_settings
 from airflow_provider_fds.catalog.unity_http import Answer, Login, NoAnswerError, RefusedError, UnityHttp
 from airflow_provider_fds.catalog.vended import Credentials, NoCredentialsError, chosen, provider
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from airflow_provider_fds.catalog.log_view import LogTip
+    from airflow_provider_fds.delta.actions import Metadata
     from airflow_provider_fds.delta.storage.storage import Storage
     from airflow_provider_fds.errors import TableNotFoundError
 
@@ -39,6 +41,13 @@ _COMMITS_OF_CATALOG: Final = (
 _NOT_OF_CATALOG: Final = (
     "it is a managed table, into whose folder only clients of the catalog may write, and FDS writes by the path of a "
     "table"
+)
+_CREATED: Final = (_OK, 201)
+#: Answers to a table that cannot be registered as it is.
+_UNTAKEN: Final = (400, 409)
+_CREATE_RIGHTS: Final = (
+    "Grant CREATE TABLE on the schema, USE SCHEMA on it and USE CATALOG on its catalog, and CREATE EXTERNAL TABLE on "
+    "the external location. Rows that were loaded are in the table's folder, and the next run registers it"
 )
 _USE_EXTERNAL: Final = "Use an external table, or one of a Hive metastore or Glue"
 _READ_RIGHTS: Final = "Grant SELECT on the table, USE SCHEMA on its schema and USE CATALOG on its catalog"
@@ -110,17 +119,36 @@ class UnityCatalog:
         return CatalogTable(found.name or name, found.location, found.table_id)
 
     def new_location(self, name: TableName) -> str:
-        """Refuse to create a table, see :class:`.Catalog`: this catalog must be told its columns."""
-        raise problems.unwritable(
-            self._words,
-            name,
-            "it does not exist, and FDS registers tables in Hive metastores and Glue only",
-            "Create it there (CREATE TABLE … USING DELTA LOCATION …), and run again",
-        )
+        """Return none, see :class:`.Catalog`: a schema has folders for the catalog's own tables only."""
+        schema = TableName(name.expect("catalog", "schema", "table").parts[:-1])
+        self._check(name, self._get(name, f"/schemas/{_full(schema.parts)}"), _READ_RIGHTS)
+        return ""
 
-    def register(self, name: TableName, location: str) -> None:  # noqa: ARG002
-        """Refuse, as :meth:`new_location`."""
-        self.new_location(name)
+    def register(self, name: TableName, location: str, table: Metadata) -> None:
+        """Register an external table by the older API, see :class:`.Catalog`."""
+        catalog, schema, called = name.expect("catalog", "schema", "table").parts
+        body = {
+            "name": called,
+            "catalog_name": catalog,
+            "schema_name": schema,
+            "table_type": "EXTERNAL",
+            "data_source_format": "DELTA",
+            "storage_location": location,
+            "columns": column_infos(table),
+        }
+        answer = self._asked(name, lambda: self._http.post("/tables", body))
+        # a request that was repeated, or another run, may have had the table registered
+        if answer.status in _CREATED or self._get(name, f"/tables/{_full(name.parts)}").status == _OK:
+            return
+        if answer.status in _UNTAKEN:
+            raise problems.unwritable(
+                self._words,
+                name,
+                f"the catalog does not take the table at {location}: it answers {answer.describe()}",
+                "Its rows are there, and the next run registers it. An external location of the catalog must contain "
+                "that folder, and no other table may",
+            )
+        self._check(name, answer, _CREATE_RIGHTS, does="create")
 
     def tables(self, schema: TableName) -> list[TableName]:
         """Return the names of all tables of a schema, whatever they are, sorted."""
@@ -254,11 +282,11 @@ class UnityCatalog:
             raise problems.unavailable(self._words, name, str(error)) from None
         return answer
 
-    def _check(self, name: TableName, answer: Answer, rights: str) -> None:
+    def _check(self, name: TableName, answer: Answer, rights: str, *, does: str = "read") -> None:
         if answer.status == _OK:
             return
         if answer.status == 403:  # noqa: PLR2004
-            raise problems.denied(self._words, name, answer.describe(), rights)
+            raise problems.denied(self._words, name, answer.describe(), rights, does=does)
         if answer.status == _NOT_FOUND:
             raise self._missing(name)
         raise problems.unavailable(self._words, name, f"it answers {answer.describe()}")

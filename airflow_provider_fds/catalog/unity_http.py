@@ -152,7 +152,7 @@ class UnityHttp:
         return self._authorized("GET", path, query, None)
 
     def post(self, path: str, body: Mapping[str, Any]) -> Answer:
-        """Return the answer to a POST that changes nothing. Raises as :meth:`get`."""
+        """Return the answer to a POST, which may be sent more than once. Raises as :meth:`get`."""
         return self._authorized("POST", path, {}, body)
 
     def _authorized(self, method: str, path: str, query: Mapping[str, str], body: Mapping[str, Any] | None) -> Answer:

@@ -7,17 +7,16 @@ import getpass
 import os
 import socket
 from datetime import timedelta
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from airflow_provider_fds.cli.catalogs import add_catalog, catalog_called, is_known
 from airflow_provider_fds.durations import format_duration, parse_duration
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.stream.declaration.delta_stream import DeltaStream
 
 if TYPE_CHECKING:
-    from airflow_provider_fds.catalog.table import Catalog
     from airflow_provider_fds.delta.storage.storage import Storage
     from airflow_provider_fds.ledger.log import Ledger
     from airflow_provider_fds.ledger.owner import Actor, Owner
@@ -38,9 +37,6 @@ STREAM_NEEDED: Final = "--stream NAME (the name under which staging keeps the po
 
 _SHORTEST_INTERVAL: Final = timedelta(seconds=1)
 
-#: The environment variable with the token for a catalog.
-_CATALOG_TOKEN: Final = "FDS_CATALOG_TOKEN"  # noqa: S105  # a name
-
 #: Help of ``--storage-option``.
 STORAGE_OPTION_HELP = (
     "an option of the object store, such as region=eu-west-1; may be repeated; pass secrets through the environment "
@@ -60,22 +56,6 @@ def add_stream(parser: argparse.ArgumentParser, *, may_be_in_file: bool = False)
         action="append",
         default=[],
         help="a source option, such as starting_version=0; may be repeated",
-    )
-
-
-def add_catalog(parser: argparse.ArgumentParser, *, of_ledger: bool = False) -> None:
-    """Add the catalog that knows where a table of a name is; ``of_ledger``: the name is in a ledger."""
-    what = (
-        "of tables that streams find by name; default: the one that loaded them"
-        if of_ledger
-        else "that has the name TABLE"
-    )
-    parser.add_argument(
-        "--catalog",
-        metavar="URI",
-        help=f"catalog {what}: thrift://HOST:9083 (Hive metastore), https://HOST (Unity Catalog, with "
-        f"the token in the environment variable {_CATALOG_TOKEN}), or glue://REGION (with the environment's "
-        "credentials)",
     )
 
 
@@ -230,65 +210,51 @@ def context_of(arguments: argparse.Namespace, *, owner: Owner, sink: Sink | None
 
 
 def places_of(arguments: argparse.Namespace) -> Places:
-    """Return what finds tables with the options of the arguments."""
+    """Return what finds tables with the options of the arguments.
+
+    Raises:
+        ConfigurationError: As :func:`.catalog_called`.
+    """
     from airflow_provider_fds.places import Paths
 
     options = pairs(arguments.storage_option, "--storage-option")
-    if getattr(arguments, "catalog", None) is None:
+    catalog = getattr(arguments, "catalog", None)
+    if catalog is None:
         return Paths(options)
     from airflow_provider_fds.catalog.table import CatalogPlaces
 
-    return CatalogPlaces(catalog_of(arguments), lambda _uri: options)
+    return CatalogPlaces(catalog_called(arguments, catalog, _source(arguments)), lambda _uri: options)
 
 
 def sink_places(arguments: argparse.Namespace, sink: Sink | None) -> Places | None:
     """Return what finds the table of a sink that has a name, ``None`` for any other sink.
 
     Raises:
-        ConfigurationError: The catalog is a connection of Airflow, or the URI of none.
+        ConfigurationError: As :func:`.catalog_called`.
     """
     from airflow_provider_fds.sinks import DeltaSink
 
     if not isinstance(sink, DeltaSink) or sink.catalog_conn_id is None:
         return None
-    from airflow_provider_fds.catalog.registry import catalog_at
     from airflow_provider_fds.catalog.sinks import SinkPlaces
 
-    uri = getattr(arguments, "sink_catalog", None) or sink.catalog_conn_id
-    if "://" not in uri:
-        raise ConfigurationError(
-            f"the catalog of the sink {sink.uri}, {uri!r}, is a connection of Airflow, which the command line does not "
-            "read. Add --sink-catalog with the URI of the catalog",
-            reason=Reason.CONNECTION_UNUSABLE,
-        )
+    called = getattr(arguments, "sink_catalog", None) or sink.catalog_conn_id
+    catalog = catalog_called(arguments, called, f"the sink {sink.uri}", "--sink-catalog")
     options = pairs(arguments.storage_option, "--storage-option")
-    return SinkPlaces(catalog_at(uri, os.environ.get(_CATALOG_TOKEN)), lambda _uri: options, sink)
+    return SinkPlaces(catalog, lambda _uri: options, sink)
 
 
 def places_for(arguments: argparse.Namespace, state: StreamState) -> Places:
     """Return what finds the table of a ledger: by its name, if its catalog can be asked from here."""
     known = state.catalog
     catalog = None if known is None else getattr(arguments, "catalog", None) or known.connection
-    # without Airflow, its connections are not known
-    can_ask = catalog is not None and ("://" in catalog or getattr(arguments, "airflow_catalog", None) is not None)
+    can_ask = catalog is not None and is_known(arguments, catalog)
     return places_of(argparse.Namespace(**{**vars(arguments), "catalog": catalog if can_ask else None}))
 
 
-def catalog_of(arguments: argparse.Namespace) -> Catalog:
-    """Return the catalog of the arguments: of a URI, or of an Airflow connection."""
-    text, ask = arguments.catalog, getattr(arguments, "airflow_catalog", None)
-    if "://" not in text and ask is not None:
-        found: Catalog = ask(text)
-        return found
-    return _catalog_at(text, os.environ.get(_CATALOG_TOKEN))
-
-
-@lru_cache(maxsize=8)
-def _catalog_at(uri: str, secret: str | None) -> Catalog:
-    """Return the catalog at a URI, the same one for all streams of a command."""
-    from airflow_provider_fds.catalog.registry import catalog_at
-
-    return catalog_at(uri, secret)
+def _source(arguments: argparse.Namespace) -> str:
+    table = getattr(arguments, "table", None)
+    return "the table" if table is None else f"the table {table}"
 
 
 def open_table(arguments: argparse.Namespace, table: str) -> Storage:

@@ -59,7 +59,8 @@ class DeltaStreamActionOperator(BaseOperator):
         version: For ``skip`` and ``accept``: version of the table; ``skip`` also accepts a range such as ``3-7``.
         batch: For ``accept``: the blocked batch.
         interval: For ``accept``: the blocked data interval, as shown in the error message.
-        moved_to: For ``accept``: the folder to which its catalog has moved the table, as shown in the error message.
+        moved_to: For ``accept``: the folder to which its catalog has moved the table, as shown in the error message, or
+            the table's new name. It is read as by a run: with the catalog's credentials, if it gives some.
         landed: For ``rewind`` and ``replan`` while a batch of your own job or function is under way:
             whether its rows are in the sink, ``yes`` or ``no``; for a function, one answer per write:
             ``kept=yes,gone=no``.
@@ -148,13 +149,15 @@ class DeltaStreamActionOperator(BaseOperator):
                 )
                 return {"stream": self.stream, "before": None, "after": None, "notes": []}
             open_one = partial(open_table, self.storage_conn_id or None)
+            places = places_for(self.storage_conn_id or None, ledger.state)
             builder = ActionBuilder(
                 ledger,
                 self.why,
-                log=readable(open_source(ledger, places_for(self.storage_conn_id or None, ledger.state))),
+                log=readable(open_source(ledger, places)),
                 sink_log=readable_sink(ledger.state, open_one),
                 owner_runs=owner_runs(ti, name),
                 open_table=open_one,
+                places=places,
             )
             asked = action.prepare(builder, given)
             self.log.info("%s", asked.describe())

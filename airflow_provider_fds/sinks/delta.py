@@ -63,7 +63,8 @@ class DeltaSink(Sink):
         catalog_conn_id: Airflow connection of the catalog that knows where the table of this name is. A run asks it
             once, and then writes to the table by its URI.
         create: Whether the first batch creates a table that the catalog does not have, which is then registered there.
-        location: URI of the folder of a table that is created; default: as the table's database has it.
+        location: URI of the folder of a table that is created; default: as the table's database has it. Unity Catalog
+            has none.
     """
 
     target: ClassVar[Target] = "delta_table"

@@ -279,8 +279,11 @@ class ConnectedStream:
             return
         log = readable(open_place(place))
         known = self.state.sink_table_id
-        if log is not None and known in (None, log.state_at(log.latest()).metadata.id):
-            place.register()
+        if log is None:
+            return
+        table = log.state_at(log.latest()).metadata
+        if known in (None, table.id):
+            place.register(table)
 
     def places(self, sink_uri: str | None) -> list[Place]:
         """Return the places a job of this stream accesses: table, staging, sink.

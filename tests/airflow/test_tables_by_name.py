@@ -17,7 +17,7 @@ from airflow_provider_fds.catalog.hive import HiveCatalog
 from airflow_provider_fds.catalog.names import TableName
 from airflow_provider_fds.catalog.table import CatalogPlaces
 from airflow_provider_fds.delta.storage.open import open_storage
-from airflow_provider_fds.errors import ConfigurationError
+from airflow_provider_fds.errors import EXIT_CONFIGURATION, ConfigurationError
 from airflow_provider_fds.hooks.places import TableAddress
 from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.ledger.state import StreamState
@@ -31,6 +31,7 @@ from airflow_provider_fds.triggers.delta_table_condition import DeltaTableCondit
 from airflow_provider_fds.triggers.table_poll import Watchers, ticks
 from tests.airflow.test_asset_watcher import SHARES, AssetStore, stored_version, triggerer, until
 from tests.airflow.test_sensor_without_stream import TaskInstance
+from tests.fds_command import airflow_fds, fds
 from tests.interop.catalog.metastore import metastore_program, move, register, unregister
 
 if TYPE_CHECKING:
@@ -228,6 +229,36 @@ def test_a_task_that_waits_notices_that_its_table_moved_and_goes_on_once_that_is
     assert lake.ids("bronze/items") == [1, 2, 3]
     assert ledger_of(tmp_path, "items").find().table == f"{lake.uri}/new/items"
     unregister(hive, "sales.items")
+
+
+def test_the_command_line_of_airflow_knows_the_connections_of_sources_and_of_sinks(
+    installation, lake, hive, spark_server, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("AIRFLOW__FDS__DEPLOYMENT", "http://fds.test")
+    lake.append("orders", 1, 2)
+    register(hive, "sales.orders", f"{lake.uri}/orders")
+    sink = f"{{uri: sales.orders_loaded, catalog_conn_id: hive, create: true, location: '{lake.uri}/bronze'}}"
+    file = tmp_path / "streams.yaml"
+    file.write_text(
+        f"streams: [{{name: orders, table: sales.orders, catalog_conn_id: hive, starting_version: 0, sink: {sink}}}]"
+    )
+    words = ["run", "--file", str(file), "--remote", spark_server.url]
+    # without Airflow: the catalog of the sources is given, and that of the sinks is missing
+    refused = fds(*words, "--catalog", hive)
+    assert refused.returncode == EXIT_CONFIGURATION
+    assert "sales.orders_loaded is the Airflow connection 'hive'" in refused.stderr
+    assert airflow_fds(*words).returncode == 0
+    assert lake.ids("bronze") == [1, 2]
+    assert HiveCatalog(hive).load(LOADED).location == f"{lake.uri}/bronze"
+
+    lake.append("orders", 3)
+    orders = ["run", "sales.orders", "--catalog", "hive", "--stream", "orders", "--option", "starting_version=0"]
+    loaded = [*orders, "--remote", spark_server.url, "--sink", "sales.orders_loaded", "--sink-catalog"]
+    assert airflow_fds(*loaded, "hive").returncode == 0
+    assert lake.ids("bronze") == [1, 2, 3]
+    unknown = airflow_fds(*loaded, "nosuch")
+    assert unknown.returncode == EXIT_CONFIGURATION
+    assert "connection 'nosuch', which is the catalog_conn_id, does not exist" in unknown.stderr
 
 
 def test_the_monitor_asks_the_catalog_of_a_connection_and_reads_what_the_command_line_loads_by_its_uri(

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_fds.cli import arguments as common
+from airflow_provider_fds.cli.catalogs import add_catalog
 from airflow_provider_fds.cli.commands.recover import recover
 from airflow_provider_fds.cli.confirmation import add_confirmation, confirmed
 from airflow_provider_fds.errors import EXIT_OK
@@ -26,7 +27,7 @@ def add_commands(commands: CommandParsers) -> None:
         parser = commands.add_parser(action.name, description=action.description)
         parser.add_argument("stream", metavar="STREAM", help="name of the stream")
         common.add_storage(parser, staging_required=True)
-        common.add_catalog(parser, of_ledger=True)
+        add_catalog(parser, of_ledger=True)
         # an action that asks also asks for the reason
         why: dict[str, Any] = (
             {"required": not action.asks} if action.needs_ledger else {"default": f"fds {action.name}"}
@@ -63,13 +64,15 @@ def act(arguments: argparse.Namespace) -> int:
         print(f"stream {arguments.stream}: request {arguments.request_id!r} was already made; nothing is done again")
         return EXIT_OK
     open_table = partial(common.open_table, arguments)
+    places = common.places_for(arguments, ledger.state)
     builder = ActionBuilder(
         ledger,
         arguments.why or "",
-        log=readable(open_source(ledger, common.places_for(arguments, ledger.state))),
+        log=readable(open_source(ledger, places)),
         sink_log=readable_sink(ledger.state, open_table),
         owner_runs=partial(common.owner_runs, arguments),
         open_table=open_table,
+        places=places,
         deployment=arguments.deployment,
     )
     # the parser has already parsed the values

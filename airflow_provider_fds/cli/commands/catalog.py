@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_fds.cli import arguments as common
+from airflow_provider_fds.cli.catalogs import add_catalog, catalog_called
 from airflow_provider_fds.errors import EXIT_OK, ConfigurationError
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ def add_commands(commands: CommandParsers) -> None:
         "missing. With a schema and '*' (sales.*), print the names of its tables.",
     )
     parser.add_argument("table", metavar="TABLE", help="name of the table")
-    common.add_catalog(parser)
+    add_catalog(parser)
     parser.add_argument(
         "--storage-option", metavar="KEY=VALUE", action="append", default=[], help=common.STORAGE_OPTION_HELP
     )
@@ -68,7 +69,7 @@ def _table(arguments: argparse.Namespace) -> dict[str, Any]:
         "newest commits": "in the log" if place.view is None else "in the catalog",
         "credentials": "of the catalog" if "credential_provider" in place.options else "of the storage options",
         "newest version": version,
-        "as a sink": _as_sink(common.catalog_of(arguments), TableName.parse(arguments.table)),
+        "as a sink": _as_sink(_catalog(arguments), TableName.parse(arguments.table)),
     }
 
 
@@ -84,4 +85,8 @@ def _tables(arguments: argparse.Namespace) -> dict[str, Any]:
     from airflow_provider_fds.catalog.names import TableName
 
     schema = TableName.parse(arguments.table.removesuffix(".*"))
-    return {"tables": [str(name) for name in common.catalog_of(arguments).tables(schema)]}
+    return {"tables": [str(name) for name in _catalog(arguments).tables(schema)]}
+
+
+def _catalog(arguments: argparse.Namespace) -> Catalog:
+    return catalog_called(arguments, arguments.catalog, f"the table {arguments.table}")

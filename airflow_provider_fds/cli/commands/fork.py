@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from airflow_provider_fds.cli import arguments as common
+from airflow_provider_fds.cli.catalogs import add_catalog
 from airflow_provider_fds.cli.confirmation import add_confirmation, confirmed
+from airflow_provider_fds.cli.sink import add_sink, sink_of
 from airflow_provider_fds.errors import EXIT_OK
 
 if TYPE_CHECKING:
@@ -26,9 +29,8 @@ def add_commands(commands: CommandParsers) -> None:
     parser.add_argument("source", metavar="SOURCE", help="name of the stream to continue")
     parser.add_argument("name", metavar="NAME", help="name of the new stream")
     common.add_storage(parser, staging_required=True, default_deployment="that of SOURCE")
-    parser.add_argument(
-        "--sink", metavar="URI", help="Delta table to bind the new stream to (default: the one that its first run uses)"
-    )
+    add_catalog(parser, of_ledger=True)
+    add_sink(parser, "the new stream is bound to it (default: the one that its first run uses)")
     parser.add_argument(
         "--allow-overlap",
         action="store_true",
@@ -43,9 +45,9 @@ def fork(arguments: argparse.Namespace) -> int:
     """Perform ``fds fork``."""
     from airflow_provider_fds.ledger.log import Ledger
     from airflow_provider_fds.ledger.owner import Owner
-    from airflow_provider_fds.sinks import DeltaAppendSink
     from airflow_provider_fds.source.offset import describe_position
     from airflow_provider_fds.stream.actions.prepared_action import PreparedAction, describe_standing
+    from airflow_provider_fds.stream.connected_stream import source_name
     from airflow_provider_fds.stream.declaration.delta_stream import DeltaStream
     from airflow_provider_fds.stream.epochs.fork import origin_of, refuse_sink_of_origin
     from airflow_provider_fds.stream.epochs.opening import ensure_bound, ensure_created
@@ -54,15 +56,20 @@ def fork(arguments: argparse.Namespace) -> int:
     staging = common.open_folder(arguments, arguments.staging)
     source = common.ledger_of(arguments, arguments.source)[0].state
     arguments.deployment = arguments.deployment or source.deployment
+    places = common.places_for(arguments, source)
+    table, catalog = source_name(source, places)
     stream = DeltaStream(
         arguments.name,
-        table=source.table,
+        table=table,
+        catalog_conn_id=catalog,
         staging=arguments.staging,
         fork_of=arguments.source,
         allow_overlap=arguments.allow_overlap,
     )
-    session = StreamSession(stream, common.context_of(arguments, owner=Owner.of_plan(arguments.deployment)))
-    sink = None if arguments.sink is None else DeltaAppendSink(arguments.sink)
+    has_sink = arguments.sink is not None or arguments.sink_catalog is not None or arguments.sink_option
+    sink = sink_of(arguments) if has_sink else None
+    context = common.context_of(arguments, owner=Owner.of_plan(arguments.deployment), sink=sink)
+    session = StreamSession(stream, replace(context, places=places))
     before = Ledger(staging, stream.name).find()
 
     def act() -> Iterator[str]:
@@ -90,7 +97,7 @@ def fork(arguments: argparse.Namespace) -> int:
         "does not exist" if before.phase == "empty" else describe_standing(before),
         f"a fork of {source.name}" + ("" if position is None else f", which starts at {position.describe()}"),
         (
-            f"Its sink: {'the one that its first run uses' if arguments.sink is None else arguments.sink}.",
+            f"Its sink: {'the one that its first run uses' if sink is None else sink.describe()}.",
             f"It loads the rows after that position. Stream {source.name} and the rows in its sink stay as they are.",
         ),
     )

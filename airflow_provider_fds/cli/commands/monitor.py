@@ -13,6 +13,7 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow_provider_fds.cli import arguments as common
+from airflow_provider_fds.cli.catalogs import add_catalog
 from airflow_provider_fds.credentials import redacted
 from airflow_provider_fds.durations import format_duration
 from airflow_provider_fds.errors import EXIT_OK, ConfigurationError, FdsError
@@ -37,7 +38,7 @@ def add_commands(commands: CommandParsers) -> None:
         "streams in Airflow's UI. A round costs one request for each table that has not changed.",
     )
     common.add_storage(parser, staging_required=True)
-    common.add_catalog(parser, of_ledger=True)
+    add_catalog(parser, of_ledger=True)
     common.add_interval(parser, default=timedelta(seconds=60), examples="30s or 5m")
     parser.add_argument(
         "--output",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_fds.batch.location import hadoop_path
 from airflow_provider_fds.batch.version_ranges import describe_covered
 from airflow_provider_fds.cli import arguments as common
+from airflow_provider_fds.cli.catalogs import add_catalog
 from airflow_provider_fds.cli.estimate import (
     BATCHES_PER_APPLICATION,
     Outcome,
@@ -78,7 +79,7 @@ def add_commands(commands: CommandParsers) -> None:
     parser.set_defaults(command=plan)
     parser = commands.add_parser("latest", description="Print the newest version.")
     parser.add_argument("table", metavar="TABLE", help="URI or path of a Delta table, or its name")
-    common.add_catalog(parser)
+    add_catalog(parser)
     parser.add_argument(
         "--storage-option", metavar="KEY=VALUE", action="append", default=[], help=common.STORAGE_OPTION_HELP
     )

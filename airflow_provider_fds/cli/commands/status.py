@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from airflow_provider_fds.cli import arguments as common
+from airflow_provider_fds.cli.catalogs import add_catalog
 from airflow_provider_fds.cli.fleet import fleet
 from airflow_provider_fds.cli.status_text import describe_status
 from airflow_provider_fds.cli.stream_table import plain_table, rich_table
@@ -54,7 +55,7 @@ def add_commands(commands: CommandParsers) -> None:
         "as 90s, 10m, 2h or 1d",
     )
     common.add_storage(parser, staging_required=True, may_be_in_file=True)
-    common.add_catalog(parser, of_ledger=True)
+    add_catalog(parser, of_ledger=True)
     parser.add_argument(
         "--output",
         choices=("text", "json", "prometheus"),
@@ -66,7 +67,7 @@ def add_commands(commands: CommandParsers) -> None:
     parser = commands.add_parser("explain")
     parser.add_argument("stream", metavar="STREAM", help="name of the stream")
     common.add_storage(parser, staging_required=True)
-    common.add_catalog(parser, of_ledger=True)
+    add_catalog(parser, of_ledger=True)
     parser.add_argument("--output", choices=("text", "json"), default="text", help="default: %(default)s")
     parser.set_defaults(command=explain)
 

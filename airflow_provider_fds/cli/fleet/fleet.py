@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from airflow_provider_fds.cli import arguments as common
+from airflow_provider_fds.cli.catalogs import catalog_called
 from airflow_provider_fds.errors import ConfigurationError, FdsError
 
 if TYPE_CHECKING:
@@ -133,31 +134,22 @@ def _tables_of(
         partial(common.open_folder, arguments),
         None if staging is None else common.open_folder(arguments, staging),
         _name(arguments, group),
-        catalogs=partial(_catalog_of, arguments),
+        catalogs=partial(_catalog_of, arguments, group),
         elsewhere=elsewhere,
         retire=retire,
         dry_run=dry_run,
     )
 
 
-def _catalog_of(arguments: argparse.Namespace, conn_id: str) -> Catalog:
-    """Return the catalog that stands for a connection of the file. Raises as :func:`_catalog_name`."""
-    return common.catalog_of(argparse.Namespace(**{**vars(arguments), "catalog": _catalog_name(arguments, conn_id)}))
+def _catalog_of(arguments: argparse.Namespace, group: FleetGroup, conn_id: str) -> Catalog:
+    """Return the catalog that stands for a connection of the file. Raises as :func:`.catalog_called`."""
+    tables = ", ".join(one.tables for one in group.patterns if one.catalog_conn_id == conn_id)
+    return catalog_called(arguments, _catalog(arguments) or conn_id, f"the tables {tables}")
 
 
-def _catalog_name(arguments: argparse.Namespace, conn_id: str) -> str:
-    """Return what the command line calls the catalog of a connection of the file.
-
-    Raises:
-        ConfigurationError: It names none, and Airflow, which knows the connection, is not there.
-    """
-    given: str | None = getattr(arguments, "catalog", None)
-    if given is None and getattr(arguments, "airflow_catalog", None) is None:
-        raise ConfigurationError(
-            f"the names are those of the catalog of the Airflow connection {conn_id!r}, which the command line does "
-            "not read. Add --catalog thrift://HOST:9083, https://HOST or glue://REGION, or use `airflow fds`"
-        )
-    return given or conn_id
+def _catalog(arguments: argparse.Namespace) -> str | None:
+    found: str | None = getattr(arguments, "catalog", None)
+    return found
 
 
 def _name(arguments: argparse.Namespace, group: FleetGroup) -> str:
@@ -165,14 +157,10 @@ def _name(arguments: argparse.Namespace, group: FleetGroup) -> str:
 
 
 def for_stream(arguments: argparse.Namespace, stream: FleetStream) -> argparse.Namespace:
-    """Return a copy of the arguments for one stream: its name, its table, and its staging folder, if it has its own.
-
-    Raises:
-        ConfigurationError: The table has a name in a catalog, and the command line names no catalog.
-    """
+    """Return a copy of the arguments for one stream: its name, its table, and its staging folder, if it has its own."""
     staging = stream.stream.staging or arguments.staging
     conn_id = stream.stream.catalog_conn_id
-    catalog = None if conn_id is None else _catalog_name(arguments, conn_id)
+    catalog = None if conn_id is None else _catalog(arguments) or conn_id
     own = {"stream": stream.name, "table": stream.stream.table, "staging": staging, "catalog": catalog}
     return argparse.Namespace(**{**vars(arguments), **own})
 

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.ledger.log import Ledger
     from airflow_provider_fds.ledger.state import StreamState
     from airflow_provider_fds.ledger.values import Removal
+    from airflow_provider_fds.places import Places
 
 _EMPTY_COMMITS: Final = " The next run writes an empty commit into each of the two tables, if it exists."
 _READ_AGAIN: Final = "Their rows are read again; remove them, or they are duplicated."
@@ -73,6 +74,7 @@ class ActionBuilder:
         sink_log: The sink's log, to check what is to be removed; ``None`` if it cannot be reached from here.
         owner_runs: Returns whether the owner of planned batches is running, ``None`` if that cannot be known from here.
         open_table: Opens the tables of a user's function; ``None`` if they cannot be reached from here.
+        places: Finds the source where a catalog has moved it; ``None`` if it cannot be reached from here.
         deployment: The Airflow installation that a transfer gives the stream to.
         is_forced: Whether to proceed although the owner of planned batches, or a query with the exported position, may
             be running.
@@ -85,6 +87,7 @@ class ActionBuilder:
     sink_log: DeltaLog | None = None
     owner_runs: Callable[[Owner], bool | None] = field(default=lambda _owner: None)
     open_table: Callable[[str], Storage] | None = None
+    places: Places | None = None
     deployment: str = ""
     is_forced: bool = False
 
@@ -206,7 +209,7 @@ class ActionBuilder:
                 f"stream {self._name!r}: accept needs exactly one of a version, a batch, a data interval and a folder"
             )
         if moved_to is not None:
-            return accept_moved(self._state, moved_to, self.open_table, self.why)
+            return accept_moved(self._state, moved_to, self.places, self.why)
         if version is not None:
             rows = check_accepted(self._state, self.log, version)
             command: BaseAction = Acknowledged(version=version, why=self.why, of="schema", table_id=self._other_table())

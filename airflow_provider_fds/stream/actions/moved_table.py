@@ -5,22 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from airflow_provider_fds.delta.reader.log import DeltaLog
-from airflow_provider_fds.errors import ConfigurationError, FdsError
+from airflow_provider_fds.delta.storage.open import open_place
+from airflow_provider_fds.errors import ConfigurationError, FdsError, TableNotFoundError
 from airflow_provider_fds.ledger.epoch_entries import Named
+from airflow_provider_fds.places import Paths
 from airflow_provider_fds.reasons import Reason
+from airflow_provider_fds.schemes import location
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.actions.prepared_action import PreparedAction, describe_standing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from airflow_provider_fds.delta.storage.storage import Storage
     from airflow_provider_fds.ledger.state import StreamState
+    from airflow_provider_fds.places import Place, Places
 
 
-def accept_moved(
-    state: StreamState, folder: str, open_table: Callable[[str], Storage] | None, why: str
-) -> PreparedAction:
+def accept_moved(state: StreamState, folder: str, places: Places | None, why: str) -> PreparedAction:
     """Return the action that lets a stream go on with its table in another folder.
 
     The commit before the position must be the one that the stream has read: then nothing that it has read was changed,
@@ -28,8 +27,8 @@ def accept_moved(
 
     Args:
         state: State of the stream.
-        folder: URI of the folder, or the name of the table if ``open_table`` asks a catalog.
-        open_table: Opens tables; ``None``: none can be reached from here.
+        folder: URI of the folder, or the name of the table if ``places`` asks a catalog.
+        places: Finds the table of the stream; ``None``: it cannot be reached from here.
         why: The reason that a person gives.
 
     Raises:
@@ -38,9 +37,9 @@ def accept_moved(
     """
     if state.catalog is None:
         raise _refusal(state, "it has found its table by a URI, and not by a name in a catalog. Restore that URI")
-    if open_table is None:
+    if places is None:
         raise _refusal(state, f"{folder} cannot be read from here, so it is unknown whether it has the same table")
-    log = DeltaLog(open_table(folder))
+    log = DeltaLog(open_place(_place(state.catalog.name, folder, places)))
     if log.table_uri != state.table:
         _check_commit(state, log)
     known = state.catalog
@@ -48,6 +47,22 @@ def accept_moved(
     after = f"goes on with the table in {log.table_uri}"
     note = f"It has read it in {state.table}. The commit before its position is the same in both folders."
     return PreparedAction(state.name, (command,), describe_standing(state), after, (note,))
+
+
+def _place(name: str, folder: str, places: Places) -> Place:
+    """Return the place of the folder, with the credentials of the catalog if the name of the stream's table means it.
+
+    The storage connection may not open a table for which the catalog gives credentials.
+    """
+    if not isinstance(places, Paths) and "/" in folder:
+        try:
+            named = places.resolve(name)
+        except TableNotFoundError:
+            # renamed: only its new name leads to the credentials
+            return places.resolve(folder)
+        if location(named.uri) == location(folder):
+            return named
+    return places.resolve(folder)
 
 
 def _check_commit(state: StreamState, log: DeltaLog) -> None:

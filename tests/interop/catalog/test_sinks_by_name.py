@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import subprocess
-import sys
-from typing import TYPE_CHECKING, Any
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import deltalake
-import pyarrow as pa
 import pytest
 
+from airflow_provider_fds.batch.spec import JobSpec
 from airflow_provider_fds.catalog.glue import GlueCatalog, glue_client
 from airflow_provider_fds.catalog.names import TableName
+from airflow_provider_fds.catalog.sinks import SinkPlaces
+from airflow_provider_fds.delta.actions import Metadata
 from airflow_provider_fds.delta.storage.open import open_storage
-from airflow_provider_fds.fault_points import ASKED_BY, MARKS_IN
 from airflow_provider_fds.ledger.log import Ledger
-from tests.fds_command import Ran, fds
+from airflow_provider_fds.ledger.owner import Actor, Owner
+from airflow_provider_fds.sinks import DeltaReplaceSink
+from airflow_provider_fds.spark.application.job import run as run_job
+from airflow_provider_fds.stream import DataInterval, DeltaStream, StreamContext, StreamSession
+from tests.fds_command import fds
+from tests.interop.catalog.lake import Lake
 from tests.interop.s3_server import Server
 
 if TYPE_CHECKING:
@@ -29,28 +33,8 @@ if TYPE_CHECKING:
     from tests.interop.connect_server import RunningServer
 
 
-class Lake:
-    """A source that grows, and what loads it into a sink of the metastore."""
-
-    def __init__(self, folder: Path, catalog: str, spark: str) -> None:
-        self.folder = folder
-        self._words = ("--staging", str(folder / "staging"), "--remote", spark, "--sink-catalog", catalog)
-
-    def append(self, *ids: int, **more: Any) -> None:
-        columns = {"id": list(ids), **{name: [value] * len(ids) for name, value in more.items()}}
-        deltalake.write_deltalake(self.folder / "orders", pa.table(columns), mode="append", schema_mode="merge")
-
-    def words(self, sink: str, *options: str) -> tuple[str, ...]:
-        asked = [word for option in options for word in ("--sink-option", option)]
-        start = ("--option", "starting_version=0")
-        return ("run", str(self.folder / "orders"), "--stream", "orders", *self._words, "--sink", sink, *asked, *start)
-
-    def run(self, sink: str, *options: str) -> Ran:
-        return fds(*self.words(sink, *options))
-
-    def load(self, sink: str, *options: str) -> None:
-        done = self.run(sink, *options)
-        assert done.returncode == 0, done.stderr[-3000:]
+DAY = datetime(2024, 1, 1, tzinfo=UTC)
+ONE_DAY = timedelta(days=1)
 
 
 @pytest.fixture
@@ -130,14 +114,48 @@ def test_a_missing_table_is_created_where_the_sink_says(lake, hive_spark):
 @pytest.mark.parametrize("point", ["driver.report.after", "checkpoint.after.committed"])
 def test_the_next_run_registers_what_a_run_created_that_died(point, lake, hive_spark, catalog):
     name = "died_" + point.replace(".", "_")
-    words = lake.words(f"lab.{name}", "create=yes")
-    environment = {**os.environ, ASKED_BY: f"kill@{point}", MARKS_IN: str(lake.folder)}
-    command = [sys.executable, "-m", "airflow_provider_fds.cli.main", *words]
-    done = subprocess.run(command, env=environment, check=False, capture_output=True, timeout=300)
-    assert done.returncode == -signal.SIGKILL, done.stderr[-2000:]
+    lake.die(point, f"lab.{name}", "create=yes")
     assert TableName(("lab", name)) not in catalog.tables(TableName(("lab",)))
     lake.load(f"lab.{name}", "create=yes")
     assert ids(hive_spark, f"lab.{name}") == [1, 2]
+
+
+def test_a_data_interval_is_loaded_and_replaced_in_a_table_by_its_name(
+    lake, hive_spark, catalog, connect_session, tmp_path
+):
+    lake.append(3)
+    for version in range(2):
+        time = (DAY + version * ONE_DAY).timestamp()
+        os.utime(tmp_path / "orders" / "_delta_log" / f"{version:020}.json", (time, time))
+    sink = DeltaReplaceSink("lab.by_day", catalog_conn_id="hive", create=True, provenance=True)
+
+    def load(day: int, run_id: str) -> None:
+        context = StreamContext(
+            staging_uri=str(tmp_path / "staging"),
+            deployment="test",
+            actor=Actor(deployment="test", dag_id="d", run_id=run_id, task_id="t", try_number=1),
+            owner=Owner(kind="airflow", deployment="test", dag_id="d", run_id=run_id, task_id="t"),
+            owner_is_running=lambda _owner: False,
+            sink_places=SinkPlaces(catalog, lambda _uri: {}, sink),
+        )
+        begin = DAY + day * ONE_DAY
+        stream = DeltaStream("days", table=str(tmp_path / "orders"), read="data_interval")
+        session = StreamSession(stream, context, DataInterval(begin, begin + ONE_DAY))
+        work = session.begin(sink)
+        assert work.status == "work", work
+        spec = session.job(work, sink).removeprefix(f"{session.connected.staging.uri}/")
+        job = JobSpec.from_json(session.connected.staging.get(spec)[0])
+        assert run_job(connect_session, job) == 0
+        assert session.collect(work).failure is None
+
+    load(0, "first")
+    assert catalog.load(TableName(("lab", "by_day"))).location.endswith("/warehouse/lab.db/by_day")
+    load(1, "second")
+    assert ids(hive_spark, "lab.by_day") == [1, 2, 3]
+    # by its name, somebody spoils the rows of both days; only the day that runs again is replaced
+    hive_spark.sql("UPDATE lab.by_day SET id = id + 100")
+    load(0, "cleared")
+    assert ids(hive_spark, "lab.by_day") == [1, 2, 103]
 
 
 def test_columns_that_are_added_by_path_are_there_by_name(lake, hive_spark):
@@ -216,6 +234,28 @@ def test_a_stream_goes_on_by_the_uri_of_its_table(lake, hive_spark, catalog):
     assert ids(hive_spark, "lab.by_path") == [1, 2, 3, 4]
 
 
+def test_a_fork_is_bound_to_a_table_by_its_name(lake, hive_spark, metastore_uri):
+    hive_spark.sql("CREATE TABLE lab.forked_from (id BIGINT) USING delta")
+    lake.load("lab.forked_from")
+    words = ("fork", "orders", "audit", "--staging", str(lake.folder / "staging"), "--sink-catalog", metastore_uri)
+    missing = fds(*words, "--sink", "lab.forked_to", "--yes")
+    assert (missing.returncode, "CATALOG_TABLE_NOT_FOUND" in missing.stderr) == (2, True), missing.stderr
+    of_origin = fds(*words, "--sink", "lab.forked_from", "--yes")
+    assert (of_origin.returncode, "RANGES_OVERLAP" in of_origin.stderr) == (2, True), of_origin.stderr
+    options = ("--sink-option", "create=yes", "--sink-option", "kind=delta_merge", "--sink-option", "keys=id")
+    for said in ("it is bound to", "is already a fork of"):
+        done = fds(*words, "--sink", "lab.forked_to", *options, "--yes")
+        assert (done.returncode, said in done.stdout) == (0, True), (done.stdout, done.stderr)
+    state = Ledger(open_storage(str(lake.folder / "staging")), "audit").find()
+    assert state.sink.kind == "delta_merge"
+    assert state.sink.target.endswith("/warehouse/lab.db/forked_to")
+    lake.append(3)
+    run = ["audit" if word == "orders" else word for word in lake.words("lab.forked_to", "create=yes")]
+    merged = fds(*run, *options[2:])
+    assert merged.returncode == 0, merged.stderr
+    assert ids(hive_spark, "lab.forked_to") == [3]
+
+
 def test_two_streams_into_one_table_are_found_by_its_folder(lake, hive_spark):
     hive_spark.sql("CREATE TABLE lab.shared (id BIGINT) USING delta")
     lake.load("lab.shared")
@@ -259,7 +299,7 @@ def test_a_missing_table_is_created_and_registered_in_glue(lake, tmp_path, monke
 def test_a_folder_that_the_metastore_cannot_reach_gets_the_location_of_spark(hive_spark, catalog):
     """As with a bucket, if the metastore has no file system for it."""
     name = TableName(("lab", "far_away"))
-    catalog.register(name, "s3a://lake/far%20away")
-    catalog.register(name, "s3a://lake/far%20away")
+    catalog.register(name, "s3a://lake/far%20away", Metadata("1"))
+    catalog.register(name, "s3a://lake/far%20away", Metadata("1"))
     assert catalog.load(name).location == "s3a://lake/far%20away"
     assert ["lab", "far_away", False] in hive_spark.sql("SHOW TABLES IN lab")

@@ -14,6 +14,7 @@ import pytest
 from airflow_provider_fds.catalog import glue
 from airflow_provider_fds.catalog.glue import GlueCatalog, glue_client
 from airflow_provider_fds.catalog.names import TableName
+from airflow_provider_fds.delta.actions import Metadata
 from airflow_provider_fds.errors import AccessDeniedError, ConfigurationError, StorageError, TableNotFoundError
 from airflow_provider_fds.reasons import Reason
 from tests.interop.s3_server import Server
@@ -166,7 +167,7 @@ def test_a_new_table_is_in_the_folder_of_its_database(aws, catalog):
 
 
 def test_a_table_is_registered_as_spark_does(aws, catalog):
-    catalog.register(ORDERS, "s3://lake/own%20folder")
+    catalog.register(ORDERS, "s3://lake/own%20folder", Metadata("1"))
     found = aws.get_table(DatabaseName="lab", Name="orders")["Table"]
     assert (found["TableType"], found["Parameters"]["spark.sql.sources.provider"]) == ("EXTERNAL_TABLE", "delta")
     descriptor = found["StorageDescriptor"]
@@ -176,14 +177,14 @@ def test_a_table_is_registered_as_spark_does(aws, catalog):
     before = catalog.load_sink(ORDERS)
     assert before.location == "s3://lake/own%20folder"
     # again, and another table of that name: neither replaces it
-    catalog.register(ORDERS, "s3://lake/other")
+    catalog.register(ORDERS, "s3://lake/other", Metadata("1"))
     assert catalog.load_sink(ORDERS) == before
 
 
 def test_the_right_to_create_is_named(server, catalog):
     refuse(server, "AccessDeniedException")
     with pytest.raises(AccessDeniedError, match=r"does not let FDS create lab\.orders.*Allow glue:CreateTable"):
-        catalog.register(ORDERS, "s3://lake/orders")
+        catalog.register(ORDERS, "s3://lake/orders", Metadata("1"))
     refuse(server, "AccessDeniedException")
     with pytest.raises(AccessDeniedError, match="Allow glue:GetDatabase"):
         catalog.new_location(ORDERS)

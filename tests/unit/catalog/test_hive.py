@@ -30,6 +30,7 @@ from thrift.transport.TTransport import TMemoryBuffer, TTransportException
 from airflow_provider_fds.catalog import hive
 from airflow_provider_fds.catalog.hive import HiveCatalog
 from airflow_provider_fds.catalog.names import TableName
+from airflow_provider_fds.delta.actions import Metadata
 from airflow_provider_fds.errors import AccessDeniedError, ConfigurationError, StorageError, TableNotFoundError
 from airflow_provider_fds.reasons import Reason
 
@@ -263,19 +264,19 @@ def test_a_new_table_is_in_the_folder_of_its_database(metastore, catalog):
 
 
 def test_a_table_is_registered_as_spark_does(metastore, catalog):
-    catalog.register(NEW, "file:///lake/a%20b%2520")
+    catalog.register(NEW, "file:///lake/a%20b%2520", Metadata("1"))
     entry = metastore.entries["New"]
     assert (entry.tableType, entry.sd.location) == ("EXTERNAL_TABLE", "file:///lake/a b%20")
     assert entry.parameters["spark.sql.sources.provider"] == "delta"
     assert entry.sd.serdeInfo.parameters["path"] == "file:///lake/a b%20"
     assert catalog.load_sink(NEW).location == "file:///lake/a%20b%2520"
     # again, and another table of that name: neither replaces it
-    catalog.register(NEW, "file:///lake/other")
+    catalog.register(NEW, "file:///lake/other", Metadata("1"))
     assert metastore.entries["New"] is entry
 
 
 def test_a_folder_that_the_metastore_does_not_reach_is_only_in_the_serde(metastore, catalog):
-    catalog.register(NEW, "s3a://lake/new")
+    catalog.register(NEW, "s3a://lake/new", Metadata("1"))
     assert metastore.entries["New"].sd.location == "file:/wh/lab.db/New-__PLACEHOLDER__"
     assert catalog.load_sink(NEW).location == "s3a://lake/new"
 
@@ -283,10 +284,10 @@ def test_a_folder_that_the_metastore_does_not_reach_is_only_in_the_serde(metasto
 def test_a_right_to_create_that_is_missing_is_named(metastore, catalog):
     metastore.refusal = "Permission denied: user=fds, access=WRITE"
     with pytest.raises(AccessDeniedError, match=r"does not let FDS create lab\.New: .*the right to create tables"):
-        catalog.register(NEW, "file:///lake/new")
+        catalog.register(NEW, "file:///lake/new", Metadata("1"))
     metastore.refusal = "out of disk"
     with pytest.raises(StorageError, match="out of disk"):
-        catalog.register(NEW, "file:///lake/new")
+        catalog.register(NEW, "file:///lake/new", Metadata("1"))
     assert "New" not in metastore.entries
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import builtins
+import json
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -13,9 +15,16 @@ from airflow_provider_fds.catalog.sinks import SinkPlaces
 from airflow_provider_fds.catalog.table import CatalogPlaces
 from airflow_provider_fds.catalog.unity import UnityCatalog
 from airflow_provider_fds.catalog.unity_http import Login, UnityHttp
+from airflow_provider_fds.delta.actions import Metadata
 from airflow_provider_fds.delta.reader.log import DeltaLog
 from airflow_provider_fds.delta.storage.open import open_place
-from airflow_provider_fds.errors import AccessDeniedError, ConfigurationError, StorageError
+from airflow_provider_fds.errors import (
+    AccessDeniedError,
+    ConfigurationError,
+    FdsError,
+    StorageError,
+    TableNotFoundError,
+)
 from airflow_provider_fds.sinks import DeltaAppendSink
 from tests.unit.catalog.test_log_view import Managed
 from tests.unit.catalog.unity_server import Reply, UnityServer, recorded
@@ -457,10 +466,95 @@ def test_a_sink_is_opened_with_the_storage_connection(catalog, server):
     assert (place.uri, place.options, place.register) == (location, {"of": location}, None)
 
 
-def test_a_missing_table_is_created_by_other_means(catalog, server):
+TABLE = Metadata(
+    "1",
+    json.dumps(
+        {
+            "type": "struct",
+            "fields": [
+                {"name": "id", "type": "integer", "nullable": False, "metadata": {"comment": "key"}},
+                {"name": "price", "type": "decimal(10,2)", "nullable": True, "metadata": {}},
+                {
+                    "name": "lines",
+                    "type": {
+                        "type": "map",
+                        "keyType": "string",
+                        "valueType": {
+                            "type": "array",
+                            "elementType": {"type": "struct", "fields": [{"name": "sku", "type": "long"}]},
+                        },
+                    },
+                },
+                {"name": "day", "type": "date", "nullable": True, "metadata": {}},
+            ],
+        }
+    ),
+    partitionColumns=("day",),
+)
+NOPE = TableName(("main", "sales", "nope"))
+
+
+def test_a_missing_table_needs_a_location_and_a_schema(catalog, server):
+    server.replies["GET /schemas/main.sales"] = Reply(200, {"name": "sales"})
     missing = DeltaAppendSink("main.sales.nope", catalog_conn_id="unity", create=True)
-    with pytest.raises(ConfigurationError, match=r"main\.sales\.nope .*it does not exist.*CREATE TABLE … USING DELTA"):
+    with pytest.raises(
+        ConfigurationError, match=r"main\.sales\.nope .*no folder for new tables\. Set location"
+    ) as caught:
         SinkPlaces(catalog, lambda _: {}, missing).resolve(missing.table_uri)
-    with pytest.raises(ConfigurationError, match="CREATE TABLE … USING DELTA") as caught:
-        catalog.register(ORDERS, "s3://lake/orders")
     assert caught.value.reason_code == "CATALOG_TABLE_UNWRITABLE"
+    placed = replace(missing, location="s3://lake/nope")
+    assert SinkPlaces(catalog, lambda _: {}, placed).resolve(placed.table_uri).uri == "s3://lake/nope"
+    del server.replies["GET /schemas/main.sales"]
+    with pytest.raises(TableNotFoundError, match=r"It shows no (catalog main|schema main\.sales) to this connection"):
+        SinkPlaces(catalog, lambda _: {}, placed).resolve(placed.table_uri)
+
+
+def test_a_table_is_registered_with_its_columns(catalog, server):
+    server.replies["POST /tables"] = Reply(200, recorded("11_external_create_rest"))
+    catalog.register(NOPE, "s3://lake/nope", TABLE)
+    body = json.loads(server.requests[-1][-1])
+    columns = body.pop("columns")
+    assert body == {
+        "name": "nope",
+        "catalog_name": "main",
+        "schema_name": "sales",
+        "table_type": "EXTERNAL",
+        "data_source_format": "DELTA",
+        "storage_location": "s3://lake/nope",
+    }
+    assert [(one["name"], one["type_text"], one["type_name"], one["position"]) for one in columns] == [
+        ("id", "int", "INT", 0),
+        ("price", "decimal(10,2)", "DECIMAL", 1),
+        ("lines", "map<string,array<struct<sku:bigint>>>", "MAP", 2),
+        ("day", "date", "DATE", 3),
+    ]
+    assert [json.loads(one["type_json"])["name"] for one in columns] == ["id", "price", "lines", "day"]
+    assert (columns[0]["nullable"], columns[0]["comment"], columns[3]["partition_index"]) == (False, "key", 0)
+    assert (columns[1]["type_precision"], columns[1]["type_scale"]) == (10, 2)
+
+
+@pytest.mark.parametrize("status", [400, 409])
+def test_a_table_that_is_registered_already_is_left_as_it_is(catalog, server, status):
+    server.replies["POST /tables"] = Reply(status, {"message": "exists"})
+    server.replies["GET /tables/main.sales.nope"] = Reply(200, recorded("16_external_rest_get"))
+    catalog.register(NOPE, "s3://lake/nope", TABLE)
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "says"),
+    [
+        (
+            400,
+            "CATALOG_TABLE_UNWRITABLE",
+            r"does not take the table at s3://lake/nope: it answers 400 \(no\)\. Its rows",
+        ),
+        (403, "CATALOG_DENIED", "does not let FDS create main.sales.nope.*Grant CREATE TABLE"),
+        (404, "CATALOG_TABLE_NOT_FOUND", "main.sales.nope"),
+        (501, "CATALOG_UNAVAILABLE", "it answers 501"),
+    ],
+)
+def test_a_table_that_cannot_be_registered_says_why(catalog, server, status, reason, says):
+    server.replies["POST /tables"] = Reply(status, {"message": "no"})
+    with pytest.raises(FdsError, match=says) as caught:
+        catalog.register(NOPE, "s3://lake/nope", TABLE)
+    assert caught.value.reason_code == reason

@@ -96,7 +96,7 @@ def test_a_sink_has_a_name_in_a_catalog():
         ("orders", HIVE[1], "has 1 part"),
         ("/lake/orders", HIVE[1], "is a path, and a catalog has names"),
         (None, HIVE[1], "--sink-catalog needs --sink"),
-        ("sales.orders", "hive", "'hive', is a connection of Airflow, which the command line does not read"),
+        ("sales.orders", "hive", "the sink sales.orders is the Airflow connection 'hive', which the command line"),
         ("sales.orders", "jdbc://host", "is not the URI of a catalog"),
         ("sales.orders", "https://me:secret@host", "contains user info"),
     ],

@@ -10,7 +10,7 @@ import pytest
 
 from airflow_provider_fds.catalog.table import CatalogPlaces
 from airflow_provider_fds.catalog.unity import UnityCatalog
-from airflow_provider_fds.cli import arguments
+from airflow_provider_fds.cli import catalogs
 from airflow_provider_fds.cli.main import main
 from airflow_provider_fds.delta.storage.open import open_place, open_storage
 from airflow_provider_fds.ledger.log import Ledger
@@ -29,7 +29,7 @@ def server():
     server = UnityServer()
     yield server
     # a process of a command ends with its catalogs
-    arguments._catalog_at.cache_clear()
+    catalogs._catalog_at.cache_clear()
     server.close()
 
 
@@ -164,6 +164,12 @@ def test_without_its_catalog_such_a_table_is_not_read_by_its_uri(fds, load, serv
             ((), {"airflow_catalog": {"unity": UnityCatalog(server.url)}.__getitem__}),
         ):
             assert "its catalog 'unity'" not in fds(*command, *given, **airflow)[1]
+
+
+def test_such_a_table_is_forked_by_its_name(fds, load, server):
+    load("unity")
+    code, said = fds("fork", "events", "copy", "--yes", "--catalog", server.url)
+    assert (code, "is a fork of 'events'" in said) == (0, True), said
 
 
 def test_a_file_of_streams_is_read_by_the_names_in_it(fds, load, server, tmp_path):

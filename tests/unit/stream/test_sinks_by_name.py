@@ -14,6 +14,7 @@ from airflow_provider_fds.catalog import problems
 from airflow_provider_fds.catalog.names import TableName
 from airflow_provider_fds.catalog.sinks import SinkPlaces
 from airflow_provider_fds.catalog.table import CatalogTable
+from airflow_provider_fds.delta.actions import Metadata
 from airflow_provider_fds.errors import ConfigurationError, SinkError, StorageError, TableNotFoundError
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.sinks import DeltaAppendSink, DeltaMergeSink
@@ -42,9 +43,10 @@ class FakeCatalog:
     def new_location(self, name):
         return f"{self.folder}/{name.parts[-1]}" if self.folder else ""
 
-    def register(self, name, location):
+    def register(self, name, location, table):
         if self.down:
             raise problems.unavailable(self.title, name, "no answer")
+        assert isinstance(table, Metadata)
         self.tables.setdefault(name, location)
 
 
@@ -182,7 +184,7 @@ def test_a_table_elsewhere_than_its_location_is_refused(bench, two_appends, cata
 
 def test_a_database_without_a_folder_needs_a_location(bench, two_appends, catalog, tmp_path):
     catalog.folder = ""
-    with pytest.raises(ConfigurationError, match=r"its database has no folder for new tables\. Set location") as caught:
+    with pytest.raises(ConfigurationError, match=r"its schema has no folder for new tables\. Set location") as caught:
         session_of(bench, catalog, named(create=True)).begin(named(create=True))
     assert caught.value.reason_code == Reason.CATALOG_TABLE_UNWRITABLE
     assert "connection 'hive'" in str(caught.value)

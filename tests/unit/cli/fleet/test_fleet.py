@@ -244,7 +244,7 @@ streams:
     code, out, err = fds(capsys, "plan", "--file", path, "--dry-run")
     assert code == 2
     assert "the Airflow connection 'hive', which the command line does not read. Add --catalog thrift" in out + err
-    monkeypatch.setattr("airflow_provider_fds.cli.arguments.catalog_of", lambda _arguments: Hive())
+    monkeypatch.setattr("airflow_provider_fds.cli.catalogs._catalog_at", lambda _uri, _secret: Hive())
     known = ("--catalog", "thrift://h:9083")
     code, out, _ = fds(capsys, "plan", "--file", path, "--dry-run", *known)
     assert code == 0, out

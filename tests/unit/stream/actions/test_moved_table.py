@@ -15,6 +15,7 @@ from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import ConfigurationError, LedgerError, TableNotFoundError
 from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.ledger.owner import Actor
+from airflow_provider_fds.places import Paths
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.stream import DeltaStream
 from airflow_provider_fds.stream.actions.action_builder import ActionBuilder
@@ -24,6 +25,7 @@ from airflow_provider_fds.stream.actions.repair import inspect
 from tests.conftest import LogBuilder
 
 NAME = "sales.orders"
+PATHS = Paths()
 
 
 class Metastore:
@@ -86,10 +88,10 @@ def load(bench, begin, sink):
 def accept(bench):
     """Prepares the acceptance of a folder."""
 
-    def prepare(folder, open_table=open_storage):
+    def prepare(folder, places=PATHS):
         ledger = Ledger(open_storage(str(bench.staging)), "orders")
         ledger.find()
-        return ledger, ActionBuilder(ledger, "the disk was full", open_table=open_table).accept(moved_to=str(folder))
+        return ledger, ActionBuilder(ledger, "the disk was full", places=places).accept(moved_to=str(folder))
 
     return prepare
 
@@ -220,7 +222,7 @@ def test_what_cannot_be_checked_is_refused(bench, two_appends, begin, load, move
     with pytest.raises(ConfigurationError, match=r"inside the snapshot of version 2"):
         accept(there.root)
     with pytest.raises(ConfigurationError, match="cannot be read from here"):
-        accept(there.root, open_table=None)
+        accept(there.root, places=None)
 
 
 def test_batches_that_read_the_former_folder_are_discarded_first(log_builder, two_appends, begin, moved, accept, load):
