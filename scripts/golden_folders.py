@@ -394,16 +394,34 @@ def _places(maker: Maker) -> None:
 
 
 def _by_name(maker: Maker) -> None:
-    """A stream that has found its table by its name in a Hive metastore; later it is given by its URI."""
-    from tests.interop.catalog.metastore import metastore_program, register
+    """Streams that have found their tables by name in a Hive metastore; later they are given by their URIs.
+
+    One table is moved by its catalog, and its stream goes on in the new folder, which a person has accepted.
+    """
+    from tests.interop.catalog.metastore import metastore_program, move, register
 
     options = {"starting_version": 0}
+
+    def load(name: str, table: str, code: int | None = 0) -> None:
+        words = maker.run_words(name, table, "--catalog", uri, options=options)
+        maker.fds(*(f"default.{table}" if word == str(LAKE / table) else word for word in words), code=code)
+
+    maker.append("parcels")
     with tempfile.TemporaryDirectory() as folder, metastore_program(Path(folder)) as program:
         uri = f"thrift://127.0.0.1:{program.receive('port')}"
         register(uri, "default.customers", (LAKE / "customers").as_uri())
-        words = maker.run_words("named", "customers", "--catalog", uri, options=options)
-        maker.fds(*("default.customers" if word == str(LAKE / "customers") else word for word in words))
+        load("named", "customers")
+
+        register(uri, "default.parcels", (LAKE / "parcels").as_uri())
+        load("named_moved", "parcels")
+        (LAKE / "parcels").rename(LAKE / "parcels_moved")
+        move(uri, "default.parcels", (LAKE / "parcels_moved").as_uri())
+        maker.append("parcels_moved")
+        load("named_moved", "parcels", code=None)
+        maker.act("accept", "named_moved", "--moved-to", (LAKE / "parcels_moved").as_uri(), "--yes")
+        load("named_moved", "parcels")
     maker.declare("named", "customers", options)
+    maker.declare("named_moved", "parcels_moved", options)
 
 
 def _fleet(maker: Maker) -> None:

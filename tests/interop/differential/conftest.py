@@ -1,10 +1,15 @@
-"""A session in which thousands of tiny queries are fast."""
+"""A session in which thousands of tiny queries are fast, and a catalog."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pytest
+
+from tests.interop.differential.by_name import NamedTables
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 #: Makes thousands of tiny queries fast: nothing is compiled, nothing is planned again.
 QUICK: Final = {
@@ -27,3 +32,10 @@ def quick_spark(spark):
     for key, value in before.items():
         spark.conf.set(key, value)
     spark.sparkContext.setLogLevel("ERROR")
+
+
+@pytest.fixture(scope="module")
+def catalog() -> Iterator[NamedTables]:
+    tables = NamedTables()
+    yield tables
+    tables.close()

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from airflow_provider_fds.batch.manifest import Manifest
+    from airflow_provider_fds.delta.reader.log import DeltaLog
     from airflow_provider_fds.source.planning.plan import SourceBatch
     from tests.interop.differential.tables import RandomTable
 
@@ -51,11 +53,15 @@ class Reading:
         rows: The rows as a multiset; null columns are omitted, so that added columns do not matter.
         stopped_at: The version that the reader would not pass, or ``None`` if it reached the end.
         offset: The position after the last batch, or ``None`` if there was no batch.
+        error: What stopped FDS, or nothing.
+        plan: What FDS planned, each batch with the digest of its manifest, and the frozen snapshot.
     """
 
     rows: Counter[str] = field(default_factory=Counter)
     stopped_at: int | None = None
     offset: Offset | None = None
+    error: str = ""
+    plan: list[tuple[Any, ...]] = field(default_factory=list)
 
 
 def random_options(random_: random.Random, table: RandomTable) -> dict[str, Any]:
@@ -134,19 +140,21 @@ class TwoReaders:
         self._staging = LocalStorage(str(folder / "staging"))
         self._count = 0
 
-    def by_fds(self, table: RandomTable, options: dict[str, Any], limits: list[dict[str, int]]) -> Reading:
-        """Plan in several steps, each with a different limit, and read the manifests."""
-        log, parsed = table.log, SourceOptions.parse(options)
+    def by_fds(self, log: DeltaLog, options: dict[str, Any], limits: list[dict[str, int]], *, reads: bool) -> Reading:
+        """Plan in several steps, each with a different limit; read the manifests, or only plan."""
+        parsed = SourceOptions.parse(options)
         start = resolve_start(log, parsed)
         assert start is not None
         newest = log.latest()
         end = known_end(log, parsed, None)
         newest = newest if end is None else end.version
-        frozen = None
+        found, frozen = Reading(), None
         if isinstance(start, SnapshotStart):
-            frozen = freeze_snapshot(log, start.version, self._staging, f"snapshots-{table.seed}")
+            self._count += 1
+            frozen = freeze_snapshot(log, start.version, self._staging, f"snapshots-{self._count}")
+            found.plan.append((frozen.version, frozen.digest, frozen.num_files, frozen.num_bytes))
             start = start.offset
-        found, position = Reading(), start
+        position = start
         for number, limit in enumerate([*limits, None]):
             now = parsed if limit is None else SourceOptions.parse({**options, **limit})
             is_first = position == start
@@ -162,14 +170,19 @@ class TwoReaders:
             for planned, batch in enumerate(planner):
                 assert batch.start == position
                 position = batch.end
-                if batch.files:
-                    found.rows += self._rows(self._load(batch, table), is_feed=parsed.read_change_feed)
+                manifest = build_manifest(batch, table_uri=log.table_uri) if batch.files else None
+                found.plan.append(_facts(batch, manifest))
+                if manifest is not None and reads:
+                    found.rows += self._rows(self._load(batch, manifest), is_feed=parsed.read_change_feed)
                 # the first steps end early
                 if limit is not None and planned + 1 == number + 1:
                     break
             if planner.outcome is not None:
-                error = planner.outcome.error
-                found.stopped_at = None if error is None else error.version
+                if (error := planner.outcome.error) is not None:
+                    found.stopped_at, found.error = (
+                        error.version,
+                        f"{type(error).__name__} {error.reason_code}: {error}",
+                    )
                 break
         found.offset = position if position != start else None
         return found
@@ -239,8 +252,7 @@ class TwoReaders:
             return str(error)
         return None
 
-    def _load(self, batch: SourceBatch, table: RandomTable) -> DataFrame:
-        manifest = build_manifest(batch, table_uri=table.log.table_uri)
+    def _load(self, batch: SourceBatch, manifest: Manifest) -> DataFrame:
         self._count += 1
         uri = write_manifest(manifest, self._staging, f"s/{manifest_folder(1, self._count, manifest.digest)}")
         frame = self._spark.read.format("delta").load(uri)
@@ -257,6 +269,14 @@ class TwoReaders:
             json.dumps({k: v for k, v in row.asDict().items() if v is not None}, default=str, sort_keys=True)
             for row in shown.collect()
         )
+
+
+def _facts(batch: SourceBatch, manifest: Manifest | None) -> tuple[Any, ...]:
+    """Return all of a batch that must not depend on how its table was found."""
+    versions = (batch.start, batch.end, batch.first_version, batch.last_version)
+    judged = (batch.skipped, batch.schema_changes, batch.feed, batch.where)
+    read = (batch.last_commit_sha256, batch.log_checksum)
+    return (*versions, *judged, *read, None if manifest is None else manifest.digest)
 
 
 _SPARK_NAMES = {

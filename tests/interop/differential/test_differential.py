@@ -2,8 +2,9 @@
 
 A case is one table and one set of options. ``FDS_FUZZ_TABLES``, ``FDS_FUZZ_SEED`` and ``FDS_FUZZ_OPTIONS`` say how many
 tables, from which seed on, and how many sets of options for each; `make fuzz` sets them. ``FDS_FUZZ_BY_TIME`` is the
-share of the sets whose start, and often end, is a time. A failure prints the seed, the operations and the options; the
-same seed alone makes the same table again.
+share of the sets whose start, and often end, is a time. Each case is planned by path, by the table's name in a catalog,
+and by its name in a catalog that alone knows its newest commits: the plans must be the same, and Spark reads one of
+them. A failure prints the seed, the operations and the options; the same seed alone makes the same table again.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_provider_fds.source.offset import Offset
+from tests.interop.differential.by_name import KINDS, NamedTables, plans_differ, readings
 from tests.interop.differential.reading import TwoReaders, random_limits, random_options, random_times
 from tests.interop.differential.tables import RandomTable, write_random_table
 
@@ -36,7 +38,7 @@ BY_TIME = float(os.environ.get("FDS_FUZZ_BY_TIME", "0.4"))
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("seed", range(FIRST_SEED, FIRST_SEED + TABLES))
-def test_fds_reads_the_rows_that_structured_streaming_reads(quick_spark, tmp_path, seed):
+def test_fds_reads_the_rows_that_structured_streaming_reads(quick_spark, catalog, tmp_path, seed):
     table = write_random_table(quick_spark, tmp_path, seed, COMMITS)
     readers = TwoReaders(quick_spark, tmp_path)
     random_ = random.Random(seed)
@@ -52,19 +54,28 @@ def test_fds_reads_the_rows_that_structured_streaming_reads(quick_spark, tmp_pat
         if (text := f"options {options}, limits {limits}") in seen:
             continue
         seen.add(text)
-        if (found := _difference(readers, table, options, limits)) is not None:
-            table, found = _shrunk(quick_spark, tmp_path, readers, table, found, options, limits)
+        if (found := _difference(readers, catalog, table, options, limits)) is not None:
+            table, found = _shrunk(quick_spark, tmp_path, readers, catalog, table, found, options, limits)
             pytest.fail("\n".join([f"seed {seed}", *table.operations, text, found]))
     shutil.rmtree(tmp_path)
 
 
 def _difference(
-    readers: TwoReaders, table: RandomTable, options: dict[str, Any], limits: list[dict[str, int]]
+    readers: TwoReaders,
+    catalog: NamedTables,
+    table: RandomTable,
+    options: dict[str, Any],
+    limits: list[dict[str, int]],
 ) -> str | None:
     until_end = readers.until_end(table, options)
     streamed = readers.by_streaming(until_end, options)
-    ours = readers.by_fds(table, options, limits)
-    print(f"  {options}, {limits}: {ours.rows.total()} rows, stopped at {ours.stopped_at}, {streamed.rows.total()}")
+    read = random.Random(f"read {table.seed} {options} {limits}").choices(KINDS, weights=(1, 1, 2))[0]
+    found = readings(readers, catalog, table, options, limits, read=read)
+    if (difference := plans_differ(found)) is not None:
+        return difference
+    ours = found[read]
+    rows = f"{ours.rows.total()} rows {read}, {streamed.rows.total()} rows of the stream"
+    print(f"  {options}, {limits}: {rows}, stopped at {ours.stopped_at}")
     if ours.stopped_at != streamed.stopped_at:
         return f"stopped at {ours.stopped_at}, not at {streamed.stopped_at}"
     if streamed.stopped_at is not None:
@@ -80,6 +91,7 @@ def _shrunk(
     spark: SparkSession,
     folder: Path,
     readers: TwoReaders,
+    catalog: NamedTables,
     table: RandomTable,
     found: str,
     options: dict[str, Any],
@@ -94,7 +106,7 @@ def _shrunk(
     for commits in range(COMMITS):
         shorter = write_random_table(spark, folder, table.seed, commits)
         if options.get("starting_version", 0) <= shorter.log.latest():
-            difference = _difference(readers, shorter, options, limits)
+            difference = _difference(readers, catalog, shorter, options, limits)
             if difference is not None:
                 return shorter, difference
     return table, found

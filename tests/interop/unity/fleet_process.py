@@ -23,11 +23,17 @@ if TYPE_CHECKING:
 
 
 def main(spec: dict[str, Any]) -> None:
-    """Load each stream of ``streams`` (name, table, URI of its catalog) on the Spark at ``remote``; print outcomes."""
+    """Load each stream of ``streams`` (name, table, URI of its catalog) on the Spark at ``remote``; print outcomes.
+
+    ``s3`` are the options of the storage connection for tables on S3, ``data`` is where files of rows may be.
+    """
+
+    def storage(uri: str) -> dict[str, Any]:
+        return spec["s3"] if uri.startswith("s3://") else {}
 
     def context_of(one: FleetStream) -> StreamContext:
         catalog = one.stream.catalog_conn_id
-        places: Places = Paths() if catalog is None else CatalogPlaces(catalog_at(catalog), lambda _: {})
+        places: Places = Paths() if catalog is None else CatalogPlaces(catalog_at(catalog), storage)
         return StreamContext(
             staging_uri=spec["staging"],
             deployment="test",
@@ -39,7 +45,13 @@ def main(spec: dict[str, Any]) -> None:
 
     streams = [
         FleetStream(
-            DeltaStream(name, table=table, catalog_conn_id=catalog, starting_version="earliest"),
+            DeltaStream(
+                name,
+                table=table,
+                catalog_conn_id=catalog,
+                starting_version="earliest",
+                allowed_roots=[spec["data"]],
+            ),
             DeltaAppendSink(f"{spec['sinks']}/{name}"),
         )
         for name, table, catalog in spec["streams"]

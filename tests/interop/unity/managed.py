@@ -46,6 +46,7 @@ class ManagedTable:
         server: The catalog.
         name: Its name, of three parts.
         open_folder: Opens the folder that the catalog chooses, to write.
+        data: Where its files of rows are, which its log then has by their URIs; ``None``: in its folder.
 
     Attributes:
         table_id: The catalog's id.
@@ -54,7 +55,9 @@ class ManagedTable:
         log_id: The id in its log.
     """
 
-    def __init__(self, server: UnityServer, name: str, open_folder: Callable[[str], Storage]) -> None:
+    def __init__(
+        self, server: UnityServer, name: str, open_folder: Callable[[str], Storage], data: Storage | None = None
+    ) -> None:
         self.name = name
         self._server = server
         path = table_path(name).replace("/tables/", "/staging-tables/").rpartition("/")
@@ -62,6 +65,7 @@ class ManagedTable:
         self.table_id: str = self.reserved["table-id"]
         self.location: str = self.reserved["location"]
         self.folder = open_folder(self.location)
+        self._data = data
         self.version = -1
         self.log_id = ""
         self._staged: dict[int, str] = {}
@@ -112,8 +116,9 @@ class ManagedTable:
         content = io.BytesIO()
         parquet.write_table(pa.table({"id": pa.array(ids, pa.int64())}), content)
         name = f"part-{uuid.uuid4()}.parquet"
-        self.folder.put(name, content.getvalue())
-        return self._append(name, len(content.getvalue()), len(ids))
+        (self._data or self.folder).put(name, content.getvalue())
+        path = name if self._data is None else f"{self._data.uri}/{name}"
+        return self._append(path, len(content.getvalue()), len(ids))
 
     def _append(self, path: str, size: int, rows: int) -> int:
         stats = json.dumps({"numRecords": rows})

@@ -1,4 +1,8 @@
-"""A fleet of a table that Unity Catalog manages, a table of a Hive metastore and a path, while names change."""
+"""A fleet of a table that Unity Catalog manages, a table of a Hive metastore and a path, while names change.
+
+The log of the managed table is on S3, where only keys of the catalog are good, for a few seconds. Its files of rows are
+on local disk: the tests of ``make s3`` let Spark read with such keys.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +29,10 @@ if TYPE_CHECKING:
 
     from tests.interop.connect_server import RunningServer
     from tests.interop.unity.server import UnityServer
+    from tests.interop.unity.sts import KeyedLake, Sts
+
+#: Shorter than a run of the fleet.
+LIFETIME_SECONDS = 4.0
 
 
 @pytest.fixture
@@ -98,9 +106,10 @@ class Writer:
 class Fleet:
     """Runs of the fleet, each in a process of its own."""
 
-    def __init__(self, folder: Path, remote: str) -> None:
+    def __init__(self, folder: Path, remote: str, s3: dict[str, str]) -> None:
         self._folder = folder
         self._remote = remote
+        self._s3 = s3
         self.streams: dict[str, tuple[str, str | None]] = {}
 
     def run(self, fault: str = "") -> tuple[int, dict[str, list[str]]]:
@@ -109,6 +118,8 @@ class Fleet:
             "staging": str(self._folder / "staging"),
             "sinks": str(self._folder / "sinks"),
             "remote": self._remote,
+            "s3": self._s3,
+            "data": (self._folder / "lake").as_uri(),
             "streams": [[name, *found] for name, found in self.streams.items()],
         }
         path = self._folder / "fleet.json"
@@ -134,15 +145,30 @@ class Fleet:
         return sorted(table.column("id").to_pylist())
 
 
+def keys_of(lake: KeyedLake, sts: Sts) -> set[str]:
+    """Return the keys of the catalog that were used so far."""
+    return sts.given.keys() & lake.keys_by_bucket["lake"]
+
+
 # eight runs, each of which waits for a Python, and for Spark
 @pytest.mark.timeout(900)
 def test_whatever_happens_to_names_and_tasks_no_row_is_lost_or_doubled(
-    unity: UnityServer, metastore: str, connect_server: RunningServer, name: str, tmp_path: Path
+    unity: UnityServer,
+    metastore: str,
+    connect_server: RunningServer,
+    name: str,
+    tmp_path: Path,
+    s3_lake: KeyedLake,
+    sts: Sts,
 ):
-    managed = ManagedTable(unity, name, open_storage)
+    name = name.replace("main.", "cloud.")
+    data = open_storage(str(tmp_path / "lake" / "managed"))
+    managed = ManagedTable(unity, name, lambda uri: open_storage(uri, s3_lake.options()), data)
     managed.create_by_hand()
+    sts.lifetime_seconds = LIFETIME_SECONDS
     writer = Writer(managed, {"hive": tmp_path / "lake" / "hive", "path": tmp_path / "lake" / "path"})
-    fleet = Fleet(tmp_path, connect_server.url)
+    of_connection = {**s3_lake.options(), "access_key_id": "of-connection", "secret_access_key": "none"}
+    fleet = Fleet(tmp_path, connect_server.url, of_connection)
     with writer:
         register(metastore, "sales.orders", writer.folders["hive"].as_uri())
         fleet.streams = {
@@ -152,8 +178,12 @@ def test_whatever_happens_to_names_and_tasks_no_row_is_lost_or_doubled(
         }
         for fault in ("kill@driver.commit.after", "kill@entry.after.planned#2", "kill@entry.before.committed#2"):
             assert fleet.run(fault) == (-signal.SIGKILL, {})
+        # a read lasts until its key has expired: the rest of the plan needs another one
+        before, s3_lake.slow_reads = keys_of(s3_lake, sts), 1
         code, outcomes = fleet.run()
-        assert (code, {one for one, _ in outcomes.values()}) == (0, {"loaded"})
+        assert (code, {one for one, _ in outcomes.values()}) == (0, {"loaded"}), outcomes
+        assert s3_lake.slow_reads == 0
+        assert len(keys_of(s3_lake, sts) - before) > 1
 
         # renamed: the other streams go on, and this one under its new name
         with writer.turn:
@@ -180,3 +210,4 @@ def test_whatever_happens_to_names_and_tasks_no_row_is_lost_or_doubled(
     assert "sales.orders is now another one, at" in outcomes["hive"][1]
     for stream in ("managed", "hive", "path"):
         assert fleet.ids(stream) == writer.ids[stream], stream
+    assert "of-connection" not in s3_lake.keys_by_bucket["lake"]

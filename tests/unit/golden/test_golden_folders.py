@@ -75,6 +75,14 @@ def test_the_newest_folder_has_every_kind_of_entry():
     assert found == set(KINDS)
 
 
+def test_the_newest_folder_has_a_stream_whose_table_was_moved():
+    newest = list(EXPECTED)[-1]
+    actions = [json.loads(path.read_bytes())["action"] for path in newest.glob("files/*/named_moved/ledger/*.json")]
+    (moved,) = (action for action in actions if action["kind"] == "named" and "table" in action)
+    assert moved["why"]
+    assert EXPECTED[newest]["streams"]["staging/named_moved"]["state"]["table"] == moved["table"]
+
+
 @of_each_stream
 def test_a_stream_is_opened(stream, expected):
     assert stream.state() == expected["state"]
