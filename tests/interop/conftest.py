@@ -20,7 +20,6 @@ from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.options.options import SourceOptions
 from airflow_provider_fds.source.planning.plan import BatchPlanner
 from airflow_provider_fds.spark.application.batch_rows import listed_rows
-from airflow_provider_fds.spark.installation.jars import delta_jars
 from airflow_provider_fds.spark.sessions.connect_server import ConnectServer
 from tests.interop import quick_spark
 from tests.interop.s3_server import Server
@@ -41,7 +40,7 @@ _FEW_BYTES = 200_000
 
 #: A session of many minutes is worth well-compiled code.
 _IS_LONG = any(int(os.environ.get(name, "0")) > 20 for name in ("FDS_FUZZ_HISTORIES", "FDS_FUZZ_TABLES"))
-_JVM = "-XX:+UseSerialGC" if _IS_LONG else quick_spark.JVM
+_JVM = "-XX:+UseSerialGC" if _IS_LONG else f"{quick_spark.JVM} {quick_spark.MEMORY}"
 
 #: Warnings of pyspark and py4j that ``filterwarnings = error`` would turn into failures of these tests.
 PYSPARK_WARNINGS = (
@@ -70,7 +69,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
     folder = tmp_path_factory.mktemp("spark")
     settings = {
-        "spark.jars": ",".join(str(jar) for jar in delta_jars()),
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.driver.memory": "2g",
@@ -83,6 +81,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.local.dir": str(folder / "local"),
         **quick_spark.SMALL_LOGS,
         **quick_spark.few_processes(),
+        **quick_spark.mapped_classes(),
         **({} if _IS_LONG else quick_spark.INTERPRETED),
         # Spark 4.2.0 hangs on a Python UDF over a Parquet or Delta scan without it
         "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled": "false",
