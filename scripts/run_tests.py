@@ -93,20 +93,16 @@ def _files(folder: str, names: str) -> tuple[str, ...]:
     return tuple(f"tests/{folder}/test_{name}.py" for name in names.split())
 
 
-_SPARK_MOVES = _files(
-    "interop/spark", "epochs foreach_moves fence fence_others advice_followed interval_advice repair take_over"
+# few parts, since each starts its own Spark, and the first test on a cold Spark takes as long as ten others
+_SPARK_SINKS = _files(
+    "interop/spark",
+    "epochs foreach_moves fence fence_others advice_followed interval_advice repair take_over "
+    "sink_delta sink_files sink_foreach sink_merge sink_options sink_others sink_overlap sink_place sink_replace "
+    "sink_transactions",
 )
 _SPARK_SERVERS = _files(
     "interop/spark",
     "connect_job connect_progress connect_sinks fleet_backends fleet_connect fleet_job spark_submit standalone_cluster",
-)
-_SPARK_SINKS = _files(
-    "interop/spark",
-    "sink_delta sink_files sink_foreach sink_merge sink_options sink_others sink_overlap sink_place sink_replace "
-    "sink_transactions",
-)
-_INTEROP_RUNS = _files(
-    "interop", "fds_moves fds_run fds_run_change_feed fds_run_fleet fds_run_schema fds_run_vacuum hdfs storage_faults"
 )
 _AIRFLOW_LOADS = _files(
     "airflow",
@@ -117,17 +113,11 @@ _AIRFLOW_LOADS = _files(
 #: The longest first. The last part of a suite has all files that no other part names.
 PARTS = (
     Part("catalog", command=("make", "catalog-test"), only_in_all=True, needs="cargo"),
-    Part("interop/spark:moves", _SPARK_MOVES),
     Part("interop/spark:sinks", _SPARK_SINKS),
-    Part("interop/spark", ("tests/interop/spark",), (*_SPARK_MOVES, *_SPARK_SINKS, *_SPARK_SERVERS)),
+    Part("interop", ("tests/interop",), ("tests/interop/spark", "tests/interop/catalog", "tests/interop/unity")),
+    Part("interop/spark", ("tests/interop/spark",), (*_SPARK_SINKS, *_SPARK_SERVERS)),
     Part("airflow:loads", _AIRFLOW_LOADS),
-    Part("interop:runs", _INTEROP_RUNS),
     Part("interop/spark:servers", _SPARK_SERVERS),
-    Part(
-        "interop",
-        ("tests/interop",),
-        ("tests/interop/spark", "tests/interop/catalog", "tests/interop/unity", *_INTEROP_RUNS),
-    ),
     Part("interop:catalog", ("tests/interop/catalog",)),
     Part("airflow", ("tests/airflow",), _AIRFLOW_LOADS),
     Part("stack", ("tests/stack",)),

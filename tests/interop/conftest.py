@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.sql import Row
 
 from airflow_provider_fds.batch.manifest import build_manifest
 from airflow_provider_fds.batch.publish import manifest_folder, write_manifest
@@ -20,13 +21,12 @@ from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.options.options import SourceOptions
 from airflow_provider_fds.source.planning.plan import BatchPlanner
 from airflow_provider_fds.spark.application.batch_rows import listed_rows
-from airflow_provider_fds.spark.installation.jars import delta_jars
 from airflow_provider_fds.spark.sessions.connect_server import ConnectServer
 from tests.interop import quick_spark
 from tests.interop.s3_server import Server
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -41,7 +41,7 @@ _FEW_BYTES = 200_000
 
 #: A session of many minutes is worth well-compiled code.
 _IS_LONG = any(int(os.environ.get(name, "0")) > 20 for name in ("FDS_FUZZ_HISTORIES", "FDS_FUZZ_TABLES"))
-_JVM = "-XX:+UseSerialGC" if _IS_LONG else quick_spark.JVM
+_JVM = "-XX:+UseSerialGC" if _IS_LONG else f"{quick_spark.JVM} {quick_spark.MEMORY}"
 
 #: Warnings of pyspark and py4j that ``filterwarnings = error`` would turn into failures of these tests.
 PYSPARK_WARNINGS = (
@@ -70,7 +70,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
     folder = tmp_path_factory.mktemp("spark")
     settings = {
-        "spark.jars": ",".join(str(jar) for jar in delta_jars()),
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.driver.memory": "2g",
@@ -83,6 +82,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.local.dir": str(folder / "local"),
         **quick_spark.SMALL_LOGS,
         **quick_spark.few_processes(),
+        **quick_spark.mapped_classes(),
         **({} if _IS_LONG else quick_spark.INTERPRETED),
         # Spark 4.2.0 hangs on a Python UDF over a Parquet or Delta scan without it
         "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled": "false",
@@ -107,10 +107,20 @@ def rows(frame: DataFrame, without: tuple[str, ...] = PROVENANCE) -> Counter[str
     return Counter(repr(row) for row in frame.drop(*without).collect())
 
 
+def without_provenance(found: Iterable[Row]) -> Counter[str]:
+    """Return rows as a multiset, as :func:`rows` does of a frame."""
+    shown: Counter[str] = Counter()
+    for row in found:
+        names = [name for name in row.__fields__ if name not in PROVENANCE]
+        shown[repr(Row(*names)(*(row[name] for name in names)))] += 1
+    return shown
+
+
 class Lab:
     """Delta tables on local disk, their batches as FDS plans them, and Spark's own readers as oracles."""
 
     rows = staticmethod(rows)
+    without_provenance = staticmethod(without_provenance)
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
         self.spark = spark
@@ -166,21 +176,33 @@ class Lab:
         return write_manifest(manifest, self.staging, f"s/{manifest_folder(1, self._count, manifest.digest)}")
 
     def read(self, batch: SourceBatch, path: str, *, stats: bool = True, columns: Sequence[str] = ()) -> DataFrame:
-        """Read a batch as a user would: load its manifest. The driver's shorter way returns the same rows."""
-        manifest = self.publish(batch, path, stats=stats, columns=columns)
-        compared, frame = (self.spark.read.format("delta").load(manifest) for _ in range(2))
-        listed = listed_rows(self.spark, compared, manifest, batch.num_files)
-        assert listed is not compared
-        if batch.num_bytes < _FEW_BYTES:
-            assert rows(listed, without=()) == rows(compared, without=())
-        # one that was not read yet
+        """Return the frame of a batch as a user would read it: of its manifest, see :meth:`collect`."""
+        frame, _ = self._compared(batch, path, stats=stats, columns=columns)
         return frame
+
+    def collect(self, batch: SourceBatch, path: str, *, columns: Sequence[str] = ()) -> list[Row]:
+        """Read a batch as a user would: load its manifest. The driver's shorter way returns the same rows."""
+        frame, found = self._compared(batch, path, columns=columns)
+        return frame.collect() if found is None else found
+
+    def _compared(
+        self, batch: SourceBatch, path: str, *, stats: bool = True, columns: Sequence[str] = ()
+    ) -> tuple[DataFrame, list[Row] | None]:
+        manifest = self.publish(batch, path, stats=stats, columns=columns)
+        frame = self.spark.read.format("delta").load(manifest)
+        listed = listed_rows(self.spark, frame, manifest, batch.num_files)
+        assert listed is not frame
+        if batch.num_bytes >= _FEW_BYTES:
+            return frame, None
+        found = frame.collect()
+        assert Counter(map(repr, found)) == rows(listed, without=())
+        return frame, found
 
     def read_all(self, path: str, first_version: int = 0, **options: Any) -> Counter[str]:
         """The rows of all batches from ``first_version``."""
         total: Counter[str] = Counter()
         for batch in self.batches(path, first_version, **options):
-            total += rows(self.read(batch, path))
+            total += without_provenance(self.collect(batch, path))
         return total
 
     def read_one(self, path: str, first_version: int = 0, **options: Any) -> DataFrame:

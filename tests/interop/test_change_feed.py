@@ -72,8 +72,7 @@ def batches(lab, path: str, first: int, last: int, **options: Any) -> list[Sourc
 def through_manifests(lab, path: str, first: int, last: int, **options: Any) -> Counter[str]:
     total: Counter[str] = Counter()
     for batch in batches(lab, path, first, last, **options):
-        frame = lab.read(batch, path)
-        found = frame.collect()
+        found = lab.collect(batch, path)
         assert batch.num_rows in (None, len(found))
         total += Counter(repr(row) for row in found)
     return total
@@ -117,7 +116,7 @@ def through_manifests_from_the_snapshot(lab, path: str, version: int) -> Counter
     total: Counter[str] = Counter()
     for batch in planner:
         if batch.files:
-            total += Counter(repr(row) for row in lab.read(batch, path).collect())
+            total += Counter(map(repr, lab.collect(batch, path)))
     return total
 
 
@@ -149,7 +148,7 @@ def test_70_limits_end_batches_where_structured_streaming_ends_them(lab):
     lab.sql("UPDATE {} SET id = 0 WHERE id < 2", path)
     lab.sql("UPDATE {} SET id = 0 WHERE id > 1", path)
     planned = batches(lab, path, 1, 5, max_files_per_batch=1)
-    found = [Counter(repr(row) for row in lab.read(batch, path).collect()) for batch in planned]
+    found = [Counter(map(repr, lab.collect(batch, path))) for batch in planned]
 
     assert [rows.total() for rows in found] == [2, 2, 1, 1, 4, 4]
     assert found == streamed(lab, path, startingVersion="1", maxFilesPerTrigger="1")

@@ -202,12 +202,3 @@ def test_a_fleet_that_is_killed_with_its_spark_is_continued_by_its_next_run(four
     assert all_ids(four) == {"a": list(range(50)), **{name: list(range(40)) for name in "bcd"}}
     assert landed(four) == {"a": 5, "b": 4, "c": 4, "d": 4}
     assert json.loads((four / "offsets" / "d.json").read_text())["batch_id"] == 3
-
-
-def test_a_fleet_is_loaded_by_a_spark_connect_server(four, connect_server):
-    code, streams, total = ended(four, begin(command(four, "--remote", connect_server.url)))
-    assert (code, total["stopped"], total["applications"]) == (0, 0, 1)
-    assert {name: (one["outcome"], one["batches"], one["rows"]) for name, one in streams.items()} == dict.fromkeys(
-        "abcd", ("loaded", 4, 40)
-    )
-    assert all_ids(four) == {name: list(range(40)) for name in "abcd"}

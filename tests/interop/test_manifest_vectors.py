@@ -64,7 +64,7 @@ def test_vectors_are_applied_after_the_source_dropped_the_feature(lab, vectors):
     (batch,) = lab.batches(path)
 
     assert batch.state.protocol.readerFeatures is None
-    assert len(lab.read(batch, path).collect()) == 350
+    assert len(lab.collect(batch, path)) == 350
 
 
 def test_a_shallow_clone_is_read_through_its_absolute_paths(lab, clone):
@@ -72,7 +72,7 @@ def test_a_shallow_clone_is_read_through_its_absolute_paths(lab, clone):
     assert all(file.add.path.startswith("file:") for file in batch.files)
     assert {vector.storageType for vector in vectors_of(batch)} == {"p", "u"}
 
-    assert lab.rows(lab.read(batch, clone)) == lab.streamed(clone)
+    assert lab.without_provenance(lab.collect(batch, clone)) == lab.streamed(clone)
 
 
 def test_a_restored_file_is_in_a_separate_batch(lab):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import json
 import shutil
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import reduce
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 
@@ -25,14 +26,15 @@ from airflow_provider_fds.source.planning.plan import BatchPlanner, SourceBatch
 from airflow_provider_fds.spark.application.job import run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 ROWS_PER_COMMIT = 10
 
 Made = TypeVar("Made")
+Key = TypeVar("Key")
 
 
 @pytest.fixture(scope="session")
@@ -56,6 +58,19 @@ def adaptive(spark: SparkSession) -> Iterator[None]:
     spark.conf.set(key, "true")
     yield
     spark.conf.set(key, before)
+
+
+def ids_of(frames: Mapping[Key, Iterable[DataFrame]]) -> dict[Key, list[int]]:
+    """Return the sorted ids of the rows of frames, by key; one Spark job reads them all."""
+    marked = [
+        frame.selectExpr("id", f"{number} AS number") for number, those in enumerate(frames.values()) for frame in those
+    ]
+    rows = reduce(lambda one, other: one.union(other), marked).collect() if marked else []
+    found: dict[Key, list[int]] = {key: [] for key in frames}
+    keys = list(frames)
+    for row in rows:
+        found[keys[row.number]].append(row.id)
+    return {key: sorted(ids) for key, ids in found.items()}
 
 
 class Prepared:
@@ -89,12 +104,28 @@ def prepared(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> P
     return Prepared(spark, tmp_path_factory.mktemp("prepared"))
 
 
-class Stream:
-    """One stream in its own folder: plans batches, runs jobs in the session, reads the reports."""
+@dataclass(frozen=True)
+class Begun:
+    """What the first job of a stream left: its sink, and what it reported."""
 
-    def __init__(self, folder: Path, source: Path) -> None:
+    sink: Path
+    uuid: str
+    reports: list[AttemptReport]
+
+
+class Stream:
+    """One stream in its own folder: plans batches, runs jobs in the session, reads the reports.
+
+    Args:
+        folder: Of the stream.
+        source: Its table.
+        begun: By the number of batches, what :meth:`begin` has made for the streams of this source.
+    """
+
+    def __init__(self, folder: Path, source: Path, begun: dict[int, Begun] | None = None) -> None:
         self.folder = folder
         self.source = source
+        self._begun = {} if begun is None else begun
         self.uuid = str(uuid4())
         self.staging = LocalStorage(str(folder / "staging"))
         self.sink_path = folder / "sink é %20"
@@ -159,6 +190,21 @@ class Stream:
         place = write_manifest(manifest, self.staging, f"orders/{manifest_folder(1, 0, manifest.digest)}")
         return replace(self.plan()[0], manifest=place, manifest_digest=manifest.digest, num_files=0, num_bytes=0)
 
+    def begin(self, spark: SparkSession, count: int = 1) -> list[AttemptReport]:
+        """Let the sink have the first batches as a first job leaves it, and return the reports; call it before `plan`.
+
+        One job writes them for the streams of all tests, which get copies.
+        """
+        if (made := self._begun.get(count)) is None:
+            code, reports = self.work(spark, self.job(*self.plan()[:count]))
+            assert code == 0, reports
+            made = self._begun[count] = Begun(self.source.parent / f"begun {count}", self.uuid, reports)
+            shutil.copytree(self.sink_path, made.sink)
+        else:
+            self.uuid, self._tries = made.uuid, 1
+            shutil.copytree(made.sink, self.sink_path)
+        return made.reports
+
     def job(self, *batches: BatchSpec, sink: DeltaAppendSink | None = None, **fields: Any) -> JobSpec:
         """A spec for a new attempt."""
         self._tries += 1
@@ -203,10 +249,16 @@ class Stream:
         return [{k: v for line in log.read_text().splitlines() for k, v in json.loads(line).items()} for log in logs]
 
 
+@pytest.fixture(scope="session")
+def begun() -> dict[int, Begun]:
+    """What the streams of the shared source begin with, by the number of batches."""
+    return {}
+
+
 @pytest.fixture
-def stream(tmp_path: Path, source_template: Path) -> Stream:
+def stream(tmp_path: Path, source_template: Path, begun: dict[int, Begun]) -> Stream:
     """A stream of the shared source."""
-    return Stream(tmp_path, source_template)
+    return Stream(tmp_path, source_template, begun)
 
 
 @pytest.fixture

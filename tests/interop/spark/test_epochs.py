@@ -192,7 +192,7 @@ EACH_ONCE = list(range(30))
 # -- batches that land after the request
 
 
-@pytest.mark.parametrize("requests", [1, 2, 3])
+@pytest.mark.parametrize("requests", [1, 3])
 def test_a_batch_that_lands_after_several_requests_is_not_read_again_unnoticed(desk, spark, requests):
     late = desk.zombie()
     for number in range(requests):
@@ -524,7 +524,6 @@ FOREIGN = r"another statement closed the epochs before epoch 2 .* version 3 of t
     [
         ("DELETE FROM {} WHERE _source_version >= 2", "delete", "restore"),
         ("DELETE FROM {} WHERE _source_version >= 1", "keep", "restore"),
-        ("DELETE FROM {} WHERE id >= 15", "keep", "reset"),
         ("DELETE FROM {}", "keep", "reset"),
         ("INSERT INTO {} SELECT 0L, 'x', 0L, now()", "keep", "restore"),
     ],
@@ -592,7 +591,7 @@ def test_no_epoch_begins_after_a_statement_whose_commit_log_cleanup_removed(full
     others = [number for first in (100, 200, 300) for number in write_as_another(full_desk, first)]
     clean_up_log(full_desk, before=5)
     again = "which rows it removed.* everything again: `fds rewind orders --to start --replace --sink-rows empty"
-    for _ in range(3):
+    for _ in range(2):
         with pytest.raises(FdsError, match=again) as refused:
             full_desk.load()
         assert not getattr(refused.value, "retryable", False)

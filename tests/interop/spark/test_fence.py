@@ -43,7 +43,7 @@ def test_a_fence_adds_a_transaction_and_no_rows_and_a_batch_of_the_new_epoch_fol
 
 
 def test_an_existing_fence_is_found_and_not_written_again(spark, stream):
-    stream.work(spark, stream.job(stream.plan()[0]))
+    stream.begin(spark)
     _, first = fence(spark, stream, sink_version=0)
     code, again = fence(spark, stream, sink_version=0)
 
@@ -52,8 +52,8 @@ def test_an_existing_fence_is_found_and_not_written_again(spark, stream):
 
 
 def test_a_zombie_of_the_closed_epoch_that_starts_late_is_refused(spark, stream):
+    (loaded,) = stream.begin(spark)
     batches = stream.plan()
-    _, (loaded,) = stream.work(spark, stream.job(batches[0]))
     fence(spark, stream, **stream.after(loaded))
 
     code, (report,) = stream.work(spark, stream.job(batches[1], **stream.after(loaded)))
@@ -63,8 +63,8 @@ def test_a_zombie_of_the_closed_epoch_that_starts_late_is_refused(spark, stream)
 
 
 def test_a_zombie_that_checked_the_sink_before_the_fence_is_skipped_by_delta_and_reports_it(spark, stream):
+    (loaded,) = stream.begin(spark)
     batches = stream.plan()
-    _, (loaded,) = stream.work(spark, stream.job(batches[0]))
     late = stream.job(batches[1], **stream.after(loaded))
     zombie = DeltaAppendWriter(spark, stream.sink, late, {})
     assert zombie.find(batches[1]) is None
@@ -89,8 +89,8 @@ def test_a_missing_sink_needs_no_fence_and_a_zombie_that_creates_it_keeps_the_ne
 
 
 def test_an_uncommitted_batch_in_the_sink_is_reported_with_its_end(spark, stream):
+    (loaded, *_) = stream.begin(spark, 2)
     batches = stream.plan()
-    _, (loaded, *_) = stream.work(spark, stream.job(*batches[:2]))
     _, closed = fence(spark, stream, **stream.after(loaded))
 
     (landed,) = closed.landed
@@ -99,8 +99,8 @@ def test_an_uncommitted_batch_in_the_sink_is_reported_with_its_end(spark, stream
 
 
 def test_a_batch_that_a_restore_removed_has_not_landed(spark, stream):
+    (loaded, *_) = stream.begin(spark, 2)
     batches = stream.plan()
-    _, (loaded, *_) = stream.work(spark, stream.job(*batches[:2]))
     spark.sql(f"RESTORE TABLE delta.`{stream.sink_path}` TO VERSION AS OF 0")
     _, closed = fence(spark, stream, **stream.after(loaded))
 
@@ -113,8 +113,8 @@ def test_a_batch_that_a_restore_removed_has_not_landed(spark, stream):
 
 
 def test_rows_removed_after_a_fence_have_not_landed_for_the_next_one(spark, stream):
+    (loaded, *_) = stream.begin(spark, 2)
     batches = stream.plan()
-    _, (loaded, *_) = stream.work(spark, stream.job(*batches[:2]))
     assert fence(spark, stream, **stream.after(loaded))[1].landed
     spark.sql(f"RESTORE TABLE delta.`{stream.sink_path}` TO VERSION AS OF 0")
 
@@ -129,8 +129,8 @@ def test_rows_removed_after_a_fence_have_not_landed_for_the_next_one(spark, stre
 
 @pytest.mark.parametrize("happened", ["recreated", "restored from a copy", "cloned"])
 def test_a_sink_that_is_now_another_table_is_accepted(spark, stream, happened):
+    reports = stream.begin(spark, 2)
     batches = stream.plan()
-    _, reports = stream.work(spark, stream.job(*batches[:2]))
     path, copy = str(stream.sink_path), str(stream.folder / "copy")
     if happened == "restored from a copy":
         shutil.copytree(path, copy)
@@ -184,7 +184,7 @@ def test_a_fence_fits_into_a_sink_with_columns_that_are_computed_or_required(spa
 
 
 def test_a_fence_of_an_epoch_that_was_closed_itself_is_refused(spark, stream):
-    stream.work(spark, stream.job(stream.plan()[0]))
+    stream.begin(spark)
     fence(spark, stream, epoch=3, sink_version=0)
     code, closed = fence(spark, stream, epoch=2, sink_version=0)
 

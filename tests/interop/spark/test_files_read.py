@@ -16,6 +16,7 @@ import pytest
 from deltalake import write_deltalake
 
 from airflow_provider_fds.spark.application.batch_rows import batch_rows
+from tests.interop.spark.conftest import ids_of
 
 ZONE = "America/New_York"
 PROTOCOLS = {
@@ -71,20 +72,22 @@ def check(spark, stream, path, predicates, *, reads_all=False):
     try:
         # in memory, so that a filter does not reach the table
         whole = spark.read.format("delta").load(str(path)).localCheckpoint()
+        said = (f"({in_spark or predicate}) AS `{number}`" for number, (predicate, in_spark) in enumerate(predicates))
+        rows = whole.selectExpr("id", *said).collect()
         stream.source = path
-        for predicate, in_spark in predicates:
-            expected = sorted(row.id for row in whole.where(in_spark or predicate).select("id").collect())
+        expected, frames = {}, {}
+        for number, (predicate, in_spark) in enumerate(predicates):
+            ids = sorted(row.id for row in rows if row[str(number)])
             for stats in (True, False):
                 stream.options = {"where": predicate, "stage_statistics": stats}
-                frames = [batch_rows(spark, batch) for batch in stream.plan()]
-                found = sorted(row.id for frame in frames for row in frame.select("id").collect())
-                assert found == expected, (predicate, stats)
+                expected[predicate, stats] = ids
+                frames[predicate, stats] = [batch_rows(spark, batch) for batch in stream.plan()]
             if reads_all:
                 # a filter of the user's own job
                 stream.options = {}
-                frames = [batch_rows(spark, batch).where(in_spark or predicate) for batch in stream.plan()]
-                found = sorted(row.id for frame in frames for row in frame.select("id").collect())
-                assert found == expected, ("job", predicate)
+                read = [batch_rows(spark, batch).where(in_spark or predicate) for batch in stream.plan()]
+                expected[predicate, "job"], frames[predicate, "job"] = ids, read
+        assert ids_of(frames) == expected
     finally:
         spark.conf.set("spark.sql.session.timeZone", "UTC")
 

@@ -97,8 +97,9 @@ def streams(tmp_path, source_template):
 
 
 def test_each_stream_has_its_own_fate(spark, streams, functions, tmp_path, capsys):
-    for name in ("one", "two", "three"):
-        streams.add(name)
+    batches = {"one": 1, "two": 2, "three": 3}
+    for name, number in batches.items():
+        streams.add(name, batches=number)
     other = streams.add("other_schema")
     spark.range(3).selectExpr("'x' AS id", "array(1) AS p").write.format("delta").save(str(other.sink_path))
     streams.add("raises", sink=lambda s: DeltaAppendSink(str(s.sink_path), transform=f"{functions}:raises"))
@@ -109,11 +110,11 @@ def test_each_stream_has_its_own_fate(spark, streams, functions, tmp_path, capsy
     fleet = Fleet(spec, ClassicSpark(spark), lambda uri, data: progress.write_bytes(data))
     ended = fleet.run()
 
-    assert {name: ended[name] for name in ("one", "two", "three")} == dict.fromkeys(("one", "two", "three"), "done")
-    for name in ("one", "two", "three"):
-        assert streams.outcomes(name) == ["written"] * 3
-        assert streams.ids(spark, name) == list(range(30))
-        assert [report.batch_id for report in streams.reports(name)] == [0, 1, 2]
+    assert {name: ended[name] for name in batches} == dict.fromkeys(batches, "done")
+    for name, number in batches.items():
+        assert streams.outcomes(name) == ["written"] * number
+        assert streams.ids(spark, name) == list(range(10 * number))
+        assert [report.batch_id for report in streams.reports(name)] == list(range(number))
     failures = {name: streams.reports(name) for name in ("other_schema", "raises", "hangs", "exits")}
     assert {name: [(r.outcome, r.retryable) for r in found] for name, found in failures.items()} == {
         "other_schema": [("failed", False)],
@@ -147,28 +148,28 @@ def test_each_stream_has_its_own_fate(spark, streams, functions, tmp_path, capsy
 def test_settings_of_one_stream_do_not_reach_the_others(spark, streams, functions):
     keys = ("spark.sql.shuffle.partitions", "spark.sql.ansi.enabled")
     before = {key: spark.conf.get(key, None) for key in keys}
-    streams.add("merges", sink=lambda s: DeltaMergeSink(str(s.sink_path), keys=("id",)))
-    streams.add("packs", sink=lambda s: DeltaAppendSink(str(s.sink_path), target_file_size="1g"))
-    streams.add("calls", sink=lambda _: ForeachBatchSink(f"{functions}:sets"))
-    streams.add("calls_too", sink=lambda _: ForeachBatchSink(f"{functions}:sets"))
-    for number in range(4):
-        streams.add(f"appends_{number}")
+    streams.add("merges", sink=lambda s: DeltaMergeSink(str(s.sink_path), keys=("id",)), batches=2)
+    streams.add("packs", sink=lambda s: DeltaAppendSink(str(s.sink_path), target_file_size="1g"), batches=2)
+    streams.add("calls", sink=lambda _: ForeachBatchSink(f"{functions}:sets"), batches=2)
+    streams.add("calls_too", sink=lambda _: ForeachBatchSink(f"{functions}:sets"), batches=2)
+    for number in range(2):
+        streams.add(f"appends_{number}", batches=2)
     run_fleet(spark, streams.spec(parallelism=4))
 
     for name in streams.all:
-        assert streams.outcomes(name) == ["written"] * 3, [r.error_message for r in streams.reports(name)]
-    for name in ("merges", "packs", *(f"appends_{number}" for number in range(4))):
-        assert streams.ids(spark, name) == list(range(30))
+        assert streams.outcomes(name) == ["written"] * 2, [r.error_message for r in streams.reports(name)]
+    for name in ("merges", "packs", "appends_0", "appends_1"):
+        assert streams.ids(spark, name) == list(range(20))
     assert {key: spark.conf.get(key, None) for key in keys} == before
     # as in a job of its own: what a function sets holds for the later batches of its stream, and for nothing else
-    assert sys.modules[functions].seen == {name: ["2", "7", "7"] for name in ("calls", "calls_too")}
+    assert sys.modules[functions].seen == {name: ["2", "7"] for name in ("calls", "calls_too")}
     assert spark.conf.get("spark.databricks.delta.optimizeWrite.enabled", None) is None
     assert not spark.catalog.tableExists("news")
 
 
 def test_a_repeated_fleet_writes_nothing_again(spark, streams):
     for number in range(4):
-        streams.add(f"s{number}")
+        streams.add(f"s{number}", batches=1 + number % 2)
     run_fleet(spark, streams.spec())
     again = Streams(streams.folder, streams.source)
     for name, stream in streams.all.items():
@@ -176,9 +177,9 @@ def test_a_repeated_fleet_writes_nothing_again(spark, streams):
         again.all[name], again.specs[name] = stream, spec
         again.jobs.append(FleetJob(name, stream.save(spec)))
     run_fleet(spark, again.spec())
-    for name in streams.all:
-        assert again.outcomes(name) == ["verified"] * 3
-        assert again.ids(spark, name) == list(range(30))
+    for number, name in enumerate(streams.all):
+        assert again.outcomes(name) == ["verified"] * (1 + number % 2)
+        assert again.ids(spark, name) == list(range(10 * (1 + number % 2)))
 
 
 def test_a_fence_and_a_job_that_was_exchanged_are_steps_like_others(spark, streams):
@@ -222,7 +223,7 @@ def test_after_the_time_limit_no_stream_begins(spark, streams):
 def test_spark_submit_runs_a_fleet_and_ends_although_a_function_hangs(streams, functions, tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{':'.join(sys.path)}")
     for number in range(3):
-        streams.add(f"s{number}")
+        streams.add(f"s{number}", batches=number + 1)
     streams.add("hangs", sink=lambda s: DeltaAppendSink(str(s.sink_path), transform=f"{functions}:hangs"), timeout=5.0)
     data = streams.spec(progress=(tmp_path / "progress.json").as_uri()).to_json()
     path = tmp_path / fleet_name("try-1", data)
@@ -232,9 +233,9 @@ def test_spark_submit_runs_a_fleet_and_ends_although_a_function_hangs(streams, f
 
     assert code == 0, lines
     for number in range(3):
-        assert streams.outcomes(f"s{number}") == ["written"] * 3
+        assert streams.outcomes(f"s{number}") == ["written"] * (number + 1)
     assert [report.error_class for report in streams.reports("hangs")] == ["BATCH_TIMED_OUT"]
     assert all(line.startswith("FDS ") for line in lines), lines
     ended = FleetProgress.from_json((tmp_path / "progress.json").read_bytes())
     assert ended.ended == {"s0": "done", "s1": "done", "s2": "done", "hangs": "failed"}
-    assert ended.reports == {"s0": 3, "s1": 3, "s2": 3, "hangs": 1}
+    assert ended.reports == {"s0": 1, "s1": 2, "s2": 3, "hangs": 1}

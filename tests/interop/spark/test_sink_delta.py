@@ -47,7 +47,7 @@ def test_a_batch_is_written_with_its_transaction_and_its_metadata(spark, stream)
 
 
 def test_the_columns_of_the_manifest_are_not_written(spark, stream):
-    stream.work(spark, stream.job(stream.plan()[0]))
+    stream.begin(spark)
     assert spark.read.format("delta").load(str(stream.sink_path)).columns == ["id", "name", "p"]
 
 
@@ -77,8 +77,8 @@ def test_the_same_job_again_verifies_and_writes_nothing(spark, stream):
 
 
 def test_a_job_that_only_checks_the_sink_writes_nothing(spark, stream):
+    stream.begin(spark)
     batches = stream.plan()
-    stream.work(spark, stream.job(batches[0]))
     code, reports = stream.work(spark, stream.job(*batches, verify_only=True))
     assert (code, [r.outcome for r in reports]) == (10, ["verified", "failed"])
     assert reports[1].error_class == "BATCH_NOT_COMMITTED"
@@ -94,8 +94,8 @@ def commit_by_hand(stream, first, last):
 
 @pytest.mark.parametrize("others", [3, 60])  # read as files; by Spark
 def test_commits_of_other_writers_in_between_do_no_harm(spark, stream, others):
-    first, second, _ = stream.plan()
-    _, (report,) = stream.work(spark, stream.job(first))
+    (report,) = stream.begin(spark)
+    _, second, _ = stream.plan()
     commit_by_hand(stream, 1, others)
     code, (report,) = stream.work(spark, stream.job(second, **stream.after(report)))
     assert (code, report.outcome, report.sink_version) == (0, "written", others + 1)
@@ -104,8 +104,8 @@ def test_commits_of_other_writers_in_between_do_no_harm(spark, stream, others):
 
 
 def test_a_log_that_was_cleaned_up_since_the_last_batch_does_no_harm(spark, stream):
-    first, second, _ = stream.plan()
-    _, (report,) = stream.work(spark, stream.job(first))
+    (report,) = stream.begin(spark)
+    _, second, _ = stream.plan()
     path = f"delta.`{stream.sink_path}`"
     spark.sql(f"ALTER TABLE {path} SET TBLPROPERTIES ('delta.checkpointInterval' = '2')")
     for _ in range(2):
@@ -127,14 +127,14 @@ def test_a_batch_after_a_later_one_is_out_of_turn(spark, stream):
 
 
 def test_a_batch_of_another_plan_under_the_same_number_is_out_of_turn(spark, stream):
+    stream.begin(spark)
     batch = stream.plan()[0]
-    stream.work(spark, stream.job(batch))
     refused(stream, spark, stream.job(replace(batch, manifest_digest="0" * 32)), "SINK_OUT_OF_ORDER")
 
 
 def test_a_batch_whose_predecessor_is_not_in_the_sink_is_out_of_turn(spark, stream):
-    first, _, third = stream.plan()
-    _, (report,) = stream.work(spark, stream.job(first))
+    (report,) = stream.begin(spark)
+    _, _, third = stream.plan()
     message = refused(stream, spark, stream.job(third, **stream.after(report)), "SINK_OUT_OF_ORDER")
     assert f"expected {txn_version(1, 1)}" in message
 
@@ -177,8 +177,8 @@ def recreate(spark, path):
     ],
 )
 def test_a_sink_that_is_not_what_it_was_is_refused(spark, stream, harm):
-    first, second, _ = stream.plan()
-    _, (report,) = stream.work(spark, stream.job(first))
+    (report,) = stream.begin(spark)
+    _, second, _ = stream.plan()
     word = harm(spark, stream.sink_path)
     commits = len(stream.sink_commits())
     message = refused(stream, spark, stream.job(second, **stream.after(report)), "SINK_REPLACED")
@@ -187,8 +187,8 @@ def test_a_sink_that_is_not_what_it_was_is_refused(spark, stream, harm):
 
 
 def test_a_restored_sink_is_refused_even_when_the_first_commit_was_never_recorded(spark, stream):
+    (report,) = stream.begin(spark)
     first, second, _ = stream.plan()
-    _, (report,) = stream.work(spark, stream.job(first))
     spark.sql(f"DELETE FROM delta.`{stream.sink_path}`")
     spark.sql(f"RESTORE delta.`{stream.sink_path}` TO VERSION AS OF 0")
     assert "RESTORE at version 2" in refused(stream, spark, stream.job(first), "SINK_REPLACED")
@@ -197,8 +197,8 @@ def test_a_restored_sink_is_refused_even_when_the_first_commit_was_never_recorde
 
 
 def test_a_sink_restored_from_an_older_copy_is_refused(spark, stream, tmp_path):
+    stream.begin(spark)
     first, second, third = stream.plan()
-    stream.work(spark, stream.job(first))
     shutil.copytree(stream.sink_path, tmp_path / "copy")
     _, reports = stream.work(spark, stream.job(first, second))
     shutil.rmtree(stream.sink_path)
@@ -209,8 +209,8 @@ def test_a_sink_restored_from_an_older_copy_is_refused(spark, stream, tmp_path):
 
 
 def test_a_missing_sink_is_refused_and_not_created_again(spark, stream):
-    first, second, _ = stream.plan()
-    _, (report,) = stream.work(spark, stream.job(first))
+    (report,) = stream.begin(spark)
+    _, second, _ = stream.plan()
     shutil.rmtree(stream.sink_path)
     message = refused(stream, spark, stream.job(second, **stream.after(report)), "SINK_MISSING")
     assert report.sink_table_id in message

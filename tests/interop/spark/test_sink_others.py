@@ -107,8 +107,8 @@ def test_a_batch_that_lands_twice_because_the_sink_forgot_it_is_not_a_success(sp
 
 
 def test_a_repeat_is_refused_by_the_tables_state_where_the_log_does_not_reach_back(spark, stream):
-    first, second, _ = stream.plan()
-    _, (report, _) = stream.work(spark, stream.job(first, second))
+    (report, _) = stream.begin(spark, 2)
+    _, second, _ = stream.plan()
     spark.sql(f"INSERT INTO {table(stream)} VALUES (1000, 'x', 1)")
     cut(spark, stream, before=2)
     message = refused(stream, spark, stream.job(second, **stream.after(report)), "SINK_OUT_OF_ORDER")
@@ -117,8 +117,8 @@ def test_a_repeat_is_refused_by_the_tables_state_where_the_log_does_not_reach_ba
 
 
 def test_an_older_copy_whose_log_does_not_reach_back_is_refused(spark, stream, tmp_path):
+    stream.begin(spark)
     first, second, third = stream.plan()
-    stream.work(spark, stream.job(first))
     shutil.copytree(stream.sink_path, tmp_path / "copy")
     _, reports = stream.work(spark, stream.job(first, second))
     shutil.rmtree(stream.sink_path)
@@ -223,8 +223,8 @@ def test_streams_of_one_name_that_load_different_rows_both_register(spark, strea
     ],
 )
 def test_rows_that_another_job_removes_are_a_warning_or_an_error_as_the_sink_says(spark, stream, harm):
-    first, second, _ = stream.plan()
-    _, (report,) = stream.work(spark, stream.job(first))
+    (report,) = stream.begin(spark)
+    _, second, _ = stream.plan()
     if harm == "overwrite":
         spark.range(1).selectExpr("id", "'x' AS name", "id AS p").write.format("delta").mode("overwrite").save(
             str(stream.sink_path)
@@ -269,8 +269,8 @@ def test_writers_that_change_their_own_rows_or_remove_none_are_not_reported(spar
     ],
 )
 def test_rows_that_another_job_changes_are_reported_without_an_error(spark, stream, statement):
-    first, second, third = stream.plan()
-    _, (report,) = stream.work(spark, stream.job(first))
+    (report,) = stream.begin(spark)
+    _, second, third = stream.plan()
     spark.sql(statement.format(table(stream)))
     strict = DeltaAppendSink(str(stream.sink_path), on_sink_overwritten="fail")
     code, (report,) = stream.work(spark, stream.job(second, sink=strict, **stream.after(report)))
@@ -283,8 +283,8 @@ def test_rows_that_another_job_changes_are_reported_without_an_error(spark, stre
 
 
 def test_commits_that_can_no_longer_be_read_are_reported(spark, stream):
-    first, second, _ = stream.plan()
-    _, (report,) = stream.work(spark, stream.job(first))
+    (report,) = stream.begin(spark)
+    _, second, _ = stream.plan()
     for _ in range(2):
         spark.sql(f"INSERT INTO {table(stream)} VALUES (1000, 'x', 1)")
     cut(spark, stream, before=2)

@@ -31,8 +31,8 @@ def refused(stream, spark, spec):
 
 
 def test_a_range_that_another_stream_has_loaded_since_is_refused(spark, stream):
-    first, second, third = stream.plan()
-    _, reports = stream.work(spark, stream.job(first))
+    reports = stream.begin(spark)
+    _, second, third = stream.plan()
     live = of_another([second, third])
     assert stream.work(spark, stream.job(replace(live[0], prev_txn_version=None), live[1]))[0] == 0
     message = refused(stream, spark, stream.job(second, **stream.after(reports[-1])))
@@ -86,8 +86,8 @@ def test_rows_that_a_fence_has_removed_may_be_loaded_by_another_stream(spark, st
 
 
 def test_rows_that_a_restore_took_out_may_be_loaded_by_another_stream(spark, stream):
-    first, second, third = stream.plan()
-    stream.work(spark, stream.job(first, second))
+    stream.begin(spark, 2)
+    _, second, third = stream.plan()
     spark.sql(f"RESTORE delta.`{stream.sink_path}` TO VERSION AS OF 0")
     live = of_another([second, third])
     assert stream.work(spark, stream.job(replace(live[0], prev_txn_version=None), live[1]))[0] == 0

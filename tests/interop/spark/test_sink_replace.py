@@ -143,7 +143,7 @@ def test_dynamic_overwrite_replaces_the_partitions_that_the_rows_lie_in(spark, s
 
 
 def test_dynamic_overwrite_of_a_table_without_partitions_is_refused(spark, stream):
-    stream.work(spark, stream.job(stream.plan()[0]))
+    stream.begin(spark)
     sink = DeltaReplaceSink(str(stream.sink_path), dynamic_partition_overwrite=True)
     code, (report,) = stream.work(spark, stream.job(interval_of(stream.plan()[1]), sink=sink))
     assert (code, report.error_class) == (11, "SINK_UNSUITABLE")

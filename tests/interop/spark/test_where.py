@@ -16,6 +16,7 @@ from airflow_provider_fds.delta.storage.local import LocalStorage
 from airflow_provider_fds.sinks import DeltaAppendSink, DeltaMergeSink, DeltaReplaceSink
 from airflow_provider_fds.source.filters.row_filter import RowFilter
 from airflow_provider_fds.spark.application.batch_rows import batch_rows
+from tests.interop.spark.conftest import ids_of
 
 FILES = 12
 ROWS_PER_FILE = 4
@@ -307,6 +308,9 @@ def test_a_replaced_interval_is_filtered(spark, stream, feed):
     assert [row.id for row in frame.collect()] == [1]
 
 
+#: So many frames are read in one Spark job.
+WHERES_AT_ONCE = 10
+
 # from, to, values of the files written before and after, and literals
 WIDENED = {
     "b": ("BYTE", "INT", [-128, 127], [128, 2**31 - 1], ["127", "128", "-128.5"]),
@@ -325,33 +329,46 @@ WIDENED = {
 }
 
 
-@pytest.mark.parametrize("is_partition", [False, True], ids=["statistics", "partition values"])
-@pytest.mark.parametrize("column", WIDENED)
-def test_a_filter_on_a_widened_column_reads_the_files_of_the_narrow_type(spark, stream, tmp_path, column, is_partition):
+@pytest.mark.parametrize(
+    ("names", "is_partition"),
+    [("f", False), ("binmdx", False), ("bdfimnx", True)],
+    ids=["statistics", "more statistics", "partition values"],
+)
+def test_a_filter_on_a_widened_column_reads_the_files_of_the_narrow_type(spark, stream, tmp_path, names, is_partition):
     if spark.version.startswith("3."):
         pytest.skip("the Delta of Spark 3.5 cannot widen these types")
-    narrow, wide, before, after, literals = WIDENED[column]
     path = tmp_path / "source"
+    columns = {name: WIDENED[name] for name in names}
+    schema = ", ".join(f"{name} {narrow}" for name, (narrow, *_) in columns.items())
+    partitions = f"PARTITIONED BY ({', '.join(columns)})" if is_partition else ""
     spark.sql(
-        f"CREATE TABLE delta.`{path}` (id INT, c {narrow}) USING delta {'PARTITIONED BY (c)' if is_partition else ''} "
+        f"CREATE TABLE delta.`{path}` (id INT, {schema}) USING delta {partitions} "
         "TBLPROPERTIES ('delta.enableTypeWidening' = 'true', 'delta.feature.timestampNtz' = 'supported')"
     )
-    for type_, values, first in ((narrow, before, 0), (wide, after, 10)):
-        if type_ == wide:
-            spark.sql(f"ALTER TABLE delta.`{path}` ALTER COLUMN c TYPE {wide}")
-        frame = spark.createDataFrame(list(enumerate([*values, None], first)), f"id INT, c {type_}").coalesce(1)
-        # a file for each value
-        frame.write.format("delta").mode("append").option("maxRecordsPerFile", 1).save(str(path))
+    for at in (0, 1):
+        kinds = ", ".join(f"{name} {column[at]}" for name, column in columns.items())
+        for name, (_, wide, *_) in columns.items() if at else ():
+            spark.sql(f"ALTER TABLE delta.`{path}` ALTER COLUMN {name} TYPE {wide}")
+        values = [column[2 + at] for column in columns.values()]
+        rows = [tuple(each[number % len(each)] for each in values) for number in range(max(map(len, values)))]
+        rows.append((None,) * len(values))
+        frame = spark.createDataFrame([(10 * at + number, *row) for number, row in enumerate(rows)], f"id INT, {kinds}")
+        # a file for each row
+        frame.coalesce(1).write.format("delta").mode("append").option("maxRecordsPerFile", 1).save(str(path))
     stream.source = path
-    assert len(list(path.rglob("*.parquet"))) == len(before) + len(after) + 2
+    assert len(list(path.rglob("*.parquet"))) == 6
     wheres = [
         where
+        for name, (*_, literals) in columns.items()
         for literal in literals
-        for where in (f"c = {literal}", f"c < {literal}", f"c >= {literal}", f"NOT c <= {literal}")
+        for where in (f"{name} = {literal}", f"{name} < {literal}", f"{name} >= {literal}", f"NOT {name} <= {literal}")
     ]
     # not as filters: statistics of a float, which are rounded, mislead a read of the table as a double
     table = spark.read.format("delta").load(str(path)).selectExpr("id", *wheres).collect()
-    for number, where in enumerate(wheres, 1):
-        stream.options = {"where": where}
-        read = [row.id for batch in stream.plan(from_snapshot=True) for row in batch_rows(spark, batch).collect()]
-        assert sorted(read) == sorted(row[0] for row in table if row[number]), where
+    expected = {where: sorted(row[0] for row in table if row[number]) for number, where in enumerate(wheres, 1)}
+    for first in range(0, len(wheres), WHERES_AT_ONCE):
+        frames = {}
+        for where in wheres[first : first + WHERES_AT_ONCE]:
+            stream.options = {"where": where}
+            frames[where] = [batch_rows(spark, batch) for batch in stream.plan(from_snapshot=True)]
+        assert ids_of(frames) == {where: expected[where] for where in frames}
