@@ -6,8 +6,10 @@ process has its own session, process group and exit code, like a started one.
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
+import pkgutil
 import select
 import signal
 import subprocess
@@ -37,7 +39,12 @@ class Forked:
                 self.returncode = int(self._ended.read_text())
         return self.returncode
 
-    def wait(self, timeout: float) -> int:
+    def kill(self) -> None:
+        """Send SIGKILL to it."""
+        if self.poll() is None:
+            os.kill(self.pid, signal.SIGKILL)
+
+    def wait(self, timeout: float = float("inf")) -> int:
         """Wait for its end."""
         deadline = time.monotonic() + timeout
         pause = threading.Event()
@@ -92,6 +99,14 @@ class ForkHost:
             if line.startswith("ANSWER "):
                 return line[7:].strip()
         return "nothing"
+
+
+def load(package: str, *rooms: str) -> None:
+    """Import all modules of these sub-packages: a command imports only what it uses, and each process anew."""
+    for room in rooms:
+        found = importlib.import_module(f"{package}.{room}")
+        for module in pkgutil.walk_packages(found.__path__, f"{found.__name__}."):
+            importlib.import_module(module.name)
 
 
 def serve(play: Callable[[dict[str, Any]], None]) -> None:
