@@ -13,6 +13,7 @@ import re
 import tokenize
 import xml.etree.ElementTree as ET
 from collections import Counter
+from operator import itemgetter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -48,8 +49,8 @@ def words(text: str) -> int:
     return len(_GENERATED.sub("", text).split())
 
 
-def seconds_of_files(folder: Path) -> Counter[str]:
-    """Return the seconds that the tests of each file took, with their fixtures, in the newest run of each test.
+def seconds_of_files(folder: Path) -> dict[str, float]:
+    """Return the seconds of the tests of each file, with their fixtures, in the newest run of each; the slowest first.
 
     Args:
         folder: That of the files which ``scripts/run_tests.py`` lets pytest write.
@@ -58,10 +59,11 @@ def seconds_of_files(folder: Path) -> Counter[str]:
     for path in sorted(folder.glob("*.xml"), key=lambda path: path.stat().st_mtime):
         for case in ET.parse(path).iter("testcase"):
             tests[case.get("classname", ""), case.get("name", "")] = float(case.get("time", 0))
-    seconds: Counter[str] = Counter()
+    seconds: dict[str, float] = {}
     for (module, _), taken in tests.items():
-        seconds[module.replace(".", "/") + ".py"] += taken
-    return seconds
+        file = module.replace(".", "/") + ".py"
+        seconds[file] = seconds.get(file, 0) + taken
+    return dict(sorted(seconds.items(), key=itemgetter(1), reverse=True))
 
 
 def main() -> None:
@@ -82,7 +84,7 @@ def main() -> None:
     for profile in ("short", "extended"):
         last = ROOT / "build" / f"last-{profile}.txt"
         print(f"tests, {profile}:", last.read_text(encoding="utf-8").strip() if last.exists() else "not run here")
-    slowest = seconds_of_files(ROOT / "build" / "test-logs").most_common(10)
+    slowest = list(seconds_of_files(ROOT / "build" / "test-logs").items())[:10]
     print("tests, the slowest files:", *(f"    {taken:5.0f} s {name}" for name, taken in slowest), sep="\n")
 
 
