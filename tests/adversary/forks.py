@@ -6,6 +6,7 @@ process has its own session, process group and exit code, like a started one.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import os
@@ -119,6 +120,8 @@ def serve(play: Callable[[dict[str, Any]], None]) -> None:
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     ended: dict[int, Path] = {}
+    # what is loaded is not searched for garbage, and so not copied, in each forked process
+    gc.freeze()
     print("ANSWER ready", file=answers, flush=True)
     while True:
         ready, _, _ = select.select([0, woken], [], [])
