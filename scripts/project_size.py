@@ -1,7 +1,8 @@
 """Print how large the project is: lines of code, files, modules of a folder, words of documentation, minutes of tests.
 
 A line of code has a token other than a comment or a docstring. Words are those of README.md and docs/, without pages
-and tables that a script writes. The times are those of the last ``make test`` and ``make test-all`` here.
+and tables that a script writes. The times are those of the last ``make test`` and ``make test-all`` here; a test that
+both have run counts once.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ import ast
 import io
 import re
 import tokenize
+import xml.etree.ElementTree as ET
 from collections import Counter
+from operator import itemgetter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -46,6 +49,23 @@ def words(text: str) -> int:
     return len(_GENERATED.sub("", text).split())
 
 
+def seconds_of_files(folder: Path) -> dict[str, float]:
+    """Return the seconds of the tests of each file, with their fixtures, in the newest run of each; the slowest first.
+
+    Args:
+        folder: That of the files which ``scripts/run_tests.py`` lets pytest write.
+    """
+    tests: dict[tuple[str, str], float] = {}
+    for path in sorted(folder.glob("*.xml"), key=lambda path: path.stat().st_mtime):
+        for case in ET.parse(path).iter("testcase"):
+            tests[case.get("classname", ""), case.get("name", "")] = float(case.get("time", 0))
+    seconds: dict[str, float] = {}
+    for (module, _), taken in tests.items():
+        file = module.replace(".", "/") + ".py"
+        seconds[file] = seconds.get(file, 0) + taken
+    return dict(sorted(seconds.items(), key=itemgetter(1), reverse=True))
+
+
 def main() -> None:
     """Print the numbers."""
     for folder in ("airflow_provider_fds", "tests", "scripts"):
@@ -64,6 +84,8 @@ def main() -> None:
     for profile in ("short", "extended"):
         last = ROOT / "build" / f"last-{profile}.txt"
         print(f"tests, {profile}:", last.read_text(encoding="utf-8").strip() if last.exists() else "not run here")
+    slowest = list(seconds_of_files(ROOT / "build" / "test-logs").items())[:10]
+    print("tests, the slowest files:", *(f"    {taken:5.0f} s {name}" for name, taken in slowest), sep="\n")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@
 
 All parts run, even if one fails. Four run at a time, because each waits for Spark or Airflow to start. The output ends
 with what took how long, and with every failure and the command that runs it alone. What a part prints is also in a file
-in ``build/test-logs``.
+in ``build/test-logs``, beside one with the time of each of its tests, of which ``make numbers`` shows the sums.
 
 ``--all`` runs only the rest if the short profile has passed on the same files (``AGAIN=1``: everything).
 """
@@ -75,6 +75,18 @@ class Part:
     def log(self) -> Path:
         """The file with what it prints."""
         return LOGS / f"{self.name.replace('/', '-').replace(':', '-')}.log"
+
+    def environment(self, profile: str) -> dict[str, str]:
+        """Return the variables of its process.
+
+        The profile is for the suites: other commands run whole, with the tests that they call. Modules are compiled
+        once: there are thousands of processes, and some environments forbid them to keep what they have compiled.
+        """
+        profile = "" if self.command else profile
+        times = shlex.quote(str(self.log.with_suffix(f".{profile or 'all'}.xml")))
+        variables = {**os.environ, "FDS_PROFILE": profile, "PYTEST_ADDOPTS": f"--junit-xml={times}"}
+        variables.pop("PYTHONDONTWRITEBYTECODE", None)
+        return variables
 
     def is_extended(self) -> bool:
         """Return whether the short profile leaves out some of its tests."""
@@ -158,10 +170,7 @@ class Finished:
 
 
 class Runner:
-    """Runs parts side by side, each in a process group that ends when this process is told to.
-
-    The profile is for the suites: other commands run whole, with the tests that they call.
-    """
+    """Runs parts side by side, each in a process group that ends when this process is told to."""
 
     def __init__(self, profile: str) -> None:
         self._profile = profile
@@ -172,7 +181,6 @@ class Runner:
     def run(self, part: Part) -> Finished:
         """Run one part to its end; what it prints goes to its log."""
         began = time.monotonic()
-        profile = "" if part.command else self._profile
         with self._lock:
             if self._is_stopped:
                 return Finished(part, -signal.SIGINT, 0.0, 0.0)
@@ -183,7 +191,7 @@ class Runner:
                     cwd=ROOT,
                     stdout=log,
                     stderr=log,
-                    env={**os.environ, "FDS_PROFILE": profile},
+                    env=part.environment(self._profile),
                     start_new_session=True,
                 )
             self._running.add(process.pid)
@@ -191,7 +199,7 @@ class Runner:
         process.returncode = code = os.waitstatus_to_exitcode(status)
         with self._lock:
             self._running.discard(process.pid)
-        if code == _NO_TESTS and profile:
+        if code == _NO_TESTS and self._profile and not part.command:
             code = 0
         return Finished(part, code, time.monotonic() - began, usage.ru_utime + usage.ru_stime)
 

@@ -99,6 +99,8 @@ class GoldenPlace:
     def __init__(self) -> None:
         #: The folder that is in the place; others wait beside it, as tests may take them in any order.
         self._folder: Path | None = None
+        #: Size and time, in nanoseconds, of the files of each folder.
+        self._kept: dict[Path, dict[str, tuple[int, int]]] = {}
 
     def clear(self) -> None:
         """Remove what is there, and what waits beside it."""
@@ -137,21 +139,25 @@ class GoldenPlace:
     def put_back(self, folder: Path) -> None:
         """Make the place what the folder is, with the times of its commits; touches only what differs."""
         self._change_to(folder)
-        times: dict[str, int] = json.loads((folder / "times.json").read_bytes())
-        kept = {path.relative_to(folder / "files"): path.stat().st_size for path in _files_of(folder / "files")}
-        for path in _files(PLACE):
-            if path not in kept and str(path) != MARK:
-                (PLACE / path).unlink()
-        for path, size in kept.items():
-            target, time_ns = PLACE / path, times.get(str(path), _OTHER_TIME_MS) * 1_000_000
-            found = target.stat() if target.exists() else None
-            if found is None or (found.st_size, found.st_mtime_ns) != (size, time_ns):
+        if folder not in self._kept:
+            times: dict[str, int] = json.loads((folder / "times.json").read_bytes())
+            self._kept[folder] = {
+                path: (size, times.get(path, _OTHER_TIME_MS) * 1_000_000)
+                for path, (size, _) in _stats(folder / "files").items()
+            }
+        kept, found = self._kept[folder], _stats(PLACE)
+        for path in found.keys() - kept.keys() - {MARK}:
+            (PLACE / path).unlink()
+        for path, (size, time_ns) in kept.items():
+            if found.get(path) != (size, time_ns):
+                target = PLACE / path
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(folder / "files" / path, target)
                 os.utime(target, ns=(time_ns, time_ns))
 
     def keep(self, folder: Path) -> None:
         """Write what is there to the folder."""
+        self._kept.pop(folder, None)
         times = {}
         for path in sorted(_files(PLACE)):
             name = path.as_posix()
@@ -163,6 +169,21 @@ class GoldenPlace:
             if _COMMIT.fullmatch(name):
                 times[name] = (PLACE / path).stat().st_mtime_ns // 1_000_000
         (folder / "times.json").write_text(json.dumps(times, indent=0) + "\n")
+
+
+def _stats(root: Path) -> dict[str, tuple[int, int]]:
+    """Return size and time, in nanoseconds, of each file below a folder, by its path there."""
+    found = {}
+    waiting = [os.fspath(root)]
+    while waiting:
+        with os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(entry.path)
+                else:
+                    stat = entry.stat()
+                    found[entry.path[len(os.fspath(root)) + 1 :]] = (stat.st_size, stat.st_mtime_ns)
+    return found
 
 
 def _files_of(root: Path) -> list[Path]:

@@ -16,7 +16,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from tests.adversary.forks import ForkHost, serve
+from tests.adversary.command_host import ROOMS
+from tests.adversary.forks import ForkHost, load, serve
 from tests.adversary.scene import TIMEOUT_SECONDS, VerdictError, when
 
 if TYPE_CHECKING:
@@ -168,6 +169,7 @@ def main() -> None:
 
     for name in airflow_provider_fds.__all__:
         getattr(airflow_provider_fds, name)
+    load("airflow_provider_fds", *ROOMS, "backends", "hooks")
     # the first run in a process takes 5 s, for what it loads and creates; processes forked afterwards already have it
     first = Path(os.environ["AIRFLOW_HOME"]) / "dags" / "first.py"
     first.write_text(_FIRST_DAG)

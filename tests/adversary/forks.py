@@ -6,8 +6,11 @@ process has its own session, process group and exit code, like a started one.
 
 from __future__ import annotations
 
+import gc
+import importlib
 import json
 import os
+import pkgutil
 import select
 import signal
 import subprocess
@@ -37,7 +40,12 @@ class Forked:
                 self.returncode = int(self._ended.read_text())
         return self.returncode
 
-    def wait(self, timeout: float) -> int:
+    def kill(self) -> None:
+        """Send SIGKILL to it."""
+        if self.poll() is None:
+            os.kill(self.pid, signal.SIGKILL)
+
+    def wait(self, timeout: float = float("inf")) -> int:
         """Wait for its end."""
         deadline = time.monotonic() + timeout
         pause = threading.Event()
@@ -94,6 +102,14 @@ class ForkHost:
         return "nothing"
 
 
+def load(package: str, *rooms: str) -> None:
+    """Import all modules of these sub-packages: a command imports only what it uses, and each process anew."""
+    for room in rooms:
+        found = importlib.import_module(f"{package}.{room}")
+        for module in pkgutil.walk_packages(found.__path__, f"{found.__name__}."):
+            importlib.import_module(module.name)
+
+
 def serve(play: Callable[[dict[str, Any]], None]) -> None:
     """Act as a host, once everything is loaded; returns in each forked process, when ``play`` does."""
     # loaded code may print; answers go to the caller
@@ -104,6 +120,8 @@ def serve(play: Callable[[dict[str, Any]], None]) -> None:
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     ended: dict[int, Path] = {}
+    # what is loaded is not searched for garbage, and so not copied, in each forked process
+    gc.freeze()
     print("ANSWER ready", file=answers, flush=True)
     while True:
         ready, _, _ = select.select([0, woken], [], [])

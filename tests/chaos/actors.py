@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import signal
 import subprocess
-import sys
+import tempfile
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +24,7 @@ from airflow_provider_fds.errors import (
     EXIT_STORAGE,
 )
 from airflow_provider_fds.fault_points import ASKED_BY, MARKS_IN, Fault
+from tests.adversary.forks import Forked, ForkHost
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,12 +61,21 @@ def state_of(process_id: int) -> str | None:
     return None if letter == "Z" else letter
 
 
+@cache
+def run_host() -> ForkHost:
+    """Return the process from which all actors are forked: a start takes 0.3 s of CPU time less."""
+    folder = Path(tempfile.mkdtemp())
+    host = ForkHost("tests.chaos.run_host", folder / "host.log", {"PYTHONPATH": str(ROOT)})
+    atexit.register(lambda: (host.stop(), shutil.rmtree(folder)))
+    return host
+
+
 @dataclass
 class Actor:
     """A process of `fds run` and its fault."""
 
     lake: Lake
-    process: subprocess.Popen[bytes]
+    process: Forked
     fault: Fault | None
     output: Path
     marks: Path
@@ -151,21 +164,10 @@ class Stage:
         """Start a Python module with arguments, armed if a fault is given."""
         marks = self.lake.root / "marks" / f"{len(self.actors):03d}"
         marks.mkdir(parents=True)
-        environment = {**os.environ, MARKS_IN: str(marks)}
-        environment.pop(ASKED_BY, None)
-        if fault is not None:
-            environment[ASKED_BY] = str(fault)
         output = self.lake.root / f"run-{len(self.actors):03d}.txt"
-        with output.open("wb") as file:
-            process = subprocess.Popen(
-                [sys.executable, "-m", *module],
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=subprocess.STDOUT,
-                env=environment,
-                cwd=ROOT,
-                start_new_session=True,
-            )
+        output.touch()
+        environment = {MARKS_IN: str(marks), ASKED_BY: str(fault or "")}
+        process = run_host().fork(output, output, ROOT, words=module, env=environment)
         actor = Actor(self.lake, process, fault, output, marks)
         self.actors.append(actor)
         return actor

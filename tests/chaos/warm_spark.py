@@ -32,10 +32,11 @@ def serve(s3_endpoint: str | None = None) -> None:
     from airflow_provider_fds.spark.installation.jars import HADOOP_AWS_PACKAGE, delta_jars
     from airflow_provider_fds.spark.runtime.hadoop_files import hadoop_path, read_bytes
     from airflow_provider_fds.spark.runtime.settings import lean_conf
+    from tests.interop.quick_spark import server_settings
 
     builder = SparkSession.builder.master("local[2]").appName("fds-chaos")
     jars = ",".join(str(jar) for jar in delta_jars())
-    conf = {**lean_conf("local[2]"), "spark.jars": jars, "spark.driver.memory": "2g"}
+    conf = {**lean_conf("local[2]"), **server_settings(), "spark.jars": jars, "spark.driver.memory": "2g"}
     if s3_endpoint is not None:
         s3a = {"endpoint": s3_endpoint, "path.style.access": "true", "access.key": "test", "secret.key": "test"}
         conf |= {f"spark.hadoop.fs.s3a.{key}": value for key, value in s3a.items()}

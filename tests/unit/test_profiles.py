@@ -88,3 +88,12 @@ def test_a_part_whose_program_is_not_installed_is_skipped_and_the_end_says_so(mo
     part = run_tests.Part("catalog", command=("false",), starts_spark=False, needs="no-such-program")
     assert run_tests.run_parts([part], "", 1) == 0
     assert "skipped: no-such-program is not installed" in capsys.readouterr().out
+
+
+def test_each_run_leaves_the_times_of_its_tests_and_the_modules_that_it_compiled(monkeypatch, tmp_path):
+    monkeypatch.setattr(run_tests, "LOGS", tmp_path)
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    (tmp_path / "test_one.py").write_text("import sys\ndef test_one(): assert not sys.dont_write_bytecode\n")
+    part = run_tests.Part("a/b:c", (str(tmp_path / "test_one.py"),))
+    assert run_tests.Runner("").run(part).code == 0, part.log.read_text()
+    assert 'name="test_one"' in (tmp_path / "a-b-c.all.xml").read_text()

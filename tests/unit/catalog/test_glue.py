@@ -8,7 +8,10 @@ import os
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from functools import cache
 
+import botocore.loaders
+import botocore.session
 import pytest
 
 from airflow_provider_fds.catalog import glue
@@ -21,6 +24,8 @@ from tests.interop.s3_server import Server
 
 ORDERS = TableName(("lab", "orders"))
 KEYS = {"aws_access_key_id": "test", "aws_secret_access_key": "test-secret", "region_name": "eu-west-1"}
+#: The descriptions of AWS's services are read once, not for each client.
+shared_loader = cache(botocore.loaders.create_loader)
 ATHENA = {"EXTERNAL": "TRUE", "table_type": "DELTA", "classification": "delta"}
 
 
@@ -50,6 +55,7 @@ def clients(monkeypatch):
     for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
         monkeypatch.setenv(name, os.devnull)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setattr(botocore.session, "create_loader", shared_loader)
     made = []
     yield made
     for client in made:
