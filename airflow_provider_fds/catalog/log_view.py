@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
     from airflow_provider_fds.delta.storage.storage import Storage
 
+_IN_LOG: Final = f"{LOG_FOLDER}/"
+#: Where the name of a file of the log begins in its key.
+_NAME_AT: Final = len(_IN_LOG)
 _STAGED_FOLDER: Final = f"{LOG_FOLDER}/_staged_commits"
 #: Commits, checkpoints, checksums; a compacted file counts by its last version.
 _VERSIONED: Final = re.compile(r"(\d{20})\.(?:(\d{20})\.compacted\.)?")
@@ -152,17 +155,16 @@ class CatalogLogView:
         for _ in range(2):
             tip = self._current()
             has_ended = True
-            for item in self._listed(tip, after):
-                name = item.key.rpartition("/")[2]
-                if name[:1] > "9" and self._lacks(tip, newest, after):
+            for item, commit in self._listed(tip, after):
+                if commit is not None:
+                    if newest is not None and commit > newest + 1:
+                        self.renew()
+                    newest = commit
+                elif item.key[_NAME_AT:] > ":" and self._lacks(tip, newest, after):
                     has_ended = False
                     break
-                commit = parse_commit_name(name)
-                if commit is not None and newest is not None and commit > newest + 1:
-                    self.renew()
+                after = item.key[_NAME_AT:]
                 yield item
-                after = name
-                newest = newest if commit is None else commit
             if has_ended and not self._lacks(tip, newest, after):
                 return
             self.renew()
@@ -175,6 +177,13 @@ class CatalogLogView:
 
     def get(self, key: str) -> tuple[bytes, ObjectMeta]:
         """Return the whole object. Raises ``FileNotFoundError``."""
+        if self._is_published(key):
+            # most of a log: planning reads ten thousand of them
+            try:
+                return self._folder.get(key)
+            except FileNotFoundError:
+                # the catalog may name it now
+                pass
         content, meta = self._read(key, self._folder.get)
         if key == LAST_CHECKPOINT and _hinted(content) > self._tip.latest:
             raise FileNotFoundError(key)
@@ -260,22 +269,30 @@ class CatalogLogView:
                 raise self._failure
             return self._tip
 
-    def _listed(self, tip: LogTip, after: str | None) -> Iterator[ObjectMeta]:
+    def _listed(self, tip: LogTip, after: str | None) -> Iterator[tuple[ObjectMeta, int | None]]:
+        """Yield what counts, each with its version if it is a commit."""
         waiting = [_meta(tip.staged[v]) for v in sorted(tip.staged) if after is None or commit_name(v) > after]
         for item in self._folder.list_after(LOG_FOLDER, after):
-            version, commit = _version(item.key), _commit(item.key)
+            commit = _commit(item.key)
+            version = _version(item.key) if commit is None else commit
             if (version is not None and version > tip.latest) or commit in tip.staged:
                 continue
             while waiting and waiting[0].key < item.key:
-                yield waiting.pop(0)
-            yield item
-        yield from waiting
+                first = waiting.pop(0)
+                yield first, _commit(first.key)
+            yield item, commit
+        yield from ((item, _commit(item.key)) for item in waiting)
 
     def _lacks(self, tip: LogTip, newest: int | None, after: str | None) -> bool:
         """Return whether commits up to the latest are missing at the end; a log without any is no table."""
         if newest is None:
             return after is not None and after < commit_name(tip.latest) and bool(_VERSIONED.match(after))
         return newest < tip.latest
+
+    def _is_published(self, key: str) -> bool:
+        """Whether a key is that of a commit that counts, and that the catalog does not name."""
+        commit = _commit(key)
+        return commit is not None and commit <= self._tip.latest and commit not in self._tip.staged
 
     def _read(self, key: str, read: Callable[[str], _Read]) -> _Read:
         for real in self._keys(key):
@@ -311,8 +328,7 @@ def _version(key: str) -> int | None:
 
 
 def _commit(key: str) -> int | None:
-    folder, _, name = key.rpartition("/")
-    return parse_commit_name(name) if folder == LOG_FOLDER else None
+    return parse_commit_name(key[_NAME_AT:]) if key.startswith(_IN_LOG) else None
 
 
 def _meta(commit: StagedCommit) -> ObjectMeta:

@@ -56,7 +56,7 @@ def add_commands(commands: CommandParsers) -> None:
         "--linger",
         metavar="TIME",
         type=common.duration,
-        help="once everything is loaded, keep Spark and poll the table twice a second, and load what comes, until "
+        help="once everything is loaded, keep Spark, poll the table, and load what comes, until "
         "nothing has come for this long, as 10m; SIGTERM then ends the command without an error",
     )
     parser.set_defaults(

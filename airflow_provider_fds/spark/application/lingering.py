@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.batch.report import AttemptReport
 
 #: Time between two looks for the next job: where it costs a system call, and where it costs a request.
-_LOCAL_SECONDS = 0.02
+_LOCAL_SECONDS = 0.04
 _REMOTE_SECONDS = 0.5
 
 

@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Time between two polls of the table, one HEAD each, unless the user gives another one.
-POLL_SECONDS: Final = 0.5
+#: Time between two polls of the table: on a file system, where one is a system call, and on a store: a HEAD.
+_LOCAL_POLL_SECONDS: Final = 0.1
+_POLL_SECONDS: Final = 0.5
 #: Time between two looks at the ledger for what a person has asked for: one LIST.
 _LOOK_SECONDS: Final = 5.0
 #: After a poll that was refused, the next one waits twice as long, up to this.
@@ -63,14 +64,14 @@ class Linger:
 
     Attributes:
         seconds: It ends when nothing has come for this long.
-        poll_seconds: Time between two polls of the table.
+        poll_seconds: Time between two polls of the table; ``None``: 0.1 on a file system, else 0.5.
         ends_at_ms: It ends at this time in any case (milliseconds since the epoch); ``None``: no limit.
         needs_data: Whether it stays only once it has loaded something: without data it waits elsewhere.
         is_over: Set by :meth:`end`.
     """
 
     seconds: float
-    poll_seconds: float = POLL_SECONDS
+    poll_seconds: float | None = None
     ends_at_ms: int | None = None
     needs_data: bool = False
     is_over: bool = field(default=False, init=False)
@@ -96,6 +97,8 @@ class Linger:
             in_vain: How often in a row the run has found nothing to load when the wait was over; it then pauses first.
         """
         until = time.monotonic() + self.seconds
+        if self.poll_seconds is None:
+            self.poll_seconds = _LOCAL_POLL_SECONDS if session.connected.table.is_file_system else _POLL_SECONDS
         with asyncio.Runner() as loop:
             found = self._polled(session, loop, until, in_vain)
         if found is not None:
@@ -152,9 +155,10 @@ class Linger:
 
     def _pause(self, refusals: int) -> None:
         """Pause, the longer the more often something was refused or in vain."""
-        until = time.monotonic() + min(self.poll_seconds * 2.0 ** min(refusals, 30), _LONGEST_PAUSE_SECONDS)
+        pause = self.poll_seconds or _POLL_SECONDS
+        until = time.monotonic() + min(pause * 2.0 ** min(refusals, 30), _LONGEST_PAUSE_SECONDS)
         while not self.is_over and (left := until - time.monotonic()) > 0:
-            time.sleep(min(left, self.poll_seconds))
+            time.sleep(min(left, pause))
 
     def _is_late(self, until: float) -> bool:
         is_past = self.ends_at_ms is not None and time.time() * 1000 >= self.ends_at_ms
@@ -181,4 +185,4 @@ def _poller(session: StreamSession) -> TablePoller:
     return table_poller(session.stream, connected.context, offset, connected.table)
 
 
-__all__ = ["POLL_SECONDS", "Linger"]
+__all__ = ["Hourly", "Linger"]
