@@ -12,6 +12,7 @@ import re
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, Final, TypeVar
 
 import msgspec
@@ -56,6 +57,19 @@ class LogTip:
 
     latest: int
     staged: Mapping[int, StagedCommit]
+
+    def is_published(self, key: str) -> bool:
+        """Return whether a key, if it is that of a commit, is one that counts and that the catalog does not name."""
+        # without taking it apart: planning asks it of ten thousand of them
+        return len(key) == len(self._last_key) and key <= self._last_key and key not in self._staged_keys
+
+    @cached_property
+    def _last_key(self) -> str:
+        return commit_key(self.latest)
+
+    @cached_property
+    def _staged_keys(self) -> frozenset[str]:
+        return frozenset(map(commit_key, self.staged))
 
 
 class CatalogLogView:
@@ -177,8 +191,7 @@ class CatalogLogView:
 
     def get(self, key: str) -> tuple[bytes, ObjectMeta]:
         """Return the whole object. Raises ``FileNotFoundError``."""
-        if self._is_published(key):
-            # most of a log: planning reads ten thousand of them
+        if self._tip.is_published(key):
             try:
                 return self._folder.get(key)
             except FileNotFoundError:
@@ -288,11 +301,6 @@ class CatalogLogView:
         if newest is None:
             return after is not None and after < commit_name(tip.latest) and bool(_VERSIONED.match(after))
         return newest < tip.latest
-
-    def _is_published(self, key: str) -> bool:
-        """Whether a key is that of a commit that counts, and that the catalog does not name."""
-        commit = _commit(key)
-        return commit is not None and commit <= self._tip.latest and commit not in self._tip.staged
 
     def _read(self, key: str, read: Callable[[str], _Read]) -> _Read:
         for real in self._keys(key):

@@ -52,6 +52,8 @@ class UnityServer:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            # an answer is two writes: the second one would wait for the client's acknowledgement
+            disable_nagle_algorithm = True
 
             def log_message(self, *_: object) -> None:
                 """Say nothing."""
