@@ -177,18 +177,18 @@ class Lab:
 
     def read(self, batch: SourceBatch, path: str, *, stats: bool = True, columns: Sequence[str] = ()) -> DataFrame:
         """Return the frame of a batch as a user would read it: of its manifest, see :meth:`collect`."""
-        frame, _ = self._compared(batch, path, stats=stats, columns=columns)
-        return frame
+        manifest = self.publish(batch, path, stats=stats, columns=columns)
+        self._compared(batch, manifest)
+        # one that was not read yet: Spark counts once what a frame opens
+        return self.spark.read.format("delta").load(manifest)
 
     def collect(self, batch: SourceBatch, path: str, *, columns: Sequence[str] = ()) -> list[Row]:
         """Read a batch as a user would: load its manifest. The driver's shorter way returns the same rows."""
-        frame, found = self._compared(batch, path, columns=columns)
+        frame, found = self._compared(batch, self.publish(batch, path, columns=columns))
         return frame.collect() if found is None else found
 
-    def _compared(
-        self, batch: SourceBatch, path: str, *, stats: bool = True, columns: Sequence[str] = ()
-    ) -> tuple[DataFrame, list[Row] | None]:
-        manifest = self.publish(batch, path, stats=stats, columns=columns)
+    def _compared(self, batch: SourceBatch, manifest: str) -> tuple[DataFrame, list[Row] | None]:
+        """Return the frame of a manifest, and its rows, compared with the driver's way, if they are few."""
         frame = self.spark.read.format("delta").load(manifest)
         listed = listed_rows(self.spark, frame, manifest, batch.num_files)
         assert listed is not frame
