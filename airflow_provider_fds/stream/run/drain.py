@@ -59,7 +59,8 @@ class Drain:
         linger: Linger | None = None,
     ) -> None:
         self.session = session
-        session.scope.is_open_ended = linger is not None
+        if linger is not None:
+            session.scope.is_open_ended = True
         self._name = session.stream.name
         self.sink = sink
         self.work: RunWork | None = None
