@@ -39,6 +39,8 @@ _SINCE_CHECKPOINT = 99
 class Memory:
     """A storage in memory that counts its requests by kind."""
 
+    is_file_system = False
+
     def __init__(self, uri: str) -> None:
         self.uri = uri
         self.objects: dict[str, tuple[bytes, int]] = {}
