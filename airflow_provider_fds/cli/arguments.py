@@ -121,6 +121,21 @@ def stream_of(arguments: argparse.Namespace) -> DeltaStream:
     )
 
 
+def add_own_spark(parser: argparse.ArgumentParser, versions: str) -> None:
+    """Add the arguments about a Spark of the user's own, of these versions, and its Delta."""
+    parser.add_argument(
+        "--spark-binary",
+        metavar="PATH",
+        help=f"spark-submit of your own Spark ({versions}); default: the installed pyspark, else SPARK_HOME or PATH",
+    )
+    parser.add_argument(
+        "--delta-version",
+        metavar="VERSION",
+        help="Delta version to use instead of the one FDS chooses for your Spark version; 'provided' if your Spark "
+        "already includes Delta",
+    )
+
+
 def duration(text: str) -> timedelta:
     """Return a duration such as ``90s``, ``10m``, ``2h`` or ``1d``."""
     found = parse_duration(text)

@@ -48,17 +48,7 @@ def add_commands(commands: CommandParsers) -> None:
         help="for tables on S3: add Spark's S3 file system (700 MB, fetched once) and FDS's log store to the installed "
         "pyspark. A Spark of your own has the one, and always gets the other",
     )
-    parser.add_argument(
-        "--spark-binary",
-        metavar="PATH",
-        help="spark-submit of your own Spark (4.0 to 4.2); default: the installed pyspark, else SPARK_HOME or PATH",
-    )
-    parser.add_argument(
-        "--delta-version",
-        metavar="VERSION",
-        help="Delta version to use instead of the one FDS chooses for your Spark version; 'provided' if your Spark "
-        "already includes Delta",
-    )
+    common.add_own_spark(parser, "4.0 to 4.2")
     parser.add_argument(
         "--output",
         choices=("text", "json"),

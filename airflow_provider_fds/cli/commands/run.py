@@ -73,19 +73,7 @@ def add_loading(parser: argparse.ArgumentParser, *, sink: str) -> None:
         "--checkpoint", metavar="FILE", help="also keep a readable copy of the committed offset in this file"
     )
     parser.add_argument("--master", default="local[2]", help="Spark master (default: %(default)s)")
-    parser.add_argument(
-        "--spark-binary",
-        metavar="PATH",
-        help="spark-submit of your own Spark (3.5 to 4.2); default: the installed pyspark, else SPARK_HOME or PATH",
-    )
-    parser.add_argument(
-        "--delta-version",
-        metavar="VERSION",
-        help=(
-            "Delta version to use instead of the one FDS chooses for your Spark version; 'provided' if your Spark "
-            "already includes Delta"
-        ),
-    )
+    common.add_own_spark(parser, "3.5 to 4.2")
     parser.add_argument(
         "--remote",
         metavar="sc://HOST:PORT",
