@@ -132,7 +132,7 @@ class LingeringDriver:
         return ended or Outcome()
 
     def _put(self, spec_uri: str | None) -> None:
-        """Write the next job where spark-submit looks for it, ``None``: that there is none."""
+        """Tell spark-submit its next job, or with ``None`` that there is none: write it where it looks."""
         assert self._last is not None  # noqa: S101 - it has a job
         session, work = self._last.session, self._last.work
         key = f"{session.scope.job_folder(work)}/{next_job_name(work.attempt_id)}"

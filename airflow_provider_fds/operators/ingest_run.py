@@ -138,15 +138,16 @@ class IngestRun:
         """Run one application after another until the run's target, the time limit or a failure."""
         limit = self._operator.run_time_limit
         stop_after_ms = None if limit is None else int((time.time() + limit.total_seconds()) * 1000)
+        linger = self._linger(session, stop_after_ms)
         self._drained = drain = Drain(
             session,
             sink,
             max_batches=self._operator.batches_per_application,
             retry=self._context["ti"].try_number > 1,
             stop_after_ms=stop_after_ms,
-            linger=self._linger(session, stop_after_ms),
+            linger=linger,
         )
-        if self._operator.linger is None:
+        if linger is None:
             return self._work_off(drain)
         drain.on_caught_up = Hourly(lambda: session.purge_expired(retention()))
         with self._operator.lingering():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Callable, List, Optional
+from typing import Any, List, Optional
 
 from airflow_provider_fds.batch.next_job import KEY_SETTING, next_job_name, read_next_job
 from airflow_provider_fds.batch.spec import JobSpec
@@ -12,17 +12,12 @@ from airflow_provider_fds.spark.application.job_run import EXIT_DONE, EXIT_FAILE
 from airflow_provider_fds.spark.runtime.failures import shortened
 from airflow_provider_fds.spark.runtime.hadoop_files import exists, hadoop_path, local_path, read_bytes
 
-if TYPE_CHECKING:
-    from airflow_provider_fds.batch.report import AttemptReport
-
 #: Time between two looks for the next job: where it costs a system call, and where it costs a request.
 _LOCAL_SECONDS = 0.04
 _REMOTE_SECONDS = 0.5
 
 
-def run_lingering(
-    spark: Any, spec: JobSpec, spec_uri: str, on_report: Optional[Callable[[AttemptReport], object]] = None
-) -> int:
+def run_lingering(spark: Any, spec: JobSpec, spec_uri: str) -> int:
     """Run a job, then each next one of its run, in one session; return the exit code of the last one.
 
     It ends with the first job that is not done, when the run says that there is no other one, and when none has come
@@ -30,7 +25,7 @@ def run_lingering(
     """
     key = spark.sparkContext.getConf().get(KEY_SETTING)
     while True:
-        code = run(spark, spec, on_report)
+        code = run(spark, spec)
         if code != EXIT_DONE or spec.linger_seconds is None or key is None or _is_late(spec):
             return code
         try:
