@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import re
 import socket
-import subprocess
 import threading
 import time
 from collections import deque
@@ -17,13 +16,14 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow_provider_fds.spark.installation.cache import SparkSetupError
-from airflow_provider_fds.spark.installation.install import bundled_spark_home, child_environment
+from airflow_provider_fds.spark.installation.install import bundled_spark_home
 from airflow_provider_fds.spark.runtime.settings import SERVER_CONF
-from airflow_provider_fds.spark.submission.launch import end_group, end_group_with
+from airflow_provider_fds.spark.submission.launch import end_group, end_group_with, started
 from airflow_provider_fds.spark.submission.object_store import JobStorage
 from airflow_provider_fds.spark.submission.submit import SubmitArguments, submission, submit_arguments
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
@@ -206,17 +206,7 @@ def warn_of_open_port(arguments: SubmitArguments) -> str | None:
 
 def _started(arguments: SubmitArguments, cwd: Path | None) -> subprocess.Popen[str]:
     try:
-        return subprocess.Popen(  # noqa: S603
-            arguments.command(),
-            env={**child_environment(), **arguments.env_vars},
-            cwd=cwd,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            start_new_session=True,
-        )
+        return started(arguments, cwd)
     except OSError as error:
         raise SparkSetupError(f"{arguments.spark_binary} cannot be run: {error.strerror}") from error
 

@@ -103,16 +103,7 @@ def _run(
     tell = on_line if on_line is not None else _log
     held_back: deque[str] = deque(maxlen=_TAIL_LINES)
     reach("submit.before")
-    process = subprocess.Popen(  # noqa: S603
-        arguments.command(),
-        env={**child_environment(), **arguments.env_vars},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        start_new_session=True,
-    )
+    process = started(arguments)
     try:
         end_group_with(process)
         if on_start is not None:
@@ -139,6 +130,29 @@ def _run(
         for line in held_back:
             tell(line)
     return code
+
+
+def started(arguments: SubmitArguments, cwd: Path | None = None) -> subprocess.Popen[str]:
+    """Start spark-submit as the leader of a process group; its output can be read as one stream of text.
+
+    Args:
+        arguments: What it is started with.
+        cwd: Its working directory; default: that of this process.
+
+    Raises:
+        OSError: It cannot be run.
+    """
+    return subprocess.Popen(  # noqa: S603
+        arguments.command(),
+        env={**child_environment(), **arguments.env_vars},
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    )
 
 
 def _log(line: str) -> None:
@@ -190,4 +204,4 @@ def _signal_group(group: int, sign: int) -> bool:
     return True
 
 
-__all__ = ["SAID_BY_THE_JOB", "end_group", "end_group_with", "run_locally"]
+__all__ = ["SAID_BY_THE_JOB", "end_group", "end_group_with", "run_locally", "started"]
