@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
 import shutil
 import statistics
 import tempfile
@@ -15,7 +17,8 @@ from tests.bench.reading import ROWS_PER_FILE, _session, _write_manifest, _write
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from airflow_provider_fds.sinks import DeltaAppendSink
+    from airflow_provider_fds.sinks import Sink
+    from airflow_provider_fds.stream import StreamSession
 
 
 def catch_up(files: int, files_per_batch: int, rounds: int) -> dict[str, Any]:
@@ -49,34 +52,15 @@ def merge(rows: int, commits: int, rounds: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         spark = _session(folder)
-        source, target = folder / "changes", folder / "target"
-        columns = (f"id * 7 % {rows * 2} as id", "id as seq", "cast(id as string) as v", "id * 0.5D as x")
-        spark.range(rows).selectExpr("id", "0L as seq", "cast(id as string) as v", "id * 0.5D as x").repartition(
-            8
-        ).write.format("delta").save(str(target))
         # half of the changed keys are new
-        changes = spark.range(1, commits * 500 + 1).selectExpr(*columns)
-        changes.repartitionByRange(commits, "seq").write.format("delta").save(str(folder / "seed"))
-        _one_commit_a_file(folder / "seed", source)
-
-        def by_hand(frame: Any, _: int) -> None:
-            frame.createOrReplaceTempView("news")
-            ranked = "SELECT *, row_number() OVER (PARTITION BY id ORDER BY seq DESC) n FROM news"
-            newest = f"SELECT * EXCEPT (n) FROM ({ranked}) WHERE n = 1"
-            frame.sparkSession.sql(
-                f"MERGE INTO delta.`{sinks[-1]}` t USING ({newest}) s ON t.id = s.id "
-                "WHEN MATCHED AND s.seq >= t.seq THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
-            )
-
-        sinks: list[Path] = []
+        source, target = _merge_tables(spark, folder, rows, commits, 500)
 
         def copy(sink: Path) -> None:
-            shutil.copytree(target, sink, copy_function=shutil.os.link)  # type: ignore[attr-defined]
-            sinks.append(sink)
+            shutil.copytree(target, sink, copy_function=os.link)
 
         def stream(sink: Path) -> None:
             frame = spark.readStream.format("delta").option("startingVersion", 1).load(str(source))
-            _await(frame.writeStream.foreachBatch(by_hand), sink, starts_alone=True)
+            _await(frame.writeStream.foreachBatch(_merge_by_hand(sink)), sink, starts_alone=True)
 
         def load(sink: Path) -> None:
             from airflow_provider_fds.sinks import DeltaMergeSink
@@ -86,14 +70,93 @@ def merge(rows: int, commits: int, rounds: int) -> dict[str, Any]:
         expected: list[int] = []
 
         def check(sink: Path) -> None:
-            total = spark.read.format("delta").load(str(sink)).selectExpr("sum(hash(id, seq, v, x))").collect()[0][0]
-            expected.append(total)
-            assert total == expected[0]
+            expected.append(_sum_of(spark, sink))
+            assert expected[-1] == expected[0]
 
         try:
             return _in_turn(folder, rounds, load, stream, check, before=copy)
         finally:
             spark.stop()
+
+
+def small_merges(rows: int, rounds: int, *, vectors: bool) -> dict[str, float]:
+    """Merge one commit of 1,000 rows at a time into a big table, alternately both ways.
+
+    A new query with ``AvailableNow`` goes on from its checkpoint for each commit, as a scheduled job does. The first
+    two commits are not measured: the first registers the stream in the sink.
+
+    Args:
+        rows: Rows of the table.
+        rounds: Measured commits.
+        vectors: Whether the tables have deletion vectors.
+    """
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        spark = _session(folder)
+        commits = rounds + 2
+        source, target = _merge_tables(spark, folder, rows, commits, 1000, vectors=vectors)
+        hidden = [source / "_delta_log" / f"{version:020d}.json" for version in range(1, commits + 1)]
+        for commit in hidden:
+            commit.rename(commit.with_suffix(".later"))
+        sinks = {kind: folder / kind for kind in ("ours", "theirs")}
+        for sink in sinks.values():
+            shutil.copytree(target, sink, copy_function=os.link)
+        session = _sessions(source)
+
+        def load() -> None:
+            from airflow_provider_fds.sinks import DeltaMergeSink
+
+            _work_off(spark, session(), DeltaMergeSink(str(sinks["ours"]), keys=("id",), sequence_by="seq"))
+
+        def stream() -> None:
+            frame = spark.readStream.format("delta").option("startingVersion", 1).load(str(source))
+            _await(frame.writeStream.foreachBatch(_merge_by_hand(sinks["theirs"])), sinks["theirs"], starts_alone=True)
+
+        seconds: dict[str, list[float]] = {kind: [] for kind in sinks}
+        for number, commit in enumerate(hidden):
+            commit.with_suffix(".later").rename(commit)
+            ways = (("ours", load), ("theirs", stream))
+            for kind, way in ways if number % 2 else ways[::-1]:
+                start = time.perf_counter()
+                way()
+                if number > 1:
+                    seconds[kind].append(time.perf_counter() - start)
+        assert _sum_of(spark, sinks["ours"]) == _sum_of(spark, sinks["theirs"])
+        spark.stop()
+    ours, theirs = (statistics.median(seconds[kind]) for kind in ("ours", "theirs"))
+    return {"ours": ours, "theirs": theirs, "ratio": ours / theirs}
+
+
+def _merge_tables(
+    spark: Any, folder: Path, rows: int, commits: int, per_commit: int, *, vectors: bool = False
+) -> tuple[Path, Path]:
+    """Write a source whose commits change and add keys, and a big table to merge them into; return both."""
+    source, target = folder / "changes", folder / "target"
+    columns = (f"id * 7 % {rows * 2} as id", "id as seq", "cast(id as string) as v", "id * 0.5D as x")
+    table = spark.range(rows).selectExpr("id", "0L as seq", "cast(id as string) as v", "id * 0.5D as x").repartition(8)
+    table.write.format("delta").option("delta.enableDeletionVectors", str(vectors).lower()).save(str(target))
+    changes = spark.range(1, commits * per_commit + 1).selectExpr(*columns)
+    changes.repartitionByRange(commits, "seq").write.format("delta").save(str(folder / "seed"))
+    _one_commit_a_file(folder / "seed", source)
+    return source, target
+
+
+def _merge_by_hand(sink: Path) -> Callable[[Any, int], None]:
+    def merge_batch(frame: Any, _: int) -> None:
+        frame.createOrReplaceTempView("news")
+        ranked = "SELECT *, row_number() OVER (PARTITION BY id ORDER BY seq DESC) n FROM news"
+        newest = f"SELECT * EXCEPT (n) FROM ({ranked}) WHERE n = 1"
+        frame.sparkSession.sql(
+            f"MERGE INTO delta.`{sink}` t USING ({newest}) s ON t.id = s.id "
+            "WHEN MATCHED AND s.seq >= t.seq THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+        )
+
+    return merge_batch
+
+
+def _sum_of(spark: Any, sink: Path) -> int:
+    total = spark.read.format("delta").load(str(sink)).selectExpr("sum(hash(id, seq, v, x))").collect()[0][0]
+    return int(total)
 
 
 def scan(files: int, mb_per_file: int, rounds: int) -> dict[str, Any]:
@@ -164,26 +227,40 @@ def _await(writer: Any, sink: Path, *, starts_alone: bool = False) -> None:
     query.awaitTermination()
 
 
-def _load(spark: Any, table: Path, sink: DeltaAppendSink | Any, **options: Any) -> None:
+def _load(spark: Any, table: Path, sink: Sink, **options: Any) -> None:
     """Plan, load and commit with a separate stream, as a run does; the job runs in this session."""
-    from airflow_provider_fds.batch.spec import JobSpec
+    _work_off(spark, _sessions(table, **options)(), sink)
+
+
+def _sessions(table: Path, **options: Any) -> Callable[[], StreamSession]:
+    """Return a function that opens a run of a new stream."""
     from airflow_provider_fds.checkpoint.file import FileCheckpointStore
     from airflow_provider_fds.ledger.owner import Actor, Owner
-    from airflow_provider_fds.spark.application.job import run
     from airflow_provider_fds.stream import DeltaStream, StreamContext, StreamSession
 
     folder = Path(tempfile.mkdtemp(dir=table.parent))
-    session = StreamSession(
-        DeltaStream("bench", table=str(table), starting_version=1, **options),
-        StreamContext(
-            staging_uri=str(folder / "staging"),
-            deployment="bench",
-            actor=Actor(deployment="bench", user="bench", host="bench"),
-            owner=Owner(kind="cli", deployment="bench", run_id="bench"),
-            owner_is_running=lambda _owner: False,
-            checkpoints=FileCheckpointStore(folder / "checkpoint.json"),
-        ),
-    )
+    runs = itertools.count()
+
+    def begin() -> StreamSession:
+        return StreamSession(
+            DeltaStream("bench", table=str(table), starting_version=1, **options),
+            StreamContext(
+                staging_uri=str(folder / "staging"),
+                deployment="bench",
+                actor=Actor(deployment="bench", user="bench", host="bench"),
+                owner=Owner(kind="cli", deployment="bench", run_id=f"bench-{next(runs)}"),
+                owner_is_running=lambda _owner: False,
+                checkpoints=FileCheckpointStore(folder / "checkpoint.json"),
+            ),
+        )
+
+    return begin
+
+
+def _work_off(spark: Any, session: StreamSession, sink: Sink) -> None:
+    from airflow_provider_fds.batch.spec import JobSpec
+    from airflow_provider_fds.spark.application.job import run
+
     while (work := session.begin(sink)).status in ("work", "fence"):
         uri = session.job(work, sink)
         storage = session.connected.staging

@@ -160,36 +160,31 @@ class StreamSession:
             VerificationError: The interval is blocked, and the sink appends.
         """
         with self.connected.log.one_answer():
-            return self._begin(sink, max_batches, start, user_job=user_job, retry=retry, take_over=take_over)
-
-    def _begin(
-        self, sink: Sink | None, max_batches: int, start: Offset | None, *, user_job: bool, retry: bool, take_over: bool
-    ) -> RunWork:
-        scope = self.scope
-        scope.check_sink(sink)
-        self._sink, self._log = sink, None
-        state = scope.ensure_open(sink, start=start)
-        if (work := scope.before_binding(state, sink)) is not None:
-            return work
-        opening.ensure_bound(self.connected, sink, user_job=user_job)
-        self._register_sink()
-        if (
-            scope.sink_has_older_epochs(was=state.sink)
-            and (work := scope.before_binding(self.connected.state, sink)) is not None
-        ):
-            return work
-        if (work := scope.settled(retry=retry, user_job=user_job)) is not None:
-            return work
-        scope.warn_about_changed_options()
-        if not scope.planned:
-            return scope.plan(sink, max_batches, user_job=user_job)
-        if scope.record.blocked is None and scope.record.accepted is None:
-            # otherwise a person has accepted the batch, or must decide on it
-            check_planned(self.connected.log, scope.planned)
-        if take_over:
-            self._take_over()
-            scope.check_whole(sink, user_job=user_job)
-        return scope.work(max_batches)
+            scope = self.scope
+            scope.check_sink(sink)
+            self._sink, self._log = sink, None
+            state = scope.ensure_open(sink, start=start)
+            if (work := scope.before_binding(state, sink)) is not None:
+                return work
+            opening.ensure_bound(self.connected, sink, user_job=user_job)
+            self._register_sink()
+            if (
+                scope.sink_has_older_epochs(was=state.sink)
+                and (work := scope.before_binding(self.connected.state, sink)) is not None
+            ):
+                return work
+            if (work := scope.settled(retry=retry, user_job=user_job)) is not None:
+                return work
+            scope.warn_about_changed_options()
+            if not scope.planned:
+                return scope.plan(sink, max_batches, user_job=user_job)
+            if scope.record.blocked is None and scope.record.accepted is None:
+                # otherwise a person has accepted the batch, or must decide on it
+                check_planned(self.connected.log, scope.planned)
+            if take_over:
+                self._take_over()
+                scope.check_whole(sink, user_job=user_job)
+            return scope.work(max_batches)
 
     def job(
         self, work: RunWork, sink: Sink, *, stop_after_ms: int | None = None, linger_seconds: float | None = None
@@ -203,28 +198,25 @@ class StreamSession:
             linger_seconds: How long spark-submit waits for the next job after this one; ``None``: it ends.
         """
         with self.connected.log.one_answer():
-            return self._job(work, sink, stop_after_ms, linger_seconds)
-
-    def _job(self, work: RunWork, sink: Sink, stop_after_ms: int | None, linger_seconds: float | None) -> str:
-        if work.status == "fence":
-            SinkColumns(self.connected, self.connected.state, sink).check_before_removal()
-            return put_fence_job(self.connected, work, sink)
-        state = self.connected.state
-        sink, batches = self.scope.for_job(sink, self.batch_specs(work))
-        sink = sink_for_job(self.connected, sink, batches)
-        spec = JobSpec(
-            batches=batches,
-            sink=sink.located(self.connected.spark_sink).to_dict(),
-            sink_table_id=state.sink_table_id,
-            sink_version=self.scope.sink_version,
-            reports=self.scope.reports_location,
-            attempt_id=work.attempt_id,
-            stop_after_ms=stop_after_ms,
-            tables=state.tables,
-            allow_overlap=self.connected.stream.allow_overlap,
-            linger_seconds=linger_seconds,
-        )
-        return put_job(self.connected, self.scope.job_folder(work), spec)
+            if work.status == "fence":
+                SinkColumns(self.connected, self.connected.state, sink).check_before_removal()
+                return put_fence_job(self.connected, work, sink)
+            state = self.connected.state
+            sink, batches = self.scope.for_job(sink, self.batch_specs(work))
+            sink = sink_for_job(self.connected, sink, batches)
+            spec = JobSpec(
+                batches=batches,
+                sink=sink.located(self.connected.spark_sink).to_dict(),
+                sink_table_id=state.sink_table_id,
+                sink_version=self.scope.sink_version,
+                reports=self.scope.reports_location,
+                attempt_id=work.attempt_id,
+                stop_after_ms=stop_after_ms,
+                tables=state.tables,
+                allow_overlap=self.connected.stream.allow_overlap,
+                linger_seconds=linger_seconds,
+            )
+            return put_job(self.connected, self.scope.job_folder(work), spec)
 
     def batch_specs(self, work: RunWork) -> tuple[BatchSpec, ...]:
         """Return the batches of ``work`` as the Spark side needs them, one for each transaction."""
