@@ -126,7 +126,9 @@ class DeltaAppendWriter(Writer):
             return None
         if self._table_id is None:
             self._table_id = self._identify(history)
-            if _checked.get(self._path) != (self._table_id, self._known_version):
+            is_checked = _checked.get(self._path) == (self._table_id, self._known_version)
+            # later changes show in the commits since, if they are all there
+            if not is_checked or history.at(self._known_version) is None:
                 check_table(self._spark, self._path)
         self._check_since(history)
         commit = self._found(history, batch)
