@@ -117,6 +117,39 @@ def test_a_run_that_is_killed_while_it_lingers_is_continued(lake, is_at_work):
     assert ids(lake) == list(range(30))
 
 
+def test_the_log_checkpoints_of_its_sink_are_there_when_it_ends(lake):
+    run = begun(lake, "--linger", "10m")
+    assert batch_of(run) == 0
+    for number in range(1, 31):
+        append(lake, number)
+        assert batch_of(run) == number
+    ended(run)
+    assert run.returncode == 0
+    written = {int(file.name[:20]) for file in (lake / "bronze" / "_delta_log").glob("*.checkpoint.parquet")}
+    assert written == {10, 20, 30}
+    assert ids(lake) == list(range(310))
+
+
+def test_a_driver_that_dies_before_the_log_checkpoint_of_its_commit_has_lost_nothing(lake):
+    run = begun(lake, "--linger", "10m")
+    assert batch_of(run) == 0
+    # after each commit from now on; version 1 is this change
+    deltalake.DeltaTable(lake / "bronze").alter.set_table_properties({"delta.checkpointInterval": "1"})
+    append(lake, 1)
+    commit = lake / "bronze" / "_delta_log" / f"{2:020}.json"
+    while not commit.exists():
+        time.sleep(0.002)
+    for process_id in drivers_of(lake):
+        with suppress(ProcessLookupError):
+            os.kill(process_id, signal.SIGKILL)
+    run.kill()
+    run.communicate(timeout=60)
+    again = begun(lake)
+    out, _ = again.communicate(timeout=240)
+    assert again.returncode == 0, out
+    assert ids(lake) == list(range(20))
+
+
 def test_a_job_that_another_one_writes_for_a_lingering_driver_is_not_run(lake):
     run = begun(lake, "--linger", "10m")
     assert batch_of(run) == 0

@@ -11,18 +11,28 @@ from airflow_provider_fds.batch.spec import JobSpec
 from airflow_provider_fds.spark.application.job_run import EXIT_DONE, EXIT_FAILED, EXIT_FAILED_RETRYABLE, run
 from airflow_provider_fds.spark.runtime.failures import shortened
 from airflow_provider_fds.spark.runtime.hadoop_files import exists, hadoop_path, local_path, read_bytes
+from airflow_provider_fds.spark.writers.after_commit import AFTER_COMMITS
 
 #: Time between two looks for the next job: where it costs a system call, and where it costs a request.
 _LOCAL_SECONDS = 0.04
 _REMOTE_SECONDS = 0.5
+#: How long a log checkpoint of the sink may take at the end.
+_END_SECONDS = 60.0
 
 
 def run_lingering(spark: Any, spec: JobSpec, spec_uri: str) -> int:
     """Run a job, then each next one of its run, in one session; return the exit code of the last one.
 
     It ends with the first job that is not done, when the run says that there is no other one, and when none has come
-    in the time of the spec: the worker may be gone.
+    in the time of the spec: the worker may be gone. Then it still waits for what Delta does after the last commit.
     """
+    try:
+        return _run_jobs(spark, spec, spec_uri)
+    finally:
+        AFTER_COMMITS.wait(_END_SECONDS)
+
+
+def _run_jobs(spark: Any, spec: JobSpec, spec_uri: str) -> int:
     key = spark.sparkContext.getConf().get(KEY_SETTING)
     while True:
         code = run(spark, spec)

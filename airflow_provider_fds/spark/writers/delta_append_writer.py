@@ -12,7 +12,7 @@ import json
 import random
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ContextManager, Dict, Optional
+from typing import TYPE_CHECKING, Any, ContextManager, Dict, Optional, Tuple
 
 from airflow_provider_fds.batch.column_fit import ColumnFit, widening_of
 from airflow_provider_fds.batch.commit_metadata import commit_metadata
@@ -23,6 +23,7 @@ from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.sinks.constants import PROVENANCE
 from airflow_provider_fds.spark.fence.close_epochs import close_epochs
 from airflow_provider_fds.spark.fence.registration import ensure_registered
+from airflow_provider_fds.spark.runtime.attempt_identity import is_connect
 from airflow_provider_fds.spark.runtime.failures import RefusalError, has_condition, is_conflict
 from airflow_provider_fds.spark.runtime.hadoop_files import hadoop_path
 from airflow_provider_fds.spark.runtime.settings import file_size_conf, session_conf, transaction_conf
@@ -33,6 +34,7 @@ from airflow_provider_fds.spark.sink_log.history import History, SinkLog, quoted
 from airflow_provider_fds.spark.sink_log.other_writers import RowsTaken, refuse_namesakes, refuse_overlap
 from airflow_provider_fds.spark.sink_log.sink_place import check_features, check_place, check_properties, check_table
 from airflow_provider_fds.spark.sink_log.sink_transactions import give_transactions
+from airflow_provider_fds.spark.writers.after_commit import write_until_committed
 from airflow_provider_fds.spark.writers.prepared_rows import prepared
 from airflow_provider_fds.spark.writers.sink_columns import (
     check_layout,
@@ -56,6 +58,10 @@ _EXISTS_ALREADY = ("TABLE_OR_VIEW_ALREADY_EXISTS", "DELTA_TABLE_ALREADY_EXISTS")
 
 #: Data intervals are written concurrently, and tables created; a write that conflicts is repeated this many times.
 _ATTEMPTS = 6
+
+#: By path: the table's id, and the version up to which its properties and features were checked by this process, which
+#: does the next job of a run that lingers, too.
+_checked: Dict[str, Tuple[Optional[str], int]] = {}
 
 
 class DeltaAppendWriter(Writer):
@@ -120,7 +126,10 @@ class DeltaAppendWriter(Writer):
             return None
         if self._table_id is None:
             self._table_id = self._identify(history)
-            check_table(self._spark, self._path)
+            is_checked = _checked.get(self._path) == (self._table_id, self._known_version)
+            # later changes show in the commits since, if they are all there
+            if not is_checked or history.at(self._known_version) is None:
+                check_table(self._spark, self._path)
         self._check_since(history)
         commit = self._found(history, batch)
         if commit is None:
@@ -169,7 +178,7 @@ class DeltaAppendWriter(Writer):
         reach("driver.commit.before")
         try:
             with session_conf(self._spark, file_size_conf(self._sink)):
-                self._write(rows, batch)
+                self._commit(rows, batch)
             reach("driver.commit.after")
         except Exception as error:
             if not is_conflict(error) and not has_condition(error, *_EXISTS_ALREADY):
@@ -200,6 +209,14 @@ class DeltaAppendWriter(Writer):
         """Return the rows to be written for the batch."""
         rows = prepared(frame, self._sink)
         return with_provenance(rows, self._sink, self._path) if self._sink.provenance else rows.drop(*PROVENANCE)
+
+    def _commit(self, rows: Any, batch: BatchSpec) -> None:
+        """Write the rows; an application that lingers does not wait for what Delta does after the commit."""
+        newest, stays = self._log.newest_version, self._job.linger_seconds is not None
+        if newest is None or not stays or not self._sink.leaves_session_as_it_is or is_connect(self._spark):
+            self._write(rows, batch)
+        else:
+            write_until_committed(self._spark, self._path, newest, batch, lambda: self._write(rows, batch))
 
     def _write(self, rows: Any, batch: BatchSpec) -> None:
         """Commit the rows under the batch's transaction, or let Delta skip them."""
@@ -266,6 +283,7 @@ class DeltaAppendWriter(Writer):
 
     def _landed(self, commit: SinkCommit, batch: BatchSpec) -> Landed:
         self._known_version = self._landed_at[batch.batch_id] = commit.version
+        _checked[self._path] = (self._table_id, commit.version)
         is_mine = (commit.metadata or {}).get("attempt") == self._job.attempt_id
         return Landed(commit, by_this_attempt=is_mine, warnings=self._rows_taken.news())
 

@@ -175,6 +175,14 @@ class TablePoller:
             return self._waited_long_enough(self._next - 1)
         return await asyncio.to_thread(self.check)
 
+    def poll_blocking(self) -> PollResult | None:
+        """Like :meth:`poll`, for a caller that polls often and has no event loop to keep free."""
+        if self.held is not None and self._is_still_held():
+            return self._waited_long_enough(self.held.version - 1)
+        if self._next is not None and not self._log.probe(self._next):
+            return self._waited_long_enough(self._next - 1)
+        return self.check()
+
     def _waited_long_enough(self, newest: int) -> PollResult | None:
         """Return a result if there is data that was waiting for more and does no longer."""
         if self._gathered is None or self.waiting is not None:

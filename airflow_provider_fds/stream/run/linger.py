@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import math
 import time
@@ -99,8 +98,7 @@ class Linger:
         until = time.monotonic() + self.seconds
         if self.poll_seconds is None:
             self.poll_seconds = _LOCAL_POLL_SECONDS if session.connected.table.is_file_system else _POLL_SECONDS
-        with asyncio.Runner() as loop:
-            found = self._polled(session, loop, until, in_vain)
+        found = self._polled(session, until, in_vain)
         if found is not None:
             return found and not self._is_called_off(session)
         if not self.is_over:
@@ -108,7 +106,7 @@ class Linger:
             logger.info("Stream %s: nothing new for %s; the run ends.", session.stream.name, limit)
         return False
 
-    def _polled(self, session: StreamSession, loop: asyncio.Runner, until: float, in_vain: int) -> bool | None:
+    def _polled(self, session: StreamSession, until: float, in_vain: int) -> bool | None:
         """Poll until there is something to load (``True``), or there will not be (``False``); ``None``: in time."""
         look_at = time.monotonic() + _LOOK_SECONDS
         poller: TablePoller | None = None
@@ -119,7 +117,7 @@ class Linger:
                 self._pause(refusals)
             try:
                 poller = poller or _poller(session)
-                if (found := loop.run(poller.poll())) is not None:
+                if (found := poller.poll_blocking()) is not None:
                     return not found.is_finished
                 if time.monotonic() >= look_at:
                     look_at = time.monotonic() + _LOOK_SECONDS

@@ -93,6 +93,15 @@ def test_a_memory_that_is_shortened_while_a_job_is_at_work_is_noticed_before_the
     assert count(spark, stream) == 10
 
 
+def test_a_memory_that_is_shortened_between_two_jobs_of_a_process_is_noticed_by_the_second(spark, stream):
+    first, second = stream.plan()[:2]
+    code, (report,) = stream.work(spark, stream.job(first))
+    assert code == 0
+    spark.sql(f"ALTER TABLE {table(stream)} SET TBLPROPERTIES ('{RETENTION}' = 'interval 1 day')")
+    job = replace(stream.job(second), sink_version=report.sink_version, sink_table_id=report.sink_table_id)
+    refused(stream, spark, job, "SINK_FORGETS_BATCHES")
+
+
 def test_a_batch_that_lands_twice_because_the_sink_forgot_it_is_not_a_success(spark, stream):
     create(spark, stream)
     batch = stream.plan()[0]

@@ -145,15 +145,15 @@ def test_a_person_ends_it(bench, sink, two_appends, monkeypatch, asked):
 
 
 def test_a_poll_that_is_refused_is_repeated(bench, sink, two_appends, log_builder, monkeypatch, caplog):
-    real, refused = TablePoller.poll, threading.Event()
+    real, refused = TablePoller.poll_blocking, threading.Event()
 
-    async def poll(self):
+    def poll(self):
         if not refused.is_set():
             refused.set()
             raise StorageError("the store is away", table=self.table_uri)
-        return await real(self)
+        return real(self)
 
-    monkeypatch.setattr(TablePoller, "poll", poll)
+    monkeypatch.setattr(TablePoller, "poll_blocking", poll)
     _, turns = drained(bench, sink, soon(1), meanwhile=[log_builder.append, lambda: None], max_in_all=2)
     assert turns == 2
     assert any("a poll was refused, FDS tries again: the store is away" in line for line in caplog.messages)
