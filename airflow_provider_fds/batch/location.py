@@ -48,8 +48,10 @@ def check_table_uri(uri: str) -> None:
         ConfigurationError: ``uri`` has no scheme, or has user info, a query or a fragment. A possible secret is neither
             in the message nor in the error's attributes.
     """
-    shown = redacted_uri(uri)
     part = secret_part(uri)
+    if part is None and scheme_of(uri) is not None:
+        return
+    shown = redacted_uri(uri)
     if part is not None:
         raise ConfigurationError(
             f"the table URI {shown} contains {part}, but a batch is written to staging, which must not contain "
@@ -58,10 +60,9 @@ def check_table_uri(uri: str) -> None:
             table=shown,
             reason=Reason.URI_HAS_CREDENTIALS,
         )
-    if scheme_of(uri) is None:
-        raise ConfigurationError(
-            f"the table URI {shown} has no scheme, so Spark would look for it on its default file system. Add the "
-            "scheme, as in file:///data/orders or s3://bucket/orders",
-            table=shown,
-            reason=Reason.INVALID_URI,
-        )
+    raise ConfigurationError(
+        f"the table URI {shown} has no scheme, so Spark would look for it on its default file system. Add the "
+        "scheme, as in file:///data/orders or s3://bucket/orders",
+        table=shown,
+        reason=Reason.INVALID_URI,
+    )

@@ -6,6 +6,8 @@ import io
 import logging
 import os
 import time
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
 from typing import IO, TYPE_CHECKING, Final
 from urllib.parse import quote
 
@@ -16,6 +18,9 @@ from airflow_provider_fds.fault_points import reach
 from airflow_provider_fds.schemes import PATH_SAFE
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+    from typing import Self
+
     from airflow_provider_fds.batch.manifest import Manifest
     from airflow_provider_fds.delta.storage.storage import Storage
 
@@ -25,6 +30,8 @@ _COMMIT: Final = "_delta_log/00000000000000000000.json"
 _CHECKSUM: Final = "_delta_log/00000000000000000000.crc"
 #: Larger files are not held in memory.
 _ONE_REQUEST_BYTES: Final = 16 << 20
+#: Manifests that are written at the same time.
+_AT_ONCE: Final = 8
 
 
 def manifest_folder(epoch: int | str, batch_id: int, digest: str) -> str:
@@ -66,6 +73,43 @@ def write_manifest(manifest: Manifest, storage: Storage, folder: str) -> str:
             )
     reach("manifest.after")
     return hadoop_path(uri)
+
+
+class ManifestWriter:
+    """Writes the manifests of a plan; to an object store several at the same time, as none depends on another.
+
+    Leaving its context waits until all are written, and raises the error of the first one that is not; the ledger must
+    name none of them before. At most :data:`_AT_ONCE` wait in memory. Files are written one by one.
+    """
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._pool = None if storage.is_file_system else ThreadPoolExecutor(_AT_ONCE, "fds-manifest")
+        self._under_way: deque[Future[str]] = deque()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, error: object, *_: object) -> None:
+        if self._pool is None:
+            return
+        self._pool.shutdown(cancel_futures=error is not None)
+        while error is None and self._under_way:
+            self._under_way.popleft().result()
+
+    def write(self, manifest: Manifest, folder: str) -> None:
+        """Write a manifest, or begin to, as :func:`write_manifest` does; raises its errors, perhaps of an earlier one.
+
+        Args:
+            manifest: The manifest; it belongs to the writer from now on.
+            folder: As in :func:`write_manifest`.
+        """
+        if self._pool is None:
+            write_manifest(manifest, self._storage, folder)
+            return
+        if len(self._under_way) == _AT_ONCE:
+            self._under_way.popleft().result()
+        self._under_way.append(self._pool.submit(write_manifest, manifest, self._storage, folder))
 
 
 def _write_once(storage: Storage, key: str, content: IO[bytes]) -> bool:

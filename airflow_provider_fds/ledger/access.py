@@ -11,6 +11,7 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from airflow_provider_fds.delta.storage.prefetch import get_all
 from airflow_provider_fds.errors import StorageError
 
 if TYPE_CHECKING:
@@ -24,6 +25,13 @@ class Get:
     """Read an object: its bytes, or ``None`` if it does not exist."""
 
     key: str
+
+
+@dataclass(frozen=True, slots=True)
+class GetAll:
+    """Read objects that do not depend on each other: for each its bytes, or ``None`` if it does not exist."""
+
+    keys: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +72,7 @@ class Pause:
     seconds: float
 
 
-Access = Get | ListNames | PutIfAbsent | Put | Delete | Pause
+Access = Get | GetAll | ListNames | PutIfAbsent | Put | Delete | Pause
 
 #: A procedure: it yields accesses, is sent their results (or thrown their ``StorageError``), and returns its own
 #: result.
@@ -83,6 +91,8 @@ def answer(access: Access, storage: Storage) -> Any:
                 return storage.get(key)[0]
             except FileNotFoundError:
                 return None
+        case GetAll(keys):
+            return get_all(storage, keys)
         case ListNames(folder, after):
             return [meta.key.rsplit("/", 1)[-1] for meta in storage.list_after(folder, after)]
         case PutIfAbsent(key, data):
@@ -115,6 +125,7 @@ __all__ = [
     "Access",
     "Delete",
     "Get",
+    "GetAll",
     "ListNames",
     "Pause",
     "Put",

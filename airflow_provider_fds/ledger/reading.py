@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from airflow_provider_fds.delta.storage.client_limits import TRIES, pause_seconds
 from airflow_provider_fds.errors import CheckpointError, LedgerError, StorageError, UnreadableEntryError
-from airflow_provider_fds.ledger.access import Get, ListNames, Pause
+from airflow_provider_fds.ledger.access import Get, GetAll, ListNames, Pause
 from airflow_provider_fds.ledger.entries import Entry, digest_of
 from airflow_provider_fds.ledger.epoch_entries import Created
 from airflow_provider_fds.ledger.fold import Fold
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 #: After reading this many entries one by one, look for a newer fold.
 FAR_BEHIND: Final = 60
+
+#: Entries that are known to exist are read so many at a time.
+_AHEAD: Final = 64
 
 _log: Final = logging.getLogger(__name__)
 
@@ -68,7 +71,10 @@ class LedgerReader:
         Raises:
             UnreadableEntryError: It is damaged, has another number, or was written by a newer version of FDS.
         """
-        data = yield from retried(Get(self.folder.entry(n)))
+        return self._parsed(n, (yield from retried(Get(self.folder.entry(n)))))
+
+    def _parsed(self, n: int, data: bytes | None) -> tuple[Entry, bytes] | None:
+        """Return entry ``n``, of which ``data`` was read. Raises as :meth:`entry`."""
         if data is None:
             return None
         try:
@@ -112,11 +118,17 @@ class LedgerReader:
         """Find the ledger by LIST and read it; return its fold, and the number of the staged fold it started from."""
         fold = base = yield from self._newest_fold(None)
         numbers = yield from self._numbers(_name_before(fold.n + 1))
+        ahead: dict[int, bytes | None] = {}
         while numbers and fold.n < numbers[-1]:
+            n = fold.n + 1
+            if n not in ahead:
+                wanted = range(n, min(n + _AHEAD, numbers[-1] + 1))
+                contents = yield from retried(GetAll(tuple(map(self.folder.entry, wanted))))
+                ahead = dict(zip(wanted, contents, strict=True))
             try:
-                found = yield from self.entry(fold.n + 1)
+                found = self._parsed(n, ahead[n])
                 if found is None:
-                    raise self._hole(fold.n + 1, numbers[-1])
+                    raise self._hole(n, numbers[-1])
                 fold = fold.plus(*found)
             except UnreadableEntryError as damage:
                 fold = yield from self._after(damage)

@@ -46,7 +46,30 @@ def polling() -> list[Row]:
             rows.append(Row("tables polled in one process", speeds[ROUNDS // 2], "tables/s", 3000, at_least=True))
             rows.append(Row("longest time the event loop was blocked", blocked[ROUNDS // 2], "ms", 50))
             rows.append(Row("memory with 1,000 tables", median.peak_mb, "MB", 80))
-    return rows
+    return rows + _watching()
+
+
+def _watching() -> list[Row]:
+    tables = _size("WATCHED_TABLES", 10_000)
+    found = {}
+    for count in (tables // 10, tables):
+        with _loopback_store(count, 10) as port:
+            arguments = {"port": port, "tables": count, "poll_interval": 20.0, "intervals": 1.5}
+            found[count] = measure.run("polling:watch", **arguments)
+    few, many = (found[count].value for count in (tables // 10, tables))
+    per_table = [one["cpu_of_a_round"] / count for one, count in ((few, tables // 10), (many, tables))]
+    return [
+        Row(
+            f"{tables:,} tables watched in one triggerer: CPU seconds of a poll of all", many["cpu_of_a_round"], "s", 6
+        ),
+        Row(f"… CPU per table / with {tables // 10:,} tables", per_table[1] / per_table[0], "x", 1.2),
+        Row("… requests per poll other than the HEAD", many["others"] / many["polls"], "", 0.01),
+        Row("… memory per table", many["kb_per_table"], "kB", 15),
+        Row("… tasks of the event loop per table", many["tasks_per_table"], "", 1),
+        Row("… memory of the process", found[tables].peak_mb, "MB", 300),
+        Row("… CPU seconds of the first polls, which open the tables", many["first_cpu"], "s", None),
+        Row("… CPU of a first poll / with fewer tables", many["first_cpu"] / few["first_cpu"] / 10, "x", 1.2),
+    ]
 
 
 def monitor() -> list[Row]:
@@ -66,7 +89,36 @@ def monitor() -> list[Row]:
         Row("… CPU seconds of the round", of("full", "cpu"), "s", 3),
         Row("… time of the round, local disk", of("full", "time"), "s", None),
         Row("memory", measure.median(samples).peak_mb, "MB", 80),
+        *_looking(),
     ]
+
+
+def _looking() -> list[Row]:
+    streams = _size("LISTED_STREAMS", 5000)
+    found = [measure.run("monitoring:look", streams=streams).value for _ in range(min(ROUNDS, 3))]
+    return [
+        Row(f"status of {streams:,} streams in one staging folder, local disk", _middle(found, "status"), "s", 5),
+        Row("… CPU seconds", _middle(found, "status_cpu"), "s", None),
+        Row("… the first rows of the page", _middle(found, "page"), "s", 1),
+        Row("… again, one stream has changed", _middle(found, "page_again"), "s", None),
+    ]
+
+
+def _middle(found: list[dict[str, float]], name: str) -> float:
+    return statistics.median(one[name] for one in found)
+
+
+def far() -> list[Row]:
+    batches, streams = _size("FAR_BATCHES", 10), _size("FAR_STREAMS", 10)
+    found = measure.run("far_store:numbers", batches=batches, streams=streams, delay=0.05).value
+    rows = []
+    for name, step in found.items():
+        rows += [
+            Row(f"{name}, {batches} batches or {streams} streams: requests", step["requests"], "", None),
+            Row("… of which in sequence", step["in_sequence"], "", None),
+            Row("… time", step["seconds"], "s", None),
+        ]
+    return rows
 
 
 def planning() -> list[Row]:
@@ -410,6 +462,7 @@ BENCHES = {
     for f in (
         polling,
         monitor,
+        far,
         planning,
         snapshot,
         reading,

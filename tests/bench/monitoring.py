@@ -8,6 +8,7 @@ import statistics
 import tempfile
 import time
 from collections import Counter
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -70,6 +71,58 @@ def watch(streams: int, rounds: int) -> dict[str, Any]:
         }
         for kind, samples in found.items()
     }
+
+
+def look(streams: int) -> dict[str, float]:
+    """Look at ``streams`` local streams once, as ``fds status --all`` and the page "Delta streams" do.
+
+    Returns:
+        Seconds and CPU seconds of the statuses of all streams; seconds until the page has its rows as JSON, the first
+        time, and when
+        a single status file has changed.
+    """
+    import msgspec
+
+    from airflow_provider_fds.ledger.log import Ledger
+    from airflow_provider_fds.ledger.owner import Actor, Owner
+    from airflow_provider_fds.stream.connected_stream import StreamContext
+    from airflow_provider_fds.stream.monitoring.all_statuses import all_statuses, find_ledger, open_stream
+    from airflow_provider_fds.stream.monitoring.status import status_of
+    from airflow_provider_fds.stream.monitoring.status_file import write_status_file
+    from airflow_provider_fds.ui.folders import StatusFolder
+    from airflow_provider_fds.ui.rows import row_of
+
+    with tempfile.TemporaryDirectory() as name:
+        write_streams(Path(name), streams)
+        context = StreamContext(
+            staging_uri=f"{name}/staging",
+            deployment="bench",
+            actor=Actor(deployment="bench"),
+            owner=Owner.of_plan("bench"),
+            owner_is_running=lambda _owner: False,
+        )
+        staging = context.open_staging()
+        for name_of_stream in staging.list_folders(""):
+            # as a run leaves it: the fold of its entries, with what it knows of the table
+            ledger = find_ledger(staging, name_of_stream)
+            assert isinstance(ledger, Ledger)
+            connected = open_stream(context, ledger)
+            write_status_file(staging, status_of(connected), connected.state, written_by="run")
+            connected.save_fold()
+        began, cpu = time.perf_counter(), time.process_time()
+        statuses = list(all_statuses(context))
+        found = {"status": time.perf_counter() - began, "status_cpu": time.process_time() - cpu}
+        assert Counter(one.condition for one in statuses) == {"up_to_date": streams}
+        folder = StatusFolder(f"{name}/staging", dict)
+        for kind in ("page", "page_again"):
+            began = time.perf_counter()
+            rows = [row_of(row, folder.uri, datetime.now(UTC)) for row in folder.read().rows.values()]
+            msgspec.json.encode(sorted(rows, key=lambda row: (row["name"], row["staging"])))
+            found[kind] = time.perf_counter() - began
+            assert len(rows) == streams
+            write_status_file(staging, statuses[0], None, written_by="monitor")
+            folder.forget()
+    return found
 
 
 def write_streams(folder: Path, streams: int) -> None:

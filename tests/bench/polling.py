@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import contextlib
+import json
+import os
 import time
 import urllib.request
+from pathlib import Path
 from typing import Any
+
+from tests.bench.loopback_store import options
 
 
 def poll(port: int, tables: int, commits: int, sweeps: int, at_once: int) -> dict[str, Any]:
@@ -19,17 +25,10 @@ async def _poll(port: int, tables: int, commits: int, sweeps: int, at_once: int)
     from airflow_provider_fds.source.offset import Offset
     from airflow_provider_fds.stream import DeltaStream, TablePoller
 
-    options = {
-        "endpoint": f"http://127.0.0.1:{port}",
-        "access_key_id": "a",
-        "secret_access_key": "b",
-        "region": "us-east-1",
-        "allow_http": True,
-    }
     watches = []
     for number in range(tables):
         stream = DeltaStream(f"t{number}", f"s3://bench/t{number}", starting_version=0)
-        storage = open_storage(stream.table, options)
+        storage = open_storage(stream.table, options(port))
         watches.append(TablePoller(stream, storage, Offset("id", commits)))
     slots = asyncio.Semaphore(at_once)
 
@@ -66,6 +65,70 @@ async def _poll(port: int, tables: int, commits: int, sweeps: int, at_once: int)
         "requests": made,
         "polls": polls,
     }
+
+
+def watch(port: int, tables: int, poll_interval: float, intervals: float) -> dict[str, Any]:
+    """Watch ``tables`` unchanged tables as a triggerer does, each by one watcher, ``poll_interval`` seconds apart.
+
+    Returns:
+        CPU seconds and seconds of the first polls; CPU seconds and requests of a poll of each table afterwards, from
+        ``intervals`` intervals; resident memory of a table, in kB; and tasks of the event loop.
+    """
+    connection = {
+        "conn_type": "aws",
+        "login": "a",
+        "password": "b",
+        "extra": {"endpoint_url": f"http://127.0.0.1:{port}", "region_name": "us-east-1"},
+    }
+    os.environ["AIRFLOW_CONN_BENCH"] = json.dumps(connection)
+    return asyncio.run(_watch(port, tables, poll_interval, intervals))
+
+
+async def _watch(port: int, tables: int, poll_interval: float, intervals: float) -> dict[str, Any]:
+    from airflow_provider_fds.triggers.delta_table_change import DeltaTableChangeTrigger
+
+    triggers = [
+        DeltaTableChangeTrigger(table=f"s3://bench/t{number}", storage_conn_id="bench", poll_interval=poll_interval)
+        for number in range(tables)
+    ]
+    # what the first poll imports belongs to the process
+    await _first_event(DeltaTableChangeTrigger(table="s3://bench/t0", storage_conn_id="bench"), 3.0)
+    before_kb, cpu, began = _resident_kb(), time.process_time(), time.perf_counter()
+    listed = _requests(port).get("LIST", 0)
+    watching = [asyncio.create_task(_first_event(trigger, None)) for trigger in triggers]
+    while _requests(port).get("LIST", 0) - listed < tables:  # noqa: ASYNC110  # the server does not tell
+        await asyncio.sleep(0.25)
+    await asyncio.sleep(1)
+    first_cpu, first_seconds = time.process_time() - cpu, time.perf_counter() - began - 1
+    made, cpu = _requests(port), time.process_time()
+    await asyncio.sleep(poll_interval * intervals)
+    after, used = _requests(port), time.process_time() - cpu
+    tasks, resident_kb = len(asyncio.all_tasks()), _resident_kb()
+    for task in watching:
+        task.cancel()
+    await asyncio.gather(*watching, return_exceptions=True)
+    polls = after["HEAD"] - made.get("HEAD", 0)
+    return {
+        "first_cpu": first_cpu,
+        "first_seconds": first_seconds,
+        "polls": polls,
+        "cpu_of_a_round": used / polls * tables,
+        "others": sum(after.values()) - sum(made.values()) - polls,
+        "kb_per_table": (resident_kb - before_kb) / tables,
+        "tasks_per_table": (tasks - 1) / tables,
+    }
+
+
+async def _first_event(trigger: Any, seconds: float | None) -> None:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            async for _ in trigger.run():
+                return
+
+
+def _resident_kb() -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS:"))
 
 
 def _requests(port: int) -> dict[str, int]:

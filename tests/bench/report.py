@@ -10,6 +10,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 TITLES = {
     "polling": "Polling",
     "monitor": "Watching many streams",
+    "far": "A store with 50 ms a request",
     "planning": "Planning",
     "snapshot": "Initial snapshot",
     "reading": "Reading a batch in a warm session",

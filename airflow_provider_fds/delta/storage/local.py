@@ -46,15 +46,19 @@ class LocalStorage:
 
     def __init__(self, path: str) -> None:
         # abspath, not resolve(): keep the symbolic link under which the user knows the table
-        self.root = Path(os.path.abspath(path))  # noqa: PTH100
-        self._path = str(self.root)
+        self._path = os.path.abspath(path)  # noqa: PTH100
         # folders known to be inside; writes and removals check again
         self._folders_inside: set[str] = {""}
         # a name that is not UTF-8 is encoded by its bytes; Path keeps them as surrogates
-        self.uri = "file://" + quote(os.fsencode(self.root), safe=PATH_SAFE).rstrip("/")
+        self.uri = "file://" + quote(os.fsencode(self._path), safe=PATH_SAFE).rstrip("/")
 
     def __repr__(self) -> str:
-        return f"LocalStorage({str(self.root)!r})"
+        return f"LocalStorage({self._path!r})"
+
+    @property
+    def root(self) -> Path:
+        """The folder. Made when it is asked for: a storage is opened for each of thousands of tables."""
+        return Path(self._path)
 
     def head(self, key: str) -> ObjectMeta | None:
         """Return the file's metadata, or ``None`` if there is no file of that name."""

@@ -20,7 +20,7 @@ from airflow_provider_fds.errors import AccessDeniedError, RequestRefusedError, 
 from airflow_provider_fds.schemes import PATH_SAFE, with_plain_scheme
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from obstore.store import AzureStore, GCSStore, MemoryStore, S3Store
     from typing_extensions import Buffer
@@ -307,7 +307,7 @@ class _Listing:
         """Record that the store has no more pages."""
         self.next_offset = None
 
-    def children(self, page: Iterable[Any]) -> list[ObjectMeta]:
+    def children(self, page: Sequence[Any]) -> list[ObjectMeta]:
         """Return the direct children among the objects of one page; an ordered listing can continue after it."""
         found = []
         path = ""
@@ -318,12 +318,13 @@ class _Listing:
                 found.append(_meta(path[self._root_length :], item))
         if not path or not self._is_ordered:
             return found
-        if not found:
+        if not found and len(page) == _PAGE:
             # a page with only a sub-folder's objects: continue after that folder
             self.is_inside_subfolder = True
             child = path[self._length :].split("/", 1)[0]
             self.next_offset = f"{path[: self._length]}{child}/{_LAST}"
         else:
+            # a shorter page is the last one
             self.next_offset = path
         return found
 

@@ -1,19 +1,27 @@
-"""Reads many objects in order, some ahead of the consumer."""
+"""Reads many objects in order, some ahead of the consumer, and performs accesses that do not depend on each other."""
 
 from __future__ import annotations
 
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from concurrent.futures import Future
 
     from airflow_provider_fds.delta.storage.storage import ObjectMeta, Storage
 
 #: Maximum held ahead, whatever the window: 64 commits of 16 MiB would be 1 GiB.
 AHEAD_BYTES: Final = 32 << 20
+#: Accesses that are under way at the same time.
+AT_ONCE: Final = 16
+#: Fewer accesses follow each other, without a thread.
+_FEW: Final = 2
+
+_Item = TypeVar("_Item")
+_Found = TypeVar("_Found")
 
 
 def read_ahead(
@@ -61,6 +69,44 @@ def read_ahead(
             raise failure
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
+
+
+def get_all(storage: Storage, keys: Sequence[str]) -> list[bytes | None]:
+    """Return the contents of objects, ``None`` for one that does not exist; from an object store at the same time."""
+
+    def get(key: str) -> bytes | None:
+        try:
+            return storage.get(key)[0]
+        except FileNotFoundError:
+            return None
+
+    if storage.is_file_system or len(keys) < _FEW:
+        return [get(key) for key in keys]
+    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="fds-read-ahead") as pool:
+        return list(pool.map(get, keys))
+
+
+def in_windows(
+    items: Sequence[_Item], read: Callable[[_Item], _Found], *, window: int
+) -> Iterator[tuple[_Item, Callable[[], _Found]]]:
+    """Yield each item, in order, with a function that returns ``read(item)`` or raises its error.
+
+    Args:
+        items: The items.
+        read: Reads what belongs to an item; called in other threads, and safe for that.
+        window: Number of items that are read at the same time first, ahead of the consumer; then twice as many, up to
+            16. One who stops at the first item has caused few reads of later ones if it is 1. 0: each item is read when
+            it is asked for, in the thread of the caller.
+    """
+    if not window or len(items) < _FEW:
+        yield from ((item, partial(read, item)) for item in items)
+        return
+    first = 0
+    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="fds-read-ahead") as pool:
+        while chosen := items[first : first + window]:
+            for item, future in [(item, pool.submit(read, item)) for item in chosen]:
+                yield item, future.result
+            first, window = first + window, min(2 * window, AT_ONCE)
 
 
 def _next(metas: Iterator[ObjectMeta]) -> tuple[ObjectMeta | None, Exception | None]:

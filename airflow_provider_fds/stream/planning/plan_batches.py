@@ -13,7 +13,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from airflow_provider_fds.batch.manifest import build_manifest
-from airflow_provider_fds.batch.publish import manifest_folder, write_manifest
+from airflow_provider_fds.batch.publish import ManifestWriter, manifest_folder
 from airflow_provider_fds.batch.spec import txn_version
 from airflow_provider_fds.errors import FdsError, LostPositionError
 from airflow_provider_fds.ledger.intervals import interval_folder
@@ -115,22 +115,23 @@ def plan_batches(
     empty: SourceBatch | None = None
     previous = state.next_prev_txn_version
     columns = SinkColumns(connected, state, sink)
-    for batch, manifest in with_manifests(connected, planner, columns):
-        if manifest is None:
-            empty = None if batches else batch
-            break
-        # only the last batch can grow: the others ended at a limit or before a version that ends a batch
-        if minimum is not None and planner.has_ended and (waiting := minimum.waiting_batch(batch)) is not None:
-            break
-        if not batches:
-            guard_batches(connected, batch, target)
-        batch_id = state.next_batch_id + len(batches)
-        planned = _written(connected, batch, manifest, times, str(state.epoch), batch_id, previous)
-        batches.append(replace(planned, columns=columns.recorded(batch)))
-        unknown_rows.see(batches[-1])
-        previous = txn_version(state.epoch, batch_id)
-        if len(batches) == max_batches:
-            break
+    with ManifestWriter(connected.staging) as writer:
+        for batch, manifest in with_manifests(connected, planner, columns):
+            if manifest is None:
+                empty = None if batches else batch
+                break
+            # only the last batch can grow: the others ended at a limit or before a version that ends a batch
+            if minimum is not None and planner.has_ended and (waiting := minimum.waiting_batch(batch)) is not None:
+                break
+            if not batches:
+                guard_batches(connected, batch, target)
+            batch_id = state.next_batch_id + len(batches)
+            planned = _written(writer, connected, batch, manifest, times, str(state.epoch), batch_id, previous)
+            batches.append(replace(planned, columns=columns.recorded(batch)))
+            unknown_rows.see(batches[-1])
+            previous = txn_version(state.epoch, batch_id)
+            if len(batches) == max_batches:
+                break
     unknown_rows.warn()
     times.warn()
     error = planner.outcome.error if planner.outcome is not None else None
@@ -260,16 +261,17 @@ def plan_interval(
             allowances=allowances_of(connected, state),
         )
         columns = SinkColumns(connected, state, sink, is_one_write=replaces)
-        for batch, manifest in with_manifests(connected, planner, columns):
-            if manifest is None:
-                empty = batch
-            else:
-                if not batches:
-                    guard_batches(connected, batch, record.last_version)
-                previous = txn_version(record.generation, len(batches) - 1) if batches else None
-                planned = _written(connected, batch, manifest, times, place, len(batches), previous)
-                batches.append(replace(planned, columns=columns.recorded(batch)))
-                unknown_rows.see(batches[-1])
+        with ManifestWriter(connected.staging) as writer:
+            for batch, manifest in with_manifests(connected, planner, columns):
+                if manifest is None:
+                    empty = batch
+                else:
+                    if not batches:
+                        guard_batches(connected, batch, record.last_version)
+                    previous = txn_version(record.generation, len(batches) - 1) if batches else None
+                    planned = _written(writer, connected, batch, manifest, times, place, len(batches), previous)
+                    batches.append(replace(planned, columns=columns.recorded(batch)))
+                    unknown_rows.see(batches[-1])
         if planner.outcome is not None and planner.outcome.error is not None:
             raise planner.outcome.error
     unknown_rows.warn()
@@ -284,7 +286,9 @@ def plan_interval(
         "Stream %s: no rows in interval %s; the run only removes rows in the sink.", state.name, record.interval
     )
     empty = empty or _nothing(connected, state, record)
-    return IntervalPlan((_written(connected, empty, _built(connected, empty), times, place, 0, None),))
+    with ManifestWriter(connected.staging) as writer:
+        planned = _written(writer, connected, empty, _built(connected, empty), times, place, 0, None)
+    return IntervalPlan((planned,))
 
 
 def _nothing(connected: ConnectedStream, state: StreamState, record: IntervalRecord) -> SourceBatch:
@@ -312,6 +316,7 @@ def _state_near(log: DeltaLog, version: int) -> TableState:
 
 
 def _written(
+    writer: ManifestWriter,
     connected: ConnectedStream,
     batch: SourceBatch,
     manifest: Manifest,
@@ -320,11 +325,11 @@ def _written(
     batch_id: int,
     previous: int | None,
 ) -> PlannedBatch:
-    """Write the manifest to the folder of its epoch, or of its interval's generation; return the planned batch."""
+    """Have the manifest written to the folder of its epoch, or of its interval's generation; return the batch."""
     # before anything is written: it refuses a column that does not exist
     event_time = times.of(batch)
     key = manifest_folder(epoch, batch_id, manifest.digest)
-    write_manifest(manifest, connected.staging, connected.folder.below(key))
+    writer.write(manifest, connected.folder.below(key))
     return PlannedBatch(
         batch_id=batch_id,
         start=batch.start.to_json(),

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from airflow_provider_fds.batch.spec import JobSpec
+from airflow_provider_fds.delta.storage.prefetch import AT_ONCE, in_windows
 from airflow_provider_fds.errors import BatchFailedError, ConfigurationError, LedgerError
 from airflow_provider_fds.ledger.commit_entries import Blocked, Committed
 from airflow_provider_fds.ledger.plan_entries import Claimed
@@ -310,9 +312,14 @@ class StreamSession:
         if work.status == "fence":
             return Collected() if is_running else collect_fence(self.connected, work)
         self._so_far = so_far = self._so_far.of(work)
-        for transaction in self.scope.transactions(work.batches)[len(so_far.reports) :]:
+        left = self.scope.transactions(work.batches)[len(so_far.reports) :]
+        connected = self.connected
+        # what a catalog answered is known to this thread only
+        is_alone = connected.staging.is_file_system or connected.log.catalog_table_id is not None
+        window = 0 if is_alone else 1 if is_running else AT_ONCE
+        for transaction, verified in in_windows(left, partial(self._verified, work), window=window):
             try:
-                report = self._report(work, transaction)
+                report, problems = verified()
             except BatchFailedError as refused:
                 if is_running:
                     break
@@ -321,7 +328,7 @@ class StreamSession:
                 break
             if report is None or not (report.is_done or report.outcome == "mismatch"):
                 return so_far.result(report, self.scope.failure(work, transaction, report))
-            if problems := self._problems(transaction, report):
+            if problems:
                 if is_running:
                     break
                 # one reason for all problems: a person accepts all of them or none
@@ -330,20 +337,21 @@ class StreamSession:
             so_far.add(self.stream.name, transaction.parts, report)
         return so_far.result()
 
+    def _verified(self, work: RunWork, transaction: Transaction) -> tuple[AttemptReport | None, list[str]]:
+        """Read the report of a transaction; return also how the sink and the source's log differ from the plan."""
+        report = self._report(work, transaction)
+        if report is None or not (report.is_done or report.outcome == "mismatch"):
+            return report, []
+        differs = rows_differ(report, self._sink, transaction.num_rows)
+        changed = (check_range_unchanged(self.connected.log, part) for part in transaction.parts)
+        return report, list(dict.fromkeys(problem for problem in (differs, *changed) if problem is not None))
+
     def _report(self, work: RunWork, transaction: Transaction) -> AttemptReport | None:
         # the object remembers whether this worker may read the sink's log
         self._log = self._log or SinkLog.of(self.connected, self._sink)
-        batch_id = transaction.last.batch_id
-        reported = ReportedBatch(
-            self.connected.state.uuid, work.epoch, batch_id, transaction.digest, self.scope.interval
-        )
+        uuid, batch_id = self.connected.state.uuid, transaction.last.batch_id
+        reported = ReportedBatch(uuid, work.epoch, batch_id, transaction.digest, self.scope.interval)
         return read_report(self.connected, self.scope.reports, reported, work.attempt_id, self._log)
-
-    def _problems(self, transaction: Transaction, report: AttemptReport) -> list[str]:
-        """Return how the sink differs from the plan, and how the source's log differs from the planned one."""
-        differs = rows_differ(report, self._sink, transaction.num_rows)
-        changed = (check_range_unchanged(self.connected.log, part) for part in transaction.parts)
-        return list(dict.fromkeys(problem for problem in (differs, *changed) if problem is not None))
 
     def _commit(self, work: RunWork, transaction: Transaction, report: AttemptReport) -> None:
         """Record that the transaction is in the sink and verified."""

@@ -518,7 +518,7 @@ def test_a_version_that_a_person_skipped_is_left_out_of_its_interval(bench, six_
 def test_a_version_that_is_skipped_while_batches_are_planned_is_not_in_them(
     bench, six_commits, append, monkeypatch, read
 ):
-    from airflow_provider_fds.stream.planning import plan_batches as planning
+    from airflow_provider_fds.batch import publish
 
     if read == "offset":
         session = bench.session(stream=bench.stream("days"))
@@ -526,16 +526,16 @@ def test_a_version_that_is_skipped_while_batches_are_planned_is_not_in_them(
     else:
         load(bench, minutes(0, 2), append)
         session = session_of(bench, minutes(2, 6), "run-2")
-    write = planning.write_manifest
+    write = publish.write_manifest
 
     def slow(*arguments: Any) -> None:
         write(*arguments)
         move(bench, "skip", version=(3, 3))
 
-    monkeypatch.setattr(planning, "write_manifest", slow)
+    monkeypatch.setattr(publish, "write_manifest", slow)
     with pytest.raises(LedgerError, match="version 3 was skipped in the meantime"):
         session.begin(append)
-    monkeypatch.setattr(planning, "write_manifest", write)
+    monkeypatch.setattr(publish, "write_manifest", write)
     work = session.begin(append)
     assert [one.version for batch in work.batches for one in batch.skipped if "by " in one.reason] == [3]
 
