@@ -40,6 +40,9 @@ PASSED = BUILD / "short-profile-passed"
 #: The tests that the short profile leaves out.
 EXTENDED = ROOT / "tests" / "extended.txt"
 
+#: For the JVM that spark-submit starts to find out how to start the other one.
+LAUNCHER = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
 #: Exit code of pytest if a part has no test of the profile.
 _NO_TESTS = 5
 
@@ -86,7 +89,7 @@ class Part:
         times = shlex.quote(str(self.log.with_suffix(f".{profile or 'all'}.xml")))
         # tests record numbers, which the newer form of the file has no place for
         options = f"--junit-xml={times} -o junit_family=xunit1"
-        variables = {**os.environ, "FDS_PROFILE": profile, "PYTEST_ADDOPTS": options}
+        variables = {**os.environ, "FDS_PROFILE": profile, "PYTEST_ADDOPTS": options, "SPARK_LAUNCHER_OPTS": LAUNCHER}
         variables.pop("PYTHONDONTWRITEBYTECODE", None)
         return variables
 
