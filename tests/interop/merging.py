@@ -46,7 +46,8 @@ class Runs:
         **options: Any,
     ) -> None:
         self._spark = spark
-        self._table = table
+        self.table = table
+        self.folder = folder
         self._staging = str(folder / "staging")
         self.sink_path = str(folder / "sink")
         self.sink = sink or DeltaMergeSink(self.sink_path, **{"keys": ["id"], **options})
@@ -58,7 +59,7 @@ class Runs:
         self._count += 1
         name = f"{self._name}-{self._count}"
         return StreamSession(
-            DeltaStream("merged", table=self._table, **{"read_change_feed": True, **options}),
+            DeltaStream("merged", table=self.table, **{"read_change_feed": True, **options}),
             StreamContext(
                 staging_uri=self._staging,
                 deployment="tests",

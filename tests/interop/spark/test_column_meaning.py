@@ -72,6 +72,19 @@ def source(template, tmp_path):
     return str(shutil.copytree(template, tmp_path / "source"))
 
 
+@pytest.fixture
+def swapped(spark, template, prepared):
+    """Runs into a merge sink: it has the rows of the template, and two names of the source have been swapped since."""
+
+    def make(folder):
+        runs = Runs(spark, str(shutil.copytree(template, folder / "source")), folder)
+        runs.load(**FOLLOW)
+        change(spark, runs.table, "swapped")
+        return runs
+
+    return prepared.begin("swapped", make)
+
+
 def change(spark, source, kind):
     statements, update = CHANGES[kind]
     for statement in statements:
@@ -135,17 +148,22 @@ def test_other_sinks_are_refused_too(spark, source, tmp_path, sink):
 
 @pytest.mark.parametrize("reads_sink", [True, False])
 @pytest.mark.parametrize("sink", ["append", "merge"])
-def test_names_that_move_back_within_a_run_are_refused_again(spark, source, tmp_path, monkeypatch, sink, reads_sink):
-    path = str(tmp_path / "sink")
-    runs = Runs(spark, source, tmp_path, DeltaAppendSink(path) if sink == "append" else None)
+def test_names_that_move_back_within_a_run_are_refused_again(spark, template, prepared, monkeypatch, sink, reads_sink):
     # an append sink has the rows as they were
     options = FOLLOW if sink == "merge" else {**FOLLOW, "read_change_feed": False}
-    runs.load(**options)
-    for number in (4, 5):
-        for statement in swap("x", "y"):
-            spark.sql(f"ALTER TABLE delta.`{source}` {statement}")
-        values = f"{number}, {number}, {number}, 'x{number}', 'y{number}', named_struct('x', 'a', 'y', 'b'), 'p'"
-        spark.sql(f"INSERT INTO delta.`{source}` (id, n, q, x, y, s, p) VALUES ({values})")
+
+    def make(folder):
+        declared = DeltaAppendSink(str(folder / "sink")) if sink == "append" else None
+        runs = Runs(spark, str(shutil.copytree(template, folder / "source")), folder, declared)
+        runs.load(**options)
+        for number in (4, 5):
+            for statement in swap("x", "y"):
+                spark.sql(f"ALTER TABLE delta.`{runs.table}` {statement}")
+            values = f"{number}, {number}, {number}, 'x{number}', 'y{number}', named_struct('x', 'a', 'y', 'b'), 'p'"
+            spark.sql(f"INSERT INTO delta.`{runs.table}` (id, n, q, x, y, s, p) VALUES ({values})")
+        return runs
+
+    runs = prepared.begin(f"moved back, {sink}", make)
     for statement in refused(runs, **options):
         spark.sql(statement)
     if not reads_sink:
@@ -157,12 +175,12 @@ def test_names_that_move_back_within_a_run_are_refused_again(spark, source, tmp_
     else:
         with pytest.raises(BatchRejectedError) as caught:
             runs.load(**options)
-        assert [row.x for row in spark.read.format("delta").load(path).where("id = 5").collect()] == []
+        assert [row.x for row in spark.read.format("delta").load(runs.sink_path).where("id = 5").collect()] == []
         statements = statements_in(caught.value)
     for statement in statements:
         spark.sql(statement)
     runs.load(**options)
-    assert_alike(spark, runs, source)
+    assert_alike(spark, runs, runs.table)
 
 
 def test_a_change_that_a_person_acknowledged_is_refused_too(spark, source, tmp_path):
@@ -172,11 +190,9 @@ def test_a_change_that_a_person_acknowledged_is_refused_too(spark, source, tmp_p
     assert len(refused(runs, **ACKNOWLEDGED)) == 4
 
 
-def test_the_driver_refuses_where_the_worker_cannot_read_the_sink(spark, source, tmp_path, monkeypatch):
+def test_the_driver_refuses_where_the_worker_cannot_read_the_sink(spark, swapped, monkeypatch):
     monkeypatch.setattr(SinkColumns, "_sink_state", lambda _self, _sink: None)
-    runs = Runs(spark, source, tmp_path)
-    runs.load(**FOLLOW)
-    change(spark, source, "swapped")
+    runs = swapped
     with pytest.raises(SchemaMismatchError) as caught:
         runs.load(**FOLLOW)
     statements = statements_in(caught.value)
@@ -184,7 +200,7 @@ def test_the_driver_refuses_where_the_worker_cannot_read_the_sink(spark, source,
     for statement in statements:
         spark.sql(statement)
     runs.load(**FOLLOW)
-    assert_alike(spark, runs, source)
+    assert_alike(spark, runs, runs.table)
 
 
 def test_a_key_that_is_another_column_needs_another_table(spark, source, tmp_path):
@@ -212,10 +228,10 @@ def test_a_column_that_the_sink_dropped_as_well_can_be_added_anew(spark, source,
     assert_alike(spark, runs, source)
 
 
-def recover(runs, source, tmp_path, sink=None):
+def recover(runs):
     """Lose the ledger, rebuild it from the sink, and fence it."""
-    shutil.rmtree(tmp_path / "staging")
-    places = ("--staging", str(tmp_path / "staging"), "--sink", sink or runs.sink_path, "--table", source)
+    shutil.rmtree(runs.folder / "staging")
+    places = ("--staging", str(runs.folder / "staging"), "--sink", runs.sink_path, "--table", runs.table)
     assert main(["recover", "merged", *places, "--deployment", "tests", "--yes"]) == 0
     # the first run closes the old epoch
     runs.load(applications=1, **FOLLOW)
@@ -227,7 +243,7 @@ def test_a_recovered_stream_is_refused_a_name_that_the_sink_has_of_a_dropped_col
     spark.sql(f"ALTER TABLE delta.`{source}` DROP COLUMN x")
     spark.sql(f"UPDATE delta.`{source}` SET y = 'new' WHERE id = 1")
     runs.load(**FOLLOW)
-    recover(runs, source, tmp_path)
+    recover(runs)
     spark.sql(f"ALTER TABLE delta.`{source}` ADD COLUMNS (x STRING)")
     spark.sql(f"UPDATE delta.`{source}` SET x = 'new' WHERE id = 2")
     statements = refused(runs)
@@ -242,20 +258,18 @@ def test_a_recovered_stream_is_refused_a_name_that_the_sink_has_of_a_dropped_col
 
 
 @pytest.mark.parametrize("is_put_right", ["before", "after"])
-def test_a_recovered_stream_knows_what_the_sink_renamed_after_its_newest_batch(spark, source, tmp_path, is_put_right):
-    runs = Runs(spark, source, tmp_path)
-    runs.load(**FOLLOW)
-    change(spark, source, "swapped")
+def test_a_recovered_stream_knows_what_the_sink_renamed_after_its_newest_batch(spark, swapped, is_put_right):
+    runs = swapped
     statements = refused(runs)
     for statement in statements if is_put_right == "before" else ():
         spark.sql(statement)
-    recover(runs, source, tmp_path)
+    recover(runs)
     if is_put_right == "after":
         assert refused(runs) == statements
         for statement in statements:
             spark.sql(statement)
     runs.load(**FOLLOW)
-    assert_alike(spark, runs, source)
+    assert_alike(spark, runs, runs.table)
 
 
 def test_a_batch_that_a_replan_found_in_the_sink_counts(spark, source, tmp_path):
@@ -280,15 +294,13 @@ def test_a_batch_that_a_replan_found_in_the_sink_counts(spark, source, tmp_path)
 
 
 @pytest.mark.parametrize("reads_sink", [True, False])
-def test_rows_that_are_read_again_from_before_a_move_are_refused(spark, source, tmp_path, monkeypatch, reads_sink):
+def test_rows_that_are_read_again_from_before_a_move_are_refused(spark, swapped, monkeypatch, reads_sink):
     """The sink has the later names already, so the batch of before has another column under them."""
-    runs = Runs(spark, source, tmp_path)
-    runs.load(**FOLLOW)
-    change(spark, source, "swapped")
+    runs = swapped
     for statement in refused(runs):
         spark.sql(statement)
     before = runs.rows()
-    places = ("--staging", str(tmp_path / "staging"), "--deployment", "tests")
+    places = ("--staging", str(runs.folder / "staging"), "--deployment", "tests")
     words = ("--to", "0", "--sink-rows", "keep", "--why", "test", "--yes")
     assert main(["rewind", "merged", *words, *places]) == 0
     if reads_sink:
@@ -308,4 +320,4 @@ def test_rows_that_are_read_again_from_before_a_move_are_refused(spark, source, 
         for statement in refused(runs):
             spark.sql(statement)
         runs.load(**FOLLOW)
-        assert_alike(spark, runs, source)
+        assert_alike(spark, runs, runs.table)
