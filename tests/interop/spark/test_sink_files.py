@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import deltalake
 import pytest
 
 from airflow_provider_fds.errors import BatchRejectedError, FdsError
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyspark.sql import SparkSession
+
+    from tests.interop.spark.conftest import Prepared
 
 
 class Unmounted:
@@ -76,15 +79,19 @@ def kind() -> str:
 
 
 @pytest.fixture
-def desk(spark: SparkSession, tmp_path: Path, kind: str) -> Desk:
+def desk(spark: SparkSession, prepared: Prepared, kind: str) -> Desk:
     """Ten rows are in the sink, loaded as its version 0, and twenty more in the source."""
-    desk = Desk(spark, tmp_path)
-    desk.sink = DeltaMergeSink(desk.path, keys=["id"]) if kind == "merge" else DeltaAppendSink(desk.path)
-    desk.append(0)
-    desk.load()
-    for first in (10, 20):
-        desk.append(first)
-    return desk
+
+    def make(folder: Path) -> Desk:
+        desk = Desk(spark, folder)
+        desk.sink = DeltaMergeSink(desk.path, keys=["id"]) if kind == "merge" else DeltaAppendSink(desk.path)
+        desk.append(0)
+        desk.load()
+        for first in (10, 20):
+            desk.append(first)
+        return desk
+
+    return prepared.begin(kind, make)
 
 
 def refused(desk: Desk) -> FdsError:
@@ -119,12 +126,12 @@ def test_files_that_a_spark_worker_wrote_elsewhere_are_missed_and_moved_into_the
 
 
 @pytest.mark.parametrize("kind", ["append", "merge"])
-def test_lost_files_are_loaded_again_once_the_sink_is_restored_to_before_them(desk, spark, unmount):
+def test_lost_files_are_loaded_again_once_the_sink_is_restored_to_before_them(desk, unmount):
     sink = unmount(desk.path)
     message = missing(desk)
     sink.mount()
     assert "restore version 0 of the sink, the last without this commit" in message
-    spark.sql(f"RESTORE TABLE {desk.table} TO VERSION AS OF 0")
+    desk.restore(0)
     follow(desk, message)
     desk.load()
     assert desk.ids() == EACH_ONCE
@@ -146,7 +153,7 @@ def test_a_deletion_vector_that_a_spark_worker_wrote_elsewhere_is_missed(spark, 
     assert [row.id for row in rows] == list(range(15))
 
 
-def test_an_epoch_does_not_begin_after_a_batch_without_its_files(desk, spark, unmount):
+def test_an_epoch_does_not_begin_after_a_batch_without_its_files(desk, unmount):
     sink = unmount(desk.path)
     missing(desk)
     sink.mount()
@@ -156,7 +163,7 @@ def test_an_epoch_does_not_begin_after_a_batch_without_its_files(desk, spark, un
     assert "data files are not there" in message
     assert len(desk.entries("committed")) == 1
 
-    spark.sql(f"RESTORE TABLE {desk.table} TO VERSION AS OF 0")
+    desk.restore(0)
     desk.load()
     assert desk.ids() == EACH_ONCE
 
@@ -182,7 +189,7 @@ def test_an_interval_without_its_files_is_replaced_again_once_the_sink_is_restor
     sink.mount()
     assert "restore version 0 of the sink, the last without this commit" in message
     assert "clearing the runs of their data intervals" in message
-    spark.sql(f"RESTORE TABLE delta.`{days.sink.uri}` TO VERSION AS OF 0")
+    deltalake.DeltaTable(days.sink.uri).restore(0)
     days.load(1, 2)
     assert days.ids() == EACH_ONCE
 
