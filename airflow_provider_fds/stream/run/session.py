@@ -312,6 +312,8 @@ class StreamSession:
         if work.status == "fence":
             return Collected() if is_running else collect_fence(self.connected, work)
         self._so_far = so_far = self._so_far.of(work)
+        # the object remembers whether this worker may read the sink's log
+        self._log = self._log or SinkLog.of(self.connected, self._sink)
         left = self.scope.transactions(work.batches)[len(so_far.reports) :]
         connected = self.connected
         # what a catalog answered is known to this thread only
@@ -347,8 +349,6 @@ class StreamSession:
         return report, list(dict.fromkeys(problem for problem in (differs, *changed) if problem is not None))
 
     def _report(self, work: RunWork, transaction: Transaction) -> AttemptReport | None:
-        # the object remembers whether this worker may read the sink's log
-        self._log = self._log or SinkLog.of(self.connected, self._sink)
         uuid, batch_id = self.connected.state.uuid, transaction.last.batch_id
         reported = ReportedBatch(uuid, work.epoch, batch_id, transaction.digest, self.scope.interval)
         return read_report(self.connected, self.scope.reports, reported, work.attempt_id, self._log)
