@@ -168,10 +168,6 @@ class Application:
             self.on_commit(collected)
         return len(collected.committed) == len(self.work.batches)
 
-    def fits(self, first: Application | FleetApplication) -> bool:  # noqa: ARG002 - see FleetApplication
-        """Whether the driver that was started for another application of the run can work on this one."""
-        return True
-
     def storage(self) -> JobStorage:
         """Return where the application reads and writes."""
         return storage_of(self.session, self.sink)
@@ -256,13 +252,6 @@ class FleetApplication:
     def attempt_id(self) -> str:
         """The attempt in the name of its spec."""
         return fleet_attempt(self.spec_uri)
-
-    def fits(self, first: Application | FleetApplication) -> bool:
-        """Whether the driver that was started for another application of the run can work on this one.
-
-        It must reach all places: a driver knows only the credentials that it was started with.
-        """
-        return first.storage().covers(self.storage())
 
     def storage(self) -> JobStorage:
         """Return where the application reads and writes: the places of all streams."""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from airflow_provider_fds.backends.base import Application, FleetApplication
+    from airflow_provider_fds.spark.submission.object_store import JobStorage
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +46,7 @@ class LingeringDriver:
     _key: str = field(default="", init=False, repr=False)
     _thread: threading.Thread | None = field(default=None, init=False, repr=False)
     _ended: Outcome | BaseException | None = field(default=None, init=False, repr=False)
-    _first: Application | FleetApplication | None = field(default=None, init=False, repr=False)
+    _storage: JobStorage | None = field(default=None, init=False, repr=False)
     _last: Application | FleetApplication | None = field(default=None, init=False, repr=False)
 
     def __enter__(self) -> None:
@@ -66,7 +67,7 @@ class LingeringDriver:
         Raises:
             FdsError: Spark could not be started, or this run no longer owns the stream.
         """
-        if self._first is not None and self._is_running() and not application.fits(self._first):
+        if self._storage is not None and self._is_running() and not self._storage.covers(application.storage()):
             logger.info("Spark was started without the credentials of a table of the next job; it starts again.")
             self._leave()
             self._stop()
@@ -96,7 +97,7 @@ class LingeringDriver:
 
     def _begin(self, application: Application | FleetApplication) -> None:
         self._key = secrets.token_hex(32)
-        self._first = self._last = application
+        self._last, self._storage = application, application.storage()
         self._ended = None
         first = replace(application, conf={**application.conf, KEY_SETTING: self._key})
 

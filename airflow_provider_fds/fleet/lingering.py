@@ -13,16 +13,17 @@ from typing import TYPE_CHECKING, Final
 from airflow_provider_fds.errors import FdsError
 from airflow_provider_fds.ledger.decisions import read_token
 from airflow_provider_fds.ledger.layout import StreamFolder
+from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.polling.alignment import table_poller
 from airflow_provider_fds.stream.run.linger import LOOK_SECONDS, SHOW_SECONDS, show_live
 from airflow_provider_fds.stream.run.session import StreamSession
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from airflow_provider_fds.delta.storage.storage import Storage
+    from airflow_provider_fds.fleet.stream_run import StreamRun
     from airflow_provider_fds.fleet.value import FleetStream
-    from airflow_provider_fds.source.offset import Offset
     from airflow_provider_fds.stream.connected_stream import StreamContext
     from airflow_provider_fds.stream.polling.poll import TablePoller
     from airflow_provider_fds.stream.run.linger import Linger
@@ -39,7 +40,7 @@ _SHOW_EACH_SECONDS: Final = 0.6
 
 
 @dataclass(slots=True, eq=False)
-class _Waiting:
+class WaitingStream:
     """A stream that has loaded everything up to a position as of a ledger entry."""
 
     stream: FleetStream
@@ -51,6 +52,15 @@ class _Waiting:
     show_at: float = -math.inf
     is_local: bool = False
     poller: TablePoller | None = None
+
+    def report_end(self, watch: Callable[[StreamSession], Callable[[Exception | None], object]]) -> None:
+        """Report that the run of the stream has ended. Never raises."""
+        try:
+            session = StreamSession(self.stream.stream, self.context)
+            session.connected.load()
+            watch(session)(None)
+        except Exception as error:  # noqa: BLE001  # the run has ended for it
+            logger.warning("Stream %s: its status was not written: %s", self.stream.name, error)
 
     def open(self) -> TablePoller:
         """Return the poller of the table; blocks when it is opened first."""
@@ -73,7 +83,7 @@ class LingeringStreams:
 
     def __init__(self, linger: Linger) -> None:
         self._linger = linger
-        self._streams: dict[str, _Waiting] = {}
+        self._streams: dict[str, WaitingStream] = {}
         #: How often in a row a stream had something to do, and then had not.
         self._in_vain: dict[str, int] = {}
         self._until: float | None = None
@@ -100,7 +110,7 @@ class LingeringStreams:
             has_committed: Whether the stream, which was opened, had something to load; ``None``: it was not opened.
         """
         name, now = stream.name, time.monotonic()
-        kept = self._streams[name] = _Waiting(stream, context, position, entry)
+        kept = self._streams[name] = WaitingStream(stream, context, position, entry)
         if has_committed:
             self._until = now + self._linger.seconds
             self._in_vain.pop(name, None)
@@ -108,6 +118,24 @@ class LingeringStreams:
             count = self._in_vain[name] = self._in_vain.get(name, -1) + 1
             # the first time, it was opened only to see
             kept.not_before = now + self._linger.pause_seconds(count) if count else -math.inf
+
+    def keep_after(self, run: StreamRun) -> None:
+        """Poll the table of a stream that has loaded everything, unless it does not go on."""
+        session, connected = run.session, run.session.connected
+        try:
+            if not session.scope.goes_on():
+                return
+        except FdsError as error:
+            logger.warning("Stream %s does not wait for more in this run: %s", run.name, error)
+            return
+        position = connected.state.position
+        self.keep(
+            run.stream,
+            session.context,
+            None if position is None else Offset.from_json(position),
+            connected.ledger.n,
+            has_committed=run.drain.has_committed,
+        )
 
     def news(self, *, waits: bool) -> list[tuple[FleetStream, StreamContext]]:
         """Return the streams that have something to do; none if the run is to end, which polls them no more.
@@ -131,22 +159,22 @@ class LingeringStreams:
             linger.log_end("Fleet")
         return []
 
-    def shown_live(self) -> list[tuple[FleetStream, StreamContext]]:
-        """Return the streams that others see as live, although the run has ended for them."""
-        return [(one.stream, one.context) for one in self._streams.values() if one.show_at > 0]
+    def shown_live(self) -> list[WaitingStream]:
+        """Return the streams that others still see as live when the run ends."""
+        return [one for one in self._streams.values() if one.show_at > 0]
 
-    def _leave(self, found: Iterable[_Waiting]) -> list[tuple[FleetStream, StreamContext]]:
+    def _leave(self, found: Iterable[WaitingStream]) -> list[tuple[FleetStream, StreamContext]]:
         left = dict.fromkeys(found)
         for one in left:
             del self._streams[one.stream.name]
         return [(one.stream, one.context) for one in left]
 
-    async def _polled(self) -> list[_Waiting]:
+    async def _polled(self) -> list[WaitingStream]:
         """Poll each table, and return the streams that have something to do."""
         now, slots = time.monotonic(), asyncio.Semaphore(_POLLS_AT_ONCE)
         due = [one for one in self._streams.values() if one.not_before <= now]
 
-        async def poll(one: _Waiting) -> bool:
+        async def poll(one: WaitingStream) -> bool:
             async with slots:
                 return await self._has_news(one)
 
@@ -154,7 +182,7 @@ class LingeringStreams:
         self._linger.adapt(is_local=all(one.is_local for one in due))
         return [one for one, has_news in zip(due, found, strict=True) if has_news]
 
-    async def _has_news(self, one: _Waiting) -> bool:
+    async def _has_news(self, one: WaitingStream) -> bool:
         try:
             poller = one.poller if one.poller is not None else await asyncio.to_thread(one.open)
             found = await poller.poll()
@@ -168,23 +196,23 @@ class LingeringStreams:
         one.refusals = 0
         return found is not None
 
-    def _decided(self) -> list[_Waiting]:
+    def _decided(self) -> list[WaitingStream]:
         """Return, from time to time, the streams about which a person has decided something: one GET if nobody has."""
         if time.monotonic() < self._look_at:
             return []
         self._look_at = time.monotonic() + LOOK_SECONDS
-        folders: dict[str, list[_Waiting]] = {}
+        folders: dict[str, list[WaitingStream]] = {}
         for one in self._streams.values():
             folders.setdefault(one.context.staging_uri, []).append(one)
         return [one for uri, streams in folders.items() for one in self._decided_in(uri, streams)]
 
-    def _decided_in(self, uri: str, streams: list[_Waiting]) -> list[_Waiting]:
+    def _decided_in(self, uri: str, streams: list[WaitingStream]) -> list[WaitingStream]:
         staging, before = self._tokens.get(uri) or (streams[0].context.open_staging(), None)
         token = read_token(staging)
         if token is None or token == before:
             return []
 
-        def has_entry(one: _Waiting) -> bool:
+        def has_entry(one: WaitingStream) -> bool:
             return staging.head(StreamFolder(one.stream.name).entry(one.entry + 1)) is not None
 
         try:
@@ -202,7 +230,7 @@ class LingeringStreams:
         now = time.monotonic()
         due = [one for one in self._streams.values() if one.show_at <= now][:_THREADS]
 
-        def show(one: _Waiting) -> None:
+        def show(one: WaitingStream) -> None:
             try:
                 connected = StreamSession(one.stream.stream, one.context).connected
                 connected.load()
@@ -218,4 +246,4 @@ class LingeringStreams:
                 list(threads.map(show, due))
 
 
-__all__ = ["LingeringStreams"]
+__all__ = ["LingeringStreams", "WaitingStream"]

@@ -9,7 +9,6 @@ import logging
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from airflow_provider_fds.errors import BatchFailedError, FdsError, StreamBusyError
@@ -19,7 +18,6 @@ from airflow_provider_fds.fleet.positions import KnownPosition, KnownPositions, 
 from airflow_provider_fds.fleet.result import FleetResult, StreamOutcome
 from airflow_provider_fds.fleet.stream_run import StreamRun
 from airflow_provider_fds.reasons import Reason
-from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.attempt.batch_failure import with_ending
 from airflow_provider_fds.stream.attempt.result import PhaseSeconds
 from airflow_provider_fds.stream.run.collecting import commit_reported
@@ -258,7 +256,7 @@ class FleetSession:
             # the caller has not run this work
             self._close(run, "left", reason=_STOPPED)
         if self._lingering is not None:
-            self._each(self._report_end, self._lingering.shown_live())
+            self._each(lambda one: one.report_end(self._watch), self._lingering.shown_live())
         if self._positions is not None:
             self._positions.save(self._known)
         return FleetResult(
@@ -396,27 +394,8 @@ class FleetSession:
                 self._known[run.name] = known
         run.end(error)
         self._end(run.stream, outcome, reason=reason, error=error, result=result, stopped=stopped)
-        if outcome in ("loaded", "up_to_date", "waiting") and stopped is None:
-            self._keep(run)
-
-    def _keep(self, run: StreamRun) -> None:
-        """Let a stream that has loaded everything wait for more, if the run lingers and the stream goes on."""
-        connected, lingering = run.session.connected, self._lingering
-        if lingering is None:
-            return
-        try:
-            if not run.session.scope.goes_on():
-                return
-            position = connected.state.position
-            lingering.keep(
-                run.stream,
-                run.session.context,
-                None if position is None else Offset.from_json(position),
-                connected.ledger.n,
-                has_committed=run.drain.has_committed,
-            )
-        except FdsError as error:
-            logger.warning("Stream %s does not wait for more in this run: %s", run.name, error)
+        if self._lingering is not None and outcome in ("loaded", "up_to_date", "waiting") and stopped is None:
+            self._lingering.keep_after(run)
 
     def _purge(self, run: StreamRun) -> None:
         """Remove what a stream no longer needs; in a run that lingers at most once an hour."""
@@ -425,23 +404,11 @@ class FleetSession:
             self._purge_at[run.name] = now + _PURGE_SECONDS
             run.session.purge_expired(self._retention)
 
-    def _report_end(self, one: tuple[FleetStream, StreamContext]) -> None:
-        """Report that the run of a stream has ended which others see as live."""
-        stream, context = one
-        try:
-            session = StreamSession(stream.stream, context)
-            session.connected.load()
-            self._watch(session)(None)
-        except Exception as failure:  # noqa: BLE001  # the run has ended for it
-            logger.warning("Stream %s: its status was not written: %s", stream.name, failure)
-
     def _end(self, stream: FleetStream, outcome: FleetOutcome, **facts: object) -> None:
         """Record what became of a stream."""
         ended = StreamOutcome(stream=stream.stream.name, outcome=outcome, **facts)  # type: ignore[arg-type]
         if (before := self._outcomes.get(ended.stream)) is not None:
-            # a run that lingers: what an earlier round of it has loaded
-            is_loaded = before.outcome == "loaded" and outcome in ("up_to_date", "waiting")
-            ended = replace(ended, outcome="loaded" if is_loaded else outcome, result=ended.result or before.result)
+            ended = ended.after(before)
         self._outcomes[ended.stream] = ended
         if ended.error is not None:
             self._has_failed = True

@@ -241,7 +241,7 @@ def _show_end(
         print(f"{one.stream}: {_describe(one)}")
     print(
         f"{format_count(len(outcomes), 'stream')}, {len(failed):,} stopped, "
-        f"{format_count(applications, 'Spark application')}",
+        f"{format_count(applications, 'Spark application' if arguments.linger is None else 'round')}",
         flush=True,
     )
     for one in failed:
