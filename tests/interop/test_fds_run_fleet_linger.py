@@ -17,13 +17,16 @@ import deltalake
 import pyarrow as pa
 import pytest
 
+from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import EXIT_OK
+from airflow_provider_fds.ledger.log import Ledger
+from tests.fds_command import fds
 
 FILE = """
 defaults:
   staging: {root}/staging
   starting_version: 0
-  sink: {{uri: "{root}/bronze/{{table}}"}}
+  sink: {{uri: "{root}/bronze/{{table}}", provenance: true}}
 streams:
   - tables: {root}/raw/*
 """
@@ -108,7 +111,7 @@ def test_one_spark_loads_what_comes_in_any_table_until_the_command_is_asked_to_e
     assert {name: (one["outcome"], one.get("batches")) for name, one in streams.items()} == {
         "a": ("loaded", 4), "b": ("loaded", 3), "c": ("loaded", 2),
     }  # fmt: skip
-    assert streams["c"]["stopped"]["reason_code"] == "SOURCE_ROWS_DELETED"
+    assert streams["c"]["stopped"]["reason_code"] == "SOURCE_ROWS_CHANGED"
     assert total["applications"] >= 4
     assert not drivers_of(lake), "Spark outlived the command"
     assert {name: ids(lake, name) for name in NAMES} == {
@@ -157,3 +160,27 @@ def test_a_server_loads_what_comes_until_nothing_comes(lake, connect_server):
     writing.join()
     assert (code, {name: one["batches"] for name, one in streams.items()}) == (0, dict.fromkeys(NAMES, 2))
     assert (ids(lake, "b"), ids(lake, "a")) == (list(range(20)), [*range(10), *range(20, 30)])
+
+
+def test_a_stream_that_is_rewound_meanwhile_is_fenced_and_loaded_again(lake, connect_server):
+    run = begun(lake, "--remote", connect_server.url, "--linger", "10m")
+    wait_for(lake, run, 1, *NAMES)
+    append(lake, 1, "b")
+    wait_for(lake, run, 2, "b")
+    time.sleep(3)
+    moved = fds(
+        *("rewind", "b", "--to", "1", "--sink-rows", "delete", "--why", "a test", "--yes"),
+        *("--staging", str(lake / "staging")),
+    )
+    assert moved.returncode == 0, moved.stderr
+    ledger, deadline = Ledger(open_storage(str(lake / "staging")), "b"), time.monotonic() + 120
+    while (ledger.find().epoch, ledger.state.phase, ledger.state.next_batch_id) != (2, "open", 1):
+        assert time.monotonic() < deadline, ledger.state
+        time.sleep(0.2)
+    append(lake, 1, "a")
+    wait_for(lake, run, 2, "a", "b")
+    time.sleep(3)
+    run.send_signal(signal.SIGTERM)
+    code, streams, _ = ended(run)
+    assert (code, {name: one["outcome"] for name, one in streams.items()}) == (0, dict.fromkeys(NAMES, "loaded"))
+    assert (ids(lake, "a"), ids(lake, "b"), ids(lake, "c")) == (list(range(20)), list(range(20)), list(range(10)))
