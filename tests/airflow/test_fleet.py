@@ -193,11 +193,12 @@ def test_a_fleet_loads_what_comes_while_it_lingers(dag_of, installation, lake):
     names = ("t1", "t2", "t3")
     for name in names:
         lake.append(name, 1)
-    dag = dag_of("live_fleet", "linger=8", names=names)
+    dag = dag_of("live_fleet", "linger=10", names=names)
 
     def write() -> None:
         for name, before, row in (("t2", [1], 2), ("t1", [1], 3), ("t2", [1, 2], 4)):
-            while not (lake.root / "sinks" / name / "_delta_log").exists() or lake.ids(f"sinks/{name}") != before:
+            first = lake.root / "sinks" / name / "_delta_log" / f"{0:020}.json"
+            while not first.exists() or lake.ids(f"sinks/{name}") != before:
                 time.sleep(0.1)
             lake.append(name, row)
 
