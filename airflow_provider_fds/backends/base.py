@@ -7,13 +7,18 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from airflow_provider_fds.backends.conf_by_size import ConfBySize, overriding
+from airflow_provider_fds.batch.fleet_spec import fleet_attempt, progress_name
+from airflow_provider_fds.batch.next_job import next_job_name
+from airflow_provider_fds.batch.report import started_name
 from airflow_provider_fds.errors import ConfigurationError
+from airflow_provider_fds.stream.run.collecting import commit_reported
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from contextlib import AbstractContextManager
 
     from airflow_provider_fds.backends.conf_by_size import ConfBySizeArgument
+    from airflow_provider_fds.delta.storage.storage import Storage
     from airflow_provider_fds.sinks import Sink
     from airflow_provider_fds.spark.installation.own_spark import OwnSpark
     from airflow_provider_fds.spark.submission.object_store import JobStorage
@@ -135,6 +140,34 @@ class Application:
         """Planned bytes of its largest transaction, 0 without batches."""
         return largest_transaction(self.session, self.work)
 
+    @property
+    def staging(self) -> Storage:
+        """The staging folder."""
+        return self.session.connected.staging
+
+    @property
+    def next_job_key(self) -> str:
+        """Where in staging a driver that lingers looks for the job after this one."""
+        return f"{self.session.scope.job_folder(self.work)}/{next_job_name(self.attempt_id)}"
+
+    @property
+    def begun_key(self) -> str:
+        """What is in staging once a driver has worked on the job."""
+        first = self.session.scope.transactions(self.work.batches)[0].last.batch_id
+        return f"{self.session.scope.reports}/{started_name(self.work.epoch, first, self.attempt_id)}"
+
+    @property
+    def attempt_id(self) -> str:
+        """The attempt of its work."""
+        return self.work.attempt_id
+
+    def commit(self) -> bool:
+        """Commit what is reported so far, and return whether everything is."""
+        collected = commit_reported(self.session, self.work)
+        if self.on_commit is not None:
+            self.on_commit(collected)
+        return len(collected.committed) == len(self.work.batches)
+
     def storage(self) -> JobStorage:
         """Return where the application reads and writes."""
         return storage_of(self.session, self.sink)
@@ -172,8 +205,9 @@ class FleetApplication:
         parts: The streams, each with its run, in the order of the fleet spec.
         spec_uri: URI of the :class:`~airflow_provider_fds.batch.fleet_spec.FleetSpec`, as Spark reads it.
         commit: Commits what is reported so far, of all streams, and returns whether all of them have ended. It is
-            called about every three seconds while Spark runs, by one thread at a time and never after
-            :meth:`SparkBackend.run_fleet` has returned.
+            called about every three seconds while Spark runs, more often if Spark stays, by one thread at a time and
+            never after :meth:`SparkBackend.run_fleet` has returned.
+        folder: Folder of its files in the staging folder of the first stream.
         parallelism: Number of batches that are worked on at the same time.
         name: Name that Spark shows.
         context: The context of the Airflow task, ``None`` on the command line.
@@ -183,6 +217,7 @@ class FleetApplication:
     parts: tuple[FleetPart, ...]
     spec_uri: str
     commit: Callable[[], bool]
+    folder: str = ""
     parallelism: int = 8
     name: str = "fds"
     context: Any = None
@@ -197,6 +232,26 @@ class FleetApplication:
     def largest_bytes(self) -> int:
         """Planned bytes of the largest transaction of all streams, 0 without batches."""
         return max((largest_transaction(part.session, part.work) for part in self.parts), default=0)
+
+    @property
+    def staging(self) -> Storage:
+        """The staging folder with its files."""
+        return self.parts[0].session.connected.staging
+
+    @property
+    def next_job_key(self) -> str:
+        """Where in staging a driver that lingers looks for the jobs after these."""
+        return f"{self.folder}/{next_job_name(self.attempt_id)}"
+
+    @property
+    def begun_key(self) -> str:
+        """What is in staging once a driver has worked on the jobs."""
+        return f"{self.folder}/{progress_name(self.attempt_id)}"
+
+    @property
+    def attempt_id(self) -> str:
+        """The attempt in the name of its spec."""
+        return fleet_attempt(self.spec_uri)
 
     def storage(self) -> JobStorage:
         """Return where the application reads and writes: the places of all streams."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 import threading
 import time
@@ -10,14 +11,16 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from airflow_provider_fds.backends.base import Outcome
-from airflow_provider_fds.batch.next_job import KEY_SETTING, next_job, next_job_name
-from airflow_provider_fds.batch.report import started_name
-from airflow_provider_fds.stream.run.collecting import GRACE_SECONDS, commit_reported
+from airflow_provider_fds.batch.next_job import KEY_SETTING, next_job
+from airflow_provider_fds.stream.run.collecting import GRACE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from airflow_provider_fds.backends.base import Application
+    from airflow_provider_fds.backends.base import Application, FleetApplication
+    from airflow_provider_fds.spark.submission.object_store import JobStorage
+
+logger = logging.getLogger(__name__)
 
 #: Time between two looks for a report: the first ones where a look is a system call, and where it is a request. Each
 #: look without one makes it longer, by this factor, up to the last.
@@ -38,12 +41,13 @@ class LingeringDriver:
         cancel: Ends spark-submit.
     """
 
-    start: Callable[[Application], Outcome]
+    start: Callable[[Application | FleetApplication], Outcome]
     cancel: Callable[[], object]
     _key: str = field(default="", init=False, repr=False)
     _thread: threading.Thread | None = field(default=None, init=False, repr=False)
     _ended: Outcome | BaseException | None = field(default=None, init=False, repr=False)
-    _last: Application | None = field(default=None, init=False, repr=False)
+    _storage: JobStorage | None = field(default=None, init=False, repr=False)
+    _last: Application | FleetApplication | None = field(default=None, init=False, repr=False)
 
     def __enter__(self) -> None:
         """Begin; spark-submit starts with the first job."""
@@ -54,22 +58,26 @@ class LingeringDriver:
             self._leave()
         self._stop()
 
-    def run(self, application: Application) -> Outcome:
+    def run(self, application: Application | FleetApplication) -> Outcome:
         """Let spark-submit work on a job, and commit each batch as soon as it is reported.
 
         Returns:
-            How spark-submit ended, or no error once all batches are committed: it then waits for the next job.
+            How spark-submit ended, or no error once everything is reported: it then waits for the next job.
 
         Raises:
             FdsError: Spark could not be started, or this run no longer owns the stream.
         """
+        if self._storage is not None and self._is_running() and not self._storage.covers(application.storage()):
+            logger.info("Spark was started without the credentials of a table of the next job; it starts again.")
+            self._leave()
+            self._stop()
         if not self._is_running():
             self._begin(application)
             return self._await(application)
         self._put(application.spec_uri)
         self._last = application
         outcome = self._await(application)
-        if not self._is_running() and not self._has_begun(application):
+        if not self._is_running() and application.staging.head(application.begun_key) is None:
             # it was ending when it was given the job
             self._begin(application)
             return self._await(application)
@@ -78,34 +86,19 @@ class LingeringDriver:
     def _is_running(self) -> bool:
         return self._thread is not None and self._thread.is_alive()
 
-    def _await(self, application: Application) -> Outcome:
+    def _await(self, application: Application | FleetApplication) -> Outcome:
         """Commit what is reported until the job is done, or spark-submit has ended."""
-        session, work = application.session, application.work
-        first = _LOCAL_SECONDS if session.connected.staging.is_file_system else _REMOTE_SECONDS
-        pause, count = first, 0
+        pause = _LOCAL_SECONDS if application.staging.is_file_system else _REMOTE_SECONDS
         while not self._wait(pause):
-            collected = commit_reported(session, work)
-            if len(collected.committed) > count:
-                count, pause = len(collected.committed), first
-                if application.on_commit is not None:
-                    application.on_commit(collected)
-            else:
-                pause = min(pause * _GROWTH, _LONGEST_SECONDS)
-            if count == len(work.batches):
+            if application.commit():
                 return Outcome()
+            pause = min(pause * _GROWTH, _LONGEST_SECONDS)
         return self._outcome()
 
-    @staticmethod
-    def _has_begun(application: Application) -> bool:
-        """Whether a driver has worked on the job."""
-        session, work = application.session, application.work
-        first = session.scope.transactions(work.batches)[0].last.batch_id
-        key = f"{session.scope.reports}/{started_name(work.epoch, first, work.attempt_id)}"
-        return session.connected.staging.head(key) is not None
-
-    def _begin(self, application: Application) -> None:
+    def _begin(self, application: Application | FleetApplication) -> None:
         self._key = secrets.token_hex(32)
-        self._last, self._ended = application, None
+        self._last, self._storage = application, application.storage()
+        self._ended = None
         first = replace(application, conf={**application.conf, KEY_SETTING: self._key})
 
         def work() -> None:
@@ -134,9 +127,8 @@ class LingeringDriver:
     def _put(self, spec_uri: str | None) -> None:
         """Tell spark-submit its next job, or with ``None`` that there is none: write it where it looks."""
         assert self._last is not None  # noqa: S101 - it has a job
-        session, work = self._last.session, self._last.work
-        key = f"{session.scope.job_folder(work)}/{next_job_name(work.attempt_id)}"
-        session.connected.staging.put(key, next_job(work.attempt_id, spec_uri, self._key))
+        last = self._last
+        last.staging.put(last.next_job_key, next_job(last.attempt_id, spec_uri, self._key))
 
     def _leave(self) -> None:
         """Tell spark-submit that there is no other job, and wait for its end, for a while."""

@@ -80,20 +80,26 @@ class LocalBackend(SparkBackend):
         if self._lingering is not None and application.work.batches:
             return self._lingering.run(application)
         with collecting(application.session, application.work, application.on_commit, end=self.cancel) as was_ended:
-            return self._run(application, {**application.conf, **self.arguments.conf}, was_ended)
+            return self._run(application, self._conf(application), was_ended)
 
     def lingering(self) -> LingeringDriver:
         """Let spark-submit stay, and take the next job of the run."""
         self._lingering = LingeringDriver(self._start, self.cancel)
         return self._lingering
 
-    def _start(self, application: Application) -> Outcome:
-        return self._run(application, {**application.conf, **self.arguments.conf}, threading.Event())
+    def _start(self, application: Application | FleetApplication) -> Outcome:
+        return self._run(application, self._conf(application), threading.Event())
+
+    def _conf(self, application: Application | FleetApplication) -> dict[str, Any]:
+        shared = FLEET_CONF if isinstance(application, FleetApplication) else {}
+        return {**shared, **application.conf, **self.arguments.conf}
 
     def run_fleet(self, application: FleetApplication) -> Outcome:
         """Run spark-submit for the jobs of many streams, and commit batches as they are reported."""
+        if self._lingering is not None:
+            return self._lingering.run(application)
         with committing(application.commit, end=self.cancel) as was_ended:
-            return self._run(application, {**FLEET_CONF, **application.conf, **self.arguments.conf}, was_ended)
+            return self._run(application, self._conf(application), was_ended)
 
     def apart(self, session: StreamSession, sink: Sink) -> object | None:
         """Return the credentials of a catalog with which Spark reads the table of a stream, if it does."""

@@ -107,12 +107,14 @@ class SubmitBackend(ConnectionBackend):
         self._lingering = LingeringDriver(self._start, self.cancel)
         return self._lingering
 
-    def _start(self, application: Application) -> Outcome:
+    def _start(self, application: Application | FleetApplication) -> Outcome:
         return self._run(application, nullcontext(threading.Event()))
 
     def run_fleet(self, application: FleetApplication) -> Outcome:
         """Call spark-submit for the jobs of many streams, and commit batches as they are reported."""
         shared = replace(application, conf={**FLEET_CONF, **application.conf})
+        if self._lingering is not None:
+            return self._lingering.run(shared)
         return self._run(shared, committing(application.commit, end=self.cancel))
 
     def apart(self, session: StreamSession, sink: Sink) -> object | None:

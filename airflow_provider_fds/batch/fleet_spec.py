@@ -23,7 +23,7 @@ from airflow_provider_fds.batch.spec import SpecChangedError
 #:   left    - it was not started, because the fleet had to end
 FLEET_OUTCOMES = ("done", "failed", "left")
 
-_FLEET_DIGEST = re.compile(r"-([0-9a-f]{64})\.fleet\.json\Z")
+_FLEET_DIGEST = re.compile(r"([^/]*)-([0-9a-f]{64})\.fleet\.json\Z")
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,8 @@ class FleetSpec:
         stop_on_failure: Whether no batch is started after a job has failed.
         stop_after_ms: No batch is started after this time (milliseconds since the epoch), not even the first of a
             stream; ``None``: no limit.
+        linger_seconds: How long spark-submit waits for the next jobs of the fleet once these are done; ``None``: it
+            ends.
     """
 
     jobs: Tuple[FleetJob, ...]
@@ -64,6 +66,7 @@ class FleetSpec:
     max_bytes_in_flight: Optional[int] = None
     stop_on_failure: bool = False
     stop_after_ms: Optional[int] = None
+    linger_seconds: Optional[float] = None
 
     def __post_init__(self) -> None:
         if self.parallelism < 1:
@@ -74,7 +77,7 @@ class FleetSpec:
 
     def to_json(self) -> bytes:
         """Return the spec as JSON."""
-        return to_json(self)
+        return to_json(self, leave_out=() if self.linger_seconds else ("linger_seconds",))
 
     @classmethod
     def from_json(cls, text: "str | bytes") -> "FleetSpec":
@@ -95,7 +98,7 @@ class FleetSpec:
                 f"the name of {uri} does not contain the SHA-256 of the spec; expected <attempt>-<sha256>.fleet.json"
             )
         found = hashlib.sha256(data).hexdigest()
-        if found != named[1]:
+        if found != named[2]:
             raise SpecChangedError(
                 f"{uri} has the SHA-256 {found}: it was changed after it was written. Nothing was run; a retry writes "
                 "a new spec. Find out who else can write to the folder"
@@ -130,6 +133,17 @@ def fleet_name(attempt_id: str, data: bytes) -> str:
     return f"{attempt_id}-{hashlib.sha256(data).hexdigest()}.fleet.json"
 
 
+def progress_name(attempt_id: str) -> str:
+    """Return the file name of the driver's notes about a fleet spec."""
+    return f"{attempt_id}.progress.json"
+
+
+def fleet_attempt(uri: str) -> str:
+    """Return the attempt in the name of a fleet spec; empty if it is not such a name."""
+    named = _FLEET_DIGEST.search(uri)
+    return "" if named is None else named[1]
+
+
 def is_fleet(uri: str) -> bool:
     """Whether the name is that of a fleet spec, not of a job spec."""
     return uri.endswith(".fleet.json")
@@ -140,6 +154,8 @@ __all__ = [
     "FleetJob",
     "FleetProgress",
     "FleetSpec",
+    "fleet_attempt",
     "fleet_name",
     "is_fleet",
+    "progress_name",
 ]

@@ -6,7 +6,8 @@ import logging
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from airflow_provider_fds.batch.fleet_spec import FleetJob, FleetProgress, FleetSpec, fleet_name
+from airflow_provider_fds.batch.fleet_spec import FleetJob, FleetProgress, FleetSpec, fleet_name, progress_name
+from airflow_provider_fds.batch.next_job import next_job_name
 from airflow_provider_fds.errors import FdsError
 from airflow_provider_fds.ledger.layout import fleet_folder
 from airflow_provider_fds.stream.attempt.reports import new_attempt_id
@@ -29,14 +30,18 @@ class FleetFiles:
     Args:
         connected: A stream of the application, whose staging folder has the files: Spark can reach it.
         fleet: Name of the fleet.
+
+    Attributes:
+        folder: Folder of the files in staging.
+        attempt_id: The attempt, which is in their names.
     """
 
     def __init__(self, connected: ConnectedStream, fleet: str) -> None:
         self._connected = connected
         self._staging = connected.staging
-        self._folder = fleet_folder(fleet)
-        self._attempt_id = new_attempt_id()
-        self._progress = f"{self._folder}/{self._attempt_id}.progress.json"
+        self.folder = fleet_folder(fleet)
+        self.attempt_id = new_attempt_id()
+        self._progress = f"{self.folder}/{progress_name(self.attempt_id)}"
         self._spec = ""
 
     def write(
@@ -47,6 +52,7 @@ class FleetFiles:
         max_bytes_in_flight: int | None,
         stop_on_failure: bool,
         stop_after_ms: int | None,
+        linger_seconds: float | None,
     ) -> str:
         """Write the spec, see :class:`FleetSpec`, and return the URI that Spark reads it from."""
         spec = FleetSpec(
@@ -66,10 +72,11 @@ class FleetFiles:
             max_bytes_in_flight=max_bytes_in_flight,
             stop_on_failure=stop_on_failure,
             stop_after_ms=stop_after_ms,
+            linger_seconds=linger_seconds,
         )
         data = spec.to_json()
         self._remove_old()
-        self._spec = f"{self._folder}/{fleet_name(self._attempt_id, data)}"
+        self._spec = f"{self.folder}/{fleet_name(self.attempt_id, data)}"
         self._staging.put(self._spec, data)
         return self._connected.staging_location(self._spec)
 
@@ -86,8 +93,15 @@ class FleetFiles:
 
     def remove(self) -> None:
         """Remove the files of an application that has ended. If that fails, a later run does it."""
+        self._remove(self._spec, self._progress)
+
+    def remove_next(self) -> None:
+        """Remove the name of the jobs after these, once they are done. If that fails, a later run does it."""
+        self._remove(f"{self.folder}/{next_job_name(self.attempt_id)}")
+
+    def _remove(self, *keys: str) -> None:
         try:
-            for key in (self._spec, self._progress):
+            for key in keys:
                 self._staging.delete(key)
         except FdsError as error:
             logger.debug("The files of the fleet's application are removed later.", exc_info=error)
@@ -95,9 +109,9 @@ class FleetFiles:
     def _remove_old(self) -> None:
         before_ms = int((datetime.now(UTC) - _KEPT).timestamp() * 1000)
         try:
-            for found in list(self._staging.list_after(self._folder)):
+            for found in list(self._staging.list_after(self.folder)):
                 if found.modified_ms < before_ms:
-                    self._staging.delete(f"{self._folder}/{found.key.rsplit('/', 1)[-1]}")
+                    self._staging.delete(f"{self.folder}/{found.key.rsplit('/', 1)[-1]}")
         except FdsError as error:
             logger.debug("Old files of the fleet are kept for now.", exc_info=error)
 

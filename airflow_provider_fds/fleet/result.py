@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from airflow_provider_fds.errors import FdsError, FleetFailedError, FleetRejectedError
@@ -58,6 +58,11 @@ class StreamOutcome:
     reason: str = ""
     error: Exception | None = None
     stopped: FdsError | None = None
+
+    def after(self, before: StreamOutcome) -> StreamOutcome:
+        """Return the outcome together with that of an earlier round of the same run, which lingers."""
+        is_loaded = before.outcome == "loaded" and self.outcome in ("up_to_date", "waiting")
+        return replace(self, outcome="loaded" if is_loaded else self.outcome, result=self.result or before.result)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the outcome as JSON values: ``outcome``, the fields of the result, ``reason``, ``error``, ``stopped``.

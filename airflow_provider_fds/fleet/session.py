@@ -6,12 +6,14 @@ Each stream is worked on by one thread at a time. Threads take turns only betwee
 from __future__ import annotations
 
 import logging
+import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from airflow_provider_fds.errors import BatchFailedError, FdsError, StreamBusyError
 from airflow_provider_fds.fleet.jobs import FleetFiles
+from airflow_provider_fds.fleet.lingering import LingeringStreams
 from airflow_provider_fds.fleet.positions import KnownPosition, KnownPositions, position_after
 from airflow_provider_fds.fleet.result import FleetResult, StreamOutcome
 from airflow_provider_fds.fleet.stream_run import StreamRun
@@ -30,11 +32,14 @@ if TYPE_CHECKING:
     from airflow_provider_fds.ledger.housekeeping import Retention
     from airflow_provider_fds.sinks import Sink
     from airflow_provider_fds.stream.connected_stream import StreamContext
+    from airflow_provider_fds.stream.run.linger import Linger
 
 logger = logging.getLogger(__name__)
 
 #: Streams that are checked or planned at the same time; they mostly wait for storage.
 THREADS: Final = 16
+#: Time between two times that a run that lingers removes what a stream no longer needs.
+_PURGE_SECONDS: Final = 3600.0
 
 _STOPPED: Final = "It was not started, because another stream of the fleet failed; the next run loads it."
 _OUT_OF_TIME: Final = "The time limit is reached; the next run loads the rest."
@@ -72,6 +77,7 @@ class FleetSession:
             show and the one of the application.
         apart: Returns what an application can have one of, and the stream needs; ``None``: it fits beside every other
             one. Streams that need different ones get different applications, in turns. May raise.
+        linger: How the run stays when it has loaded everything, and loads what comes in rounds; ``None``: it does not.
         threads: Number of streams that are checked or planned at the same time.
 
     Attributes:
@@ -93,6 +99,7 @@ class FleetSession:
         watch: Callable[[StreamSession], Callable[[Exception | None], object]] = lambda _session: lambda _error: None,
         explain: Callable[[BatchFailedError, Exception | None], FdsError] = with_last_line,
         apart: Callable[[StreamSession, Sink], object | None] = lambda _session, _sink: None,
+        linger: Linger | None = None,
         threads: int = THREADS,
     ) -> None:
         self.streams = tuple(streams)
@@ -118,6 +125,10 @@ class FleetSession:
         self._turn_of: object | None = None
         self._turns: Counter[object] = Counter()
         self._files: FleetFiles | None = None
+        self._files_before: FleetFiles | None = None
+        self._linger = linger
+        self._lingering = None if linger is None else LingeringStreams(linger)
+        self._purge_at: dict[str, float] = {}
         self._has_failed = False
 
     def next_work(self) -> tuple[StreamRun, ...]:
@@ -134,12 +145,30 @@ class FleetSession:
         else:
             with self.phases.phase("plan"):
                 self._each(self._turn, self.runs)
+        if self._lingering is not None:
+            self._open_arrived(self._lingering)
         if self._is_stopping:
             self._each(lambda run: self._close(run, "left", reason=_STOPPED), self._with_work)
         needs = dict.fromkeys(run.apart for run in self._with_work if run.apart is not None)
         self._turn_of = min(needs, key=lambda need: self._turns[need], default=None)
         self._turns[self._turn_of] += 1
         return self.runs
+
+    def _open_arrived(self, lingering: LingeringStreams) -> None:
+        """Open the streams that have something to do again; if none has work in hand, wait for one first."""
+        while not self._is_stopping:
+            has_work = bool(self._with_work)
+            if not has_work and self._linger is not None and self._linger.needs_data and not self._has_loaded:
+                return
+            arrived = lingering.news(waits=not has_work)
+            with self.phases.phase("plan"):
+                self._each(lambda one: self._open(*one), arrived)
+            if not arrived or self._with_work:
+                return
+
+    @property
+    def _has_loaded(self) -> bool:
+        return any(one.outcome == "loaded" for one in self._outcomes.values())
 
     @property
     def runs(self) -> tuple[StreamRun, ...]:
@@ -172,7 +201,14 @@ class FleetSession:
             max_bytes_in_flight=max_bytes_in_flight,
             stop_on_failure=self._stop_on_failure,
             stop_after_ms=self._stop_after_ms,
+            linger_seconds=None if self._linger is None else self._linger.driver_seconds,
         )
+
+    @property
+    def files(self) -> FleetFiles:
+        """The files of the application in hand."""
+        assert self._files is not None  # noqa: S101  # write_jobs() has written them
+        return self._files
 
     def commit_reported(self) -> bool:
         """Commit what Spark has reported so far, while it works on the rest. One GET if nothing is reported.
@@ -210,13 +246,17 @@ class FleetSession:
                     self._close(run, "failed", error=self._explain(failure, spark_error))
         if self._files is not None:
             self._files.remove()
-            self._files = None
+            if self._files_before is not None:
+                self._files_before.remove_next()
+            self._files_before, self._files = self._files, None
 
     def finish(self) -> FleetResult:
         """Remember the positions for the next run, and return what became of each stream."""
         for run in self._with_work:
             # the caller has not run this work
             self._close(run, "left", reason=_STOPPED)
+        if self._lingering is not None:
+            self._each(lambda one: one.report_end(self._watch), self._lingering.shown_live())
         if self._positions is not None:
             self._positions.save(self._known)
         return FleetResult(
@@ -255,6 +295,8 @@ class FleetSession:
                 return
             self._known[one[0].stream.name] = known
             self._end(one[0], "unchanged")
+            if self._lingering is not None:
+                self._lingering.keep(*one, known.offset, known.entry)
 
         self._each(check, contexts)
         return sorted(changed, key=lambda one: self._order[one[0].stream.name])
@@ -268,6 +310,9 @@ class FleetSession:
         except Exception as error:  # noqa: BLE001  # a stream fails alone
             self._end(stream, "failed", error=error)
             return
+        # what ends otherwise than well must be read by the next run
+        self._known.pop(stream.stream.name, None)
+        session.scope.is_open_ended = self._lingering is not None
         drain = Drain(
             session,
             stream.sink,
@@ -300,7 +345,7 @@ class FleetSession:
         if self._is_stopping:
             self._close(run, "left", reason=_STOPPED)
         elif work is None:
-            outcome, reason = _why_over(drain)
+            outcome, reason = run.why_over
             self._close(run, outcome, reason=reason)
 
     def _write_job(self, run: StreamRun) -> None:
@@ -336,23 +381,34 @@ class FleetSession:
         result = None
         try:
             result = run.drain.result()
-            if result is not None and self._retention is not None:
-                run.session.purge_expired(self._retention)
+            if result is not None:
+                self._purge(run)
         except Exception as failure:  # noqa: BLE001  # the run ends for its own reason
             logger.warning("Stream %s: %s", run.name, failure)
         stopped = run.drain.stopped
         if run.drain.idle is not None and run.drain.idle.warning is not None:
             stopped = run.drain.idle.warning
-        if outcome in ("loaded", "up_to_date") and stopped is None and not _waits(run.drain):
+        if outcome in ("loaded", "up_to_date") and stopped is None and not run.waits:
             known = position_after(run.stream, run.session, self._deployment)
             if known is not None:
                 self._known[run.name] = known
         run.end(error)
         self._end(run.stream, outcome, reason=reason, error=error, result=result, stopped=stopped)
+        if self._lingering is not None and outcome in ("loaded", "up_to_date", "waiting") and stopped is None:
+            self._lingering.keep_after(run)
+
+    def _purge(self, run: StreamRun) -> None:
+        """Remove what a stream no longer needs; in a run that lingers at most once an hour."""
+        now = time.monotonic()
+        if self._retention is not None and now >= self._purge_at.get(run.name, 0.0):
+            self._purge_at[run.name] = now + _PURGE_SECONDS
+            run.session.purge_expired(self._retention)
 
     def _end(self, stream: FleetStream, outcome: FleetOutcome, **facts: object) -> None:
         """Record what became of a stream."""
         ended = StreamOutcome(stream=stream.stream.name, outcome=outcome, **facts)  # type: ignore[arg-type]
+        if (before := self._outcomes.get(ended.stream)) is not None:
+            ended = ended.after(before)
         self._outcomes[ended.stream] = ended
         if ended.error is not None:
             self._has_failed = True
@@ -376,23 +432,6 @@ class FleetSession:
         finally:
             # a task that is killed begins nothing more
             pool.shutdown(cancel_futures=True)
-
-
-def _why_over(drain: Drain) -> tuple[FleetOutcome, str]:
-    """Return the outcome of a stream with no work left, and the reason."""
-    idle = drain.idle
-    if drain.has_committed or idle is None:
-        return "loaded", ""
-    if idle.status == "up_to_date":
-        return ("waiting" if idle.reason else "up_to_date"), idle.reason
-    if idle.status == "waiting":
-        return "waiting", idle.reason
-    return ("finished" if idle.status == "finished" else "paused"), idle.reason
-
-
-def _waits(drain: Drain) -> bool:
-    """Whether a stream has data that waits for more or for another stream."""
-    return drain.idle is not None and bool(drain.idle.reason)
 
 
 __all__ = ["THREADS", "FleetSession"]

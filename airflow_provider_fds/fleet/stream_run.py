@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from airflow_provider_fds.fleet.result import FleetOutcome
     from airflow_provider_fds.fleet.value import FleetStream
     from airflow_provider_fds.stream.attempt.result import RunWork
     from airflow_provider_fds.stream.run.drain import Drain
@@ -33,6 +34,23 @@ class StreamRun:
     apart: object | None = None
     spec_uri: str = ""
     num_reported: int = 0
+
+    @property
+    def why_over(self) -> tuple[FleetOutcome, str]:
+        """The outcome of a stream with no work left, and the reason."""
+        idle = self.drain.idle
+        if self.drain.has_committed or idle is None:
+            return "loaded", ""
+        if idle.status == "up_to_date":
+            return ("waiting" if idle.reason else "up_to_date"), idle.reason
+        if idle.status == "waiting":
+            return "waiting", idle.reason
+        return ("finished" if idle.status == "finished" else "paused"), idle.reason
+
+    @property
+    def waits(self) -> bool:
+        """Whether the stream has data that waits for more or for another stream."""
+        return self.drain.idle is not None and bool(self.drain.idle.reason)
 
     @property
     def name(self) -> str:

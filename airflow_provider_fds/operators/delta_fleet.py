@@ -84,6 +84,9 @@ class DeltaFleetOperator(ValueTemplates, ShowsLinks, EmitsFleetLineage, SparkTas
         poll_interval: With ``wait``: time between two polls of all tables, one HEAD each; default
             ``[fds] poll_interval``.
         timeout: With ``wait``: maximum time that one attempt waits; default ``[sensors] default_timeout``, a week.
+        linger: Once everything is loaded, keep Spark and the worker, poll all tables, and load what comes, until
+            nothing has come for this long. A stream that fails, is held or is finished leaves the others at work. The
+            task ends earlier at ``run_time_limit``. With ``wait`` it lingers only once it has loaded something.
         alerts: Which notifiers to call, once per incident of a stream; see :class:`StreamAlerts`. Streams that are
             unchanged are not checked.
 
@@ -123,6 +126,7 @@ class DeltaFleetOperator(ValueTemplates, ShowsLinks, EmitsFleetLineage, SparkTas
         wait: bool = False,
         poll_interval: timedelta | float | None = None,
         timeout: timedelta | float | None = None,
+        linger: timedelta | float | None = None,
         alerts: StreamAlerts | None = None,
         **kwargs: Any,
     ) -> None:
@@ -131,7 +135,7 @@ class DeltaFleetOperator(ValueTemplates, ShowsLinks, EmitsFleetLineage, SparkTas
             *argument_problems(kwargs, on_no_data, batches_per_application, type(self).__name__),
             *waiting_problems(waiting, wait=wait),
             *_number_problems(parallelism, max_bytes_in_flight),
-            *_time_problems(batch_timeout=batch_timeout, run_time_limit=run_time_limit),
+            *_time_problems(batch_timeout=batch_timeout, run_time_limit=run_time_limit, linger=linger),
         ]
         if on_stream_failure not in _POLICIES:
             problems.append(f"on_stream_failure must be one of {', '.join(map(repr, _POLICIES))}.")
@@ -169,6 +173,7 @@ class DeltaFleetOperator(ValueTemplates, ShowsLinks, EmitsFleetLineage, SparkTas
         self.waiting = Waiting.of(waiting) if wait else None
         if not self.outlets:
             self.outlets = [default_outlet(self.dag_id, self.task_id)]
+        self.linger = parse_duration(linger)
         self.alerts = alerts
         add_alert_outlet(self, alerts)
 

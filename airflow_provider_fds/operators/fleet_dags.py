@@ -133,6 +133,7 @@ def _arguments(group: FleetGroup) -> dict[str, Any]:
         "run_time_limit": group.run_time_limit,
         "batches_per_application": group.batches_per_application,
         "poll_interval": group.poll_interval,
+        "linger": group.linger,
         "alerts": _alerts(group),
     }
     return {name: value for name, value in found.items() if value is not None} | {"wait": group.wait, **group.spark}

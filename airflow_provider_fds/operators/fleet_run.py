@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -40,6 +41,7 @@ from airflow_provider_fds.sinks import DeltaSink
 from airflow_provider_fds.stream.monitoring.alerts import find_alerts
 from airflow_provider_fds.stream.monitoring.all_statuses import unreadable
 from airflow_provider_fds.stream.run.drain import STOPPED
+from airflow_provider_fds.stream.run.linger import Linger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -176,6 +178,8 @@ class FleetRun:
     def _load(self, streams: tuple[FleetStream, ...]) -> FleetResult:
         """Run one application after another until no stream has anything left to do."""
         operator, limit = self._operator, self._operator.run_time_limit
+        stop_after_ms = None if limit is None else int((time.time() + limit.total_seconds()) * 1000)
+        linger = self._linger(stop_after_ms)
         session = FleetSession(
             streams,
             self._context_of,
@@ -183,14 +187,16 @@ class FleetRun:
             deployment=deployment(),
             retry=self._context["ti"].try_number > 1,
             max_batches=operator.batches_per_application,
-            stop_after_ms=None if limit is None else int((time.time() + limit.total_seconds()) * 1000),
+            stop_after_ms=stop_after_ms,
             stop_on_failure=operator.on_stream_failure == "fail_fast",
             retention=retention(),
             watch=self._watch,
             explain=self._explain,
             apart=operator.apart,
+            linger=linger,
         )
-        with reporting_interruption(self._report_interruption):
+        stays = nullcontext() if linger is None else operator.lingering()
+        with reporting_interruption(self._report_interruption), stays:
             while session.next_work():
                 spec_uri = session.write_jobs(
                     parallelism=operator.parallelism, max_bytes_in_flight=operator.max_bytes_in_flight
@@ -201,6 +207,12 @@ class FleetRun:
                     error = self._run_spark(session, spec_uri)
                 session.collect(error)
             return session.finish()
+
+    def _linger(self, stop_after_ms: int | None) -> Linger | None:
+        stays = self._operator.linger
+        if stays is None:
+            return None
+        return Linger(stays.total_seconds(), ends_at_ms=stop_after_ms, needs_data=self._operator.waiting is not None)
 
     def _run_spark(self, session: FleetSession, spec_uri: str) -> Exception | None:
         operator = self._operator
@@ -224,6 +236,7 @@ class FleetRun:
                 parts,
                 spec_uri,
                 session.commit_reported,
+                session.files.folder,
                 parallelism=operator.parallelism,
                 name=name,
                 context=self._context,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 
 import pytest
 
@@ -185,3 +187,32 @@ def test_a_fleet_that_waits_loads_a_table_that_grows_meanwhile(dag_of, installat
     # two polls of each table found nothing, the third woke the task
     assert [found for _, found in polled[:4]] == [None] * 4
     assert dict(polled[4:])["t2"] is not None
+
+
+def test_a_fleet_loads_what_comes_while_it_lingers(dag_of, installation, lake):
+    names = ("t1", "t2", "t3")
+    for name in names:
+        lake.append(name, 1)
+    dag = dag_of("live_fleet", "linger=10", names=names)
+
+    def write() -> None:
+        for name, before, row in (("t2", [1], 2), ("t1", [1], 3), ("t2", [1, 2], 4)):
+            first = lake.root / "sinks" / name / "_delta_log" / f"{0:020}.json"
+            while not first.exists() or lake.ids(f"sinks/{name}") != before:
+                time.sleep(0.1)
+            lake.append(name, row)
+
+    writing = threading.Thread(target=write)
+    writing.start()
+    run = installation.run(dag)
+    writing.join()
+    assert run.state("load") == "success"
+    assert [lake.ids(f"sinks/{name}") for name in names] == [[1, 3], [1, 2, 4], [1]]
+    result = run.xcom("load")["streams"]
+    assert {name: (one["outcome"], one["rows"]) for name, one in result.items()} == {
+        "t1": ("loaded", 2), "t2": ("loaded", 3), "t3": ("loaded", 1),
+    }  # fmt: skip
+    # the events cover all rounds
+    assert [[event["rows"] for event in installation.events(f"{lake.uri}/sinks/{name}")] for name in names] == [
+        [2], [3], [1],
+    ]  # fmt: skip

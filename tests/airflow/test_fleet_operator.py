@@ -340,3 +340,62 @@ def test_the_link_to_spark_is_the_link_of_a_fleet(fleet):
     with pytest.raises(AirflowSkipException):
         idle.execute(fleet.context("r2"))
     assert idle.known_links == {}
+
+
+def test_a_fleet_that_lingers_loads_what_comes_and_its_result_and_events_cover_all_of_it(fleet):
+    write = fleet.spark.run_fleet
+
+    def run_fleet(application):
+        outcome = write(application)
+        if len(fleet.spark.applications) < 3:
+            fleet.logs["b"].append()
+        return outcome
+
+    fleet.spark.run_fleet = run_fleet
+    context = fleet.context()
+    result = fleet.operator(linger=1).execute(context)
+    assert fleet.spark.applications == [["a", "b"], ["b"], ["b"]]
+    assert result["counts"] == {"loaded": 2}
+    assert (result["streams"]["b"]["batches"], result["streams"]["b"]["rows"]) == (3, 30)
+    (alias,) = context["outlet_events"]
+    events = context["outlet_events"][alias].asset_alias_events
+    assert {one.dest_asset_key.uri.rsplit("/", 1)[-1]: one.extra["rows"] for one in events} == {"a": 10, "b": 30}
+
+
+def test_a_stream_that_fails_in_a_later_round_leaves_the_others_at_work_and_fails_the_task_at_its_end(fleet):
+    write = fleet.spark.run_fleet
+
+    def run_fleet(application):
+        outcome = write(application)
+        count = len(fleet.spark.applications)
+        fleet.spark.fails = {"b": True} if count == 1 else {}
+        for name in ("a", "b"):
+            if count < 3:
+                fleet.logs[name].append()
+        return outcome
+
+    fleet.spark.run_fleet = run_fleet
+    with pytest.raises(FleetFailedError, match=r"1 of 2 streams"):
+        fleet.operator(linger=1).execute(fleet.context())
+    assert fleet.spark.applications == [["a", "b"], ["a", "b"], ["a"]]
+    told = fleet.pushed["fds_fleet"]["streams"]
+    assert {name: (one["outcome"], one["batches"]) for name, one in told.items()} == {
+        "a": ("loaded", 3),
+        "b": ("failed", 1),
+    }
+    # the retry loads the rest, and lingers again
+    fleet.spark.run_fleet = write
+    result = fleet.operator(linger=0.1).execute(fleet.context(try_number=2))
+    assert {name: one["batches"] for name, one in result["streams"].items()} == {"a": 3, "b": 3}
+
+
+def test_a_fleet_that_waits_elsewhere_does_not_linger_without_data(fleet):
+    fleet.operator().execute(fleet.context())
+    with pytest.raises(TaskDeferred):
+        fleet.operator(wait=True, linger=600).execute(fleet.context("r2"))
+
+
+@pytest.mark.parametrize("linger", [0, -1])
+def test_a_time_to_linger_that_is_none_is_refused(fleet, linger):
+    with pytest.raises(ConfigurationError, match="linger must be a positive timedelta or seconds"):
+        fleet.operator(linger=linger)

@@ -21,6 +21,7 @@ TITLES = {
     "submit": "One micro-batch by spark-submit",
     "connect": "Spark Connect",
     "latency": "Through Airflow, on Spark Connect",
+    "linger": "A run that lingers",
     "task": "The task's process",
     "history": "A stream with a long history",
 }

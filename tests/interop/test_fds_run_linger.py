@@ -185,11 +185,3 @@ def test_a_server_loads_each_commit_until_none_comes(lake, connect_server):
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     assert [line["batch_id"] for line in lines[:-1]] == [0, 1, 2, 3]
     assert ids(lake) == list(range(40))
-
-
-def test_it_is_for_one_stream(tmp_path, capsys):
-    file = tmp_path / "streams.yaml"
-    file.write_text("")
-    done = fds("run", "--file", str(file), "--linger", "10m")
-    assert done.returncode != 0
-    assert "--linger is for one stream" in done.stderr

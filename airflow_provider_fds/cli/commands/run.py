@@ -101,8 +101,6 @@ def add_loading(parser: argparse.ArgumentParser, *, sink: str) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Perform ``fds run``."""
     if arguments.file is not None:
-        if arguments.linger is not None:
-            raise ConfigurationError("--linger is for one stream, and --file names many. Omit it, or name the table")
         from airflow_provider_fds.cli.fleet.run import run_fleet
 
         return run_fleet(arguments)

@@ -6,7 +6,7 @@ import json
 import logging
 import sys
 import time
-from contextlib import redirect_stdout
+from contextlib import nullcontext, redirect_stdout
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,13 +16,14 @@ from airflow_provider_fds.cli.fleet import fleet
 from airflow_provider_fds.cli.fleet.progress import FleetProgress
 from airflow_provider_fds.cli.loading import LogOfJob
 from airflow_provider_fds.cli.messages import shown
-from airflow_provider_fds.cli.terminal import Waiting, leaving_on_sigterm
+from airflow_provider_fds.cli.terminal import Waiting, calling_on_sigterm, leaving_on_sigterm
 from airflow_provider_fds.errors import EXIT_OK, ConfigurationError, FdsError
 from airflow_provider_fds.sizes import format_count
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Sequence
+    from datetime import timedelta
 
     from airflow_provider_fds.backends.base import SparkBackend, UserArguments
     from airflow_provider_fds.cli.fleet.fleet import FoundGroup
@@ -73,6 +74,7 @@ def run_fleet(arguments: argparse.Namespace) -> int:
     fleet.refuse_together(arguments, _OF_ONE)
     # what became of each stream is printed at the end
     logging.getLogger("airflow_provider_fds.fleet.session").setLevel(logging.CRITICAL)
+    fleet.refuse_to_linger(arguments)
     context = common.context_of(arguments, owner=common.process_owner(arguments.deployment))
     groups = fleet.find_fleet(
         arguments,
@@ -102,11 +104,14 @@ def _load(arguments: argparse.Namespace, found: FoundGroup, context: StreamConte
     """Load the streams of a group until all are up to date; also return the number of Spark applications."""
     from airflow_provider_fds.backends.registry import command_line_backend
     from airflow_provider_fds.fleet.session import FleetSession
+    from airflow_provider_fds.stream.run.linger import Linger
 
     group, streams = found.group, found.streams
+    stays: timedelta | None = getattr(arguments, "linger", None)
     stop_after_ms: int | None = None
     if group.run_time_limit is not None:
         stop_after_ms = int((time.time() + group.run_time_limit.total_seconds()) * 1000)
+    linger = None if stays is None else Linger(stays.total_seconds(), ends_at_ms=stop_after_ms)
     number = 0
     with FleetProgress(group.name, [one.name for one in streams], is_shown=arguments.output == "text") as progress:
         backend = command_line_backend(arguments.master, arguments.remote, _user(arguments, group), progress.line)
@@ -121,14 +126,21 @@ def _load(arguments: argparse.Namespace, found: FoundGroup, context: StreamConte
             stop_on_failure=group.on_stream_failure == "fail_fast",
             watch=lambda session: _watch(session, progress),
             apart=backend.apart,
+            linger=linger,
         )
-        while session.next_work():
-            progress.loading([one.name for one in session.runs])
-            spec_uri = session.write_jobs(parallelism=group.parallelism, max_bytes_in_flight=group.max_bytes_in_flight)
-            if spec_uri is not None:
-                number += 1
-                _run(backend, session, spec_uri, group, progress)
-        return session.finish(), number
+        with nullcontext() if linger is None else backend.lingering():
+            while True:
+                with calling_on_sigterm(None if linger is None else linger.end):
+                    runs = session.next_work()
+                if not runs:
+                    return session.finish(), number
+                progress.loading([one.name for one in runs])
+                spec_uri = session.write_jobs(
+                    parallelism=group.parallelism, max_bytes_in_flight=group.max_bytes_in_flight
+                )
+                if spec_uri is not None:
+                    number += 1
+                    _run(backend, session, spec_uri, group, progress)
 
 
 def _watch(session: StreamSession, progress: FleetProgress) -> Callable[[Exception | None], None]:
@@ -162,7 +174,9 @@ def _run(
     )
     batches = format_count(sum(len(part.work.batches) for part in parts), "batch", "batches")
     progress.say(f"group {group.name}: {batches} of {format_count(len(parts), 'stream')} in one Spark application")
-    application = FleetApplication(parts, spec_uri, session.commit_reported, parallelism=group.parallelism)
+    application = FleetApplication(
+        parts, spec_uri, session.commit_reported, session.files.folder, parallelism=group.parallelism
+    )
     error: Exception | None
     try:
         # so that the Spark application ends with this process, as on Ctrl-C
@@ -227,7 +241,7 @@ def _show_end(
         print(f"{one.stream}: {_describe(one)}")
     print(
         f"{format_count(len(outcomes), 'stream')}, {len(failed):,} stopped, "
-        f"{format_count(applications, 'Spark application')}",
+        f"{format_count(applications, 'Spark application' if arguments.linger is None else 'round')}",
         flush=True,
     )
     for one in failed:

@@ -125,6 +125,9 @@ GROUP_KEYS: Final[dict[str, Key]] = {
     "batches_per_application": Key("Maximum number of batches of a stream in one Spark application.", COUNT),
     "wait": Key("Whether the task waits until a table has something new.", FLAG),
     "poll_interval": Key("With wait: time between two polls.", DURATION),
+    "linger": Key(
+        "Once everything is loaded, the task stays for what comes until nothing has come for this long.", DURATION
+    ),
     "alerts": Key("When to alert.", {}),
     "spark": Key("Arguments of SparkSubmitOperator, such as conf and driver_memory.", {}),
     "defaults": Key("Values for each stream of the group; they decide over those of the file.", {}),

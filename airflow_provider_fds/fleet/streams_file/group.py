@@ -52,6 +52,7 @@ class FleetGroup:
             operator.
         wait: Whether the task waits until a table has something new.
         poll_interval: With ``wait``: time between two polls.
+        linger: Once everything is loaded, the task stays for what comes until nothing has come for this long.
         alerts: When to alert, without notifiers; ``None``: never.
         notifiers: Notifiers of the alerts, each as ``"pkg.module:name"``.
         spark: Arguments of SparkSubmitOperator.
@@ -75,6 +76,7 @@ class FleetGroup:
     batches_per_application: int | None = None
     wait: bool = False
     poll_interval: timedelta | None = None
+    linger: timedelta | None = None
     alerts: StreamAlerts | None = None
     notifiers: tuple[str, ...] = ()
     spark: Mapping[str, Any] = field(default_factory=dict, hash=False)
@@ -214,6 +216,7 @@ _READERS: Final[dict[str, Callable[[Any], Any]]] = {
     "batches_per_application": count,
     "wait": boolean,
     "poll_interval": _duration,
+    "linger": _duration,
 }
 
 

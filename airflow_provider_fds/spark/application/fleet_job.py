@@ -260,13 +260,17 @@ class Fleet:
             self._noted = progress
 
 
-def run_fleet(spark: Any, spec: FleetSpec) -> None:
-    """Run the jobs of a fleet in this driver; work that was given up may still be running at the end."""
+def run_fleet(spark: Any, spec: FleetSpec) -> Dict[str, str]:
+    """Run the jobs of a fleet in this driver; work that was given up may still be running at the end.
+
+    Returns:
+        How each has ended, see :meth:`Fleet.run`.
+    """
 
     def write(uri: str, data: bytes) -> None:
         write_bytes(hadoop_path(uri, spark), data, spark)
 
-    Fleet(spec, ClassicSpark(spark), write).run()
+    return Fleet(spec, ClassicSpark(spark), write).run()
 
 
 def report_unstarted(spec: FleetSpec, error: Exception) -> None:

@@ -20,7 +20,7 @@ from typing import Any, List, Sequence, Union
 from airflow_provider_fds.batch.fleet_spec import FleetSpec, is_fleet
 from airflow_provider_fds.batch.spec import JobSpec
 from airflow_provider_fds.spark.application.batch_attempt import BatchAttempt
-from airflow_provider_fds.spark.application.fleet_job import report_unstarted, run_fleet
+from airflow_provider_fds.spark.application.fleet_job import report_unstarted
 from airflow_provider_fds.spark.application.job_run import (
     EXIT_DONE,
     EXIT_FAILED,
@@ -67,9 +67,6 @@ def main(argv: Sequence[str]) -> int:
         print(f"FDS cannot read the {'fleet' if is_fleet(uri) else 'job'} spec {uri}: {e}", file=sys.stderr)
         return _leave(spark, EXIT_FAILED)
     tell_ui_address(spark)
-    if isinstance(spec, FleetSpec):
-        run_fleet(spark, spec)
-        return _leave(spark, EXIT_DONE)
     return _leave(spark, run_lingering(spark, spec, uri))
 
 

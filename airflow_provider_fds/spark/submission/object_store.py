@@ -63,6 +63,18 @@ class JobStorage:
         """Whether Spark needs its S3 file system."""
         return self.serves_s3 or any(_scheme(place.uri) in S3_SCHEMES for place in self.places)
 
+    def covers(self, other: JobStorage) -> bool:
+        """Whether a Spark that was started for this storage reaches the other one, in the same way."""
+        return other._ways() <= self._ways() and self.needs_log_store >= other.needs_log_store
+
+    def _ways(self) -> set[tuple[str, str]]:
+        """Return each bucket with the options by which it is reached."""
+        return {
+            (_bucket(place.uri), repr(sorted(place.options.items())))
+            for place in self.places
+            if _scheme(place.uri) in S3_SCHEMES
+        }
+
     def vended(self, own: Mapping[str, Any]) -> Place | None:
         """Return the table for which Spark asks its catalog for keys.
 

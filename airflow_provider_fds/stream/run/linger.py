@@ -20,6 +20,7 @@ from airflow_provider_fds.stream.run.quarantine import pause_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from airflow_provider_fds.stream.connected_stream import ConnectedStream
     from airflow_provider_fds.stream.polling.poll import TablePoller
     from airflow_provider_fds.stream.run.session import StreamSession
 
@@ -29,14 +30,14 @@ logger = logging.getLogger(__name__)
 _LOCAL_POLL_SECONDS: Final = 0.1
 _POLL_SECONDS: Final = 0.5
 #: Time between two looks at the ledger for what a person has asked for: one LIST.
-_LOOK_SECONDS: Final = 5.0
+LOOK_SECONDS: Final = 5.0
 #: After a poll that was refused, the next one waits twice as long, up to this.
 _LONGEST_PAUSE_SECONDS: Final = 60.0
 #: How much longer Spark waits for a job than its run waits for data.
 _DRIVER_SECONDS: Final = 60.0
 _HOUR_SECONDS: Final = 3600.0
 #: Time between two status files.
-_SHOW_SECONDS: Final = 30.0
+SHOW_SECONDS: Final = 30.0
 
 
 class Hourly:
@@ -96,35 +97,44 @@ class Linger:
             in_vain: How often in a row the run has found nothing to load when the wait was over; it then pauses first.
         """
         until = time.monotonic() + self.seconds
-        if self.poll_seconds is None:
-            self.poll_seconds = _LOCAL_POLL_SECONDS if session.connected.table.is_file_system else _POLL_SECONDS
+        self.adapt(is_local=session.connected.table.is_file_system)
         found = self._polled(session, until, in_vain)
         if found is not None:
             return found and not self._is_called_off(session)
-        if not self.is_over:
-            limit = format_duration(timedelta(seconds=self.seconds))
-            logger.info("Stream %s: nothing new for %s; the run ends.", session.stream.name, limit)
+        self.log_end(f"Stream {session.stream.name}")
         return False
+
+    def log_end(self, subject: str) -> None:
+        """Log that nothing has come in time."""
+        if not self.is_over:
+            logger.info(
+                "%s: nothing new for %s; the run ends.", subject, format_duration(timedelta(seconds=self.seconds))
+            )
+
+    def adapt(self, *, is_local: bool) -> None:
+        """Choose the time between two polls by where the tables are, unless it was given."""
+        if self.poll_seconds is None:
+            self.poll_seconds = _LOCAL_POLL_SECONDS if is_local else _POLL_SECONDS
 
     def _polled(self, session: StreamSession, until: float, in_vain: int) -> bool | None:
         """Poll until there is something to load (``True``), or there will not be (``False``); ``None``: in time."""
-        look_at = time.monotonic() + _LOOK_SECONDS
+        look_at = time.monotonic() + LOOK_SECONDS
         poller: TablePoller | None = None
         refusals = in_vain
-        while not self._is_late(until):
+        while not self.is_late(until):
             self._show(session)
             if refusals:
-                self._pause(refusals)
+                self.pause(self.pause_seconds(refusals))
             try:
                 poller = poller or _poller(session)
                 if (found := poller.poll_blocking()) is not None:
                     return not found.is_finished
                 if time.monotonic() >= look_at:
-                    look_at = time.monotonic() + _LOOK_SECONDS
+                    look_at = time.monotonic() + LOOK_SECONDS
                     if self._is_called_off(session):
                         return False
                 refusals = 0
-                self._pause(0)
+                self.pause(self.pause_seconds(0))
             except FdsError as error:
                 if not error.retryable:
                     # the next plan says it
@@ -135,30 +145,23 @@ class Linger:
 
     def _show(self, session: StreamSession) -> None:
         """Write from time to time that the run is there, for those who watch the stream. Never raises."""
-        if time.monotonic() < self._shown_at + _SHOW_SECONDS:
+        if time.monotonic() < self._shown_at + SHOW_SECONDS:
             return
         self._shown_at = time.monotonic()
-        connected = session.connected
-        try:
-            status = status_of(connected, seen_live=True)
-            write_status_file(
-                connected.staging,
-                status,
-                connected.state,
-                written_by="run",
-                next_within_seconds=2 * _SHOW_SECONDS,
-            )
-        except FdsError as error:
-            logger.warning("Stream %s: its status was not written: %s", session.stream.name, error)
+        show_live(session.connected, 2 * SHOW_SECONDS)
 
-    def _pause(self, refusals: int) -> None:
-        """Pause, the longer the more often something was refused or in vain."""
-        pause = self.poll_seconds or _POLL_SECONDS
-        until = time.monotonic() + min(pause * 2.0 ** min(refusals, 30), _LONGEST_PAUSE_SECONDS)
+    def pause_seconds(self, refusals: int) -> float:
+        """Return the time before the next poll, the longer the more often one was refused or in vain."""
+        return min((self.poll_seconds or _POLL_SECONDS) * 2.0 ** min(refusals, 30), _LONGEST_PAUSE_SECONDS)
+
+    def pause(self, seconds: float) -> None:
+        """Pause, but not after :meth:`end`."""
+        until = time.monotonic() + seconds
         while not self.is_over and (left := until - time.monotonic()) > 0:
-            time.sleep(min(left, pause))
+            time.sleep(min(left, self.poll_seconds or _POLL_SECONDS))
 
-    def _is_late(self, until: float) -> bool:
+    def is_late(self, until: float) -> bool:
+        """Whether the run is to end: at this time of the monotonic clock, at its limit, or after :meth:`end`."""
         is_past = self.ends_at_ms is not None and time.time() * 1000 >= self.ends_at_ms
         return self.is_over or is_past or time.monotonic() >= until
 
@@ -175,6 +178,22 @@ class Linger:
         return False
 
 
+def show_live(connected: ConnectedStream, next_within_seconds: float) -> None:
+    """Write the status file of a stream whose run lingers. Never raises.
+
+    Args:
+        connected: The stream, loaded.
+        next_within_seconds: When the run writes the next one at the latest; then it counts as gone.
+    """
+    try:
+        status = status_of(connected, seen_live=True)
+        write_status_file(
+            connected.staging, status, connected.state, written_by="run", next_within_seconds=next_within_seconds
+        )
+    except FdsError as error:
+        logger.warning("Stream %s: its status was not written: %s", connected.stream.name, error)
+
+
 def _poller(session: StreamSession) -> TablePoller:
     """Return a poller of the run's table from its position on."""
     connected = session.connected
@@ -183,4 +202,4 @@ def _poller(session: StreamSession) -> TablePoller:
     return table_poller(session.stream, connected.context, offset, connected.table)
 
 
-__all__ = ["Hourly", "Linger"]
+__all__ = ["LOOK_SECONDS", "SHOW_SECONDS", "Hourly", "Linger", "show_live"]

@@ -200,3 +200,17 @@ def test_a_terminal_has_a_table_of_the_streams_while_spark_works(spark, tables, 
     assert "STREAM" in text
     assert "stopped" in text
     assert "group raw: 2 batches of 2 streams in one Spark application" in text
+
+
+def test_a_file_with_several_groups_does_not_linger(spark, tables, tmp_path, capsys):
+    code, _, err = fds(capsys, tmp_path, "--linger", "10m")
+    assert code == EXIT_CONFIGURATION
+    assert "--linger is for a file with one group" in err
+    assert spark.applications == []
+
+
+def test_a_file_with_one_group_lingers(spark, tables, tmp_path, capsys):
+    (tmp_path / "streams.yaml").write_text(FILE.format(root=tmp_path).replace("group: raw", "group: default"))
+    code, out, _ = fds(capsys, tmp_path, "--linger", "1s")
+    assert code == 0
+    assert out.splitlines()[-1] == "3 streams, 0 stopped, 1 round"

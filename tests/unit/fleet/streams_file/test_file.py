@@ -33,6 +33,7 @@ groups:
     on_stream_failure: continue
     max_bytes_in_flight: 8g
     run_time_limit: 1h
+    linger: 10m
     alerts: {lag: 30m, notifiers: ["pkg.mod:notify"]}
     spark: {driver_memory: 4g, conf: {spark.sql.shuffle.partitions: 8}}
     defaults:
@@ -87,6 +88,7 @@ def test_a_file_with_groups_defaults_and_patterns():
         "continue",
     )
     assert (crm.max_bytes_in_flight, crm.run_time_limit, crm.dag_id) == (8 << 30, timedelta(hours=1), "fds_crm")
+    assert (crm.linger, rest.linger) == (timedelta(minutes=10), None)
     assert crm.alerts == StreamAlerts(lag=timedelta(minutes=30))
     assert crm.notifiers == ("pkg.mod:notify",)
     assert crm.spark == {"driver_memory": "4g", "conf": {"spark.sql.shuffle.partitions": 8}}

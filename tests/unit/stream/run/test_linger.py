@@ -131,7 +131,7 @@ def test_a_run_ends_before_a_version_that_it_cannot_pass(bench, sink, two_append
 
 @pytest.mark.parametrize("asked", ["hold", "replan"])
 def test_a_person_ends_it(bench, sink, two_appends, monkeypatch, asked):
-    monkeypatch.setattr(lingering, "_LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(lingering, "LOOK_SECONDS", 0.01)
 
     def act():
         connected = bench.session("person").connected
