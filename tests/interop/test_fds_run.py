@@ -10,7 +10,7 @@ import sys
 import time
 import zipfile
 from contextlib import suppress
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import deltalake
 import pyarrow as pa
@@ -21,7 +21,11 @@ from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import EXIT_BATCH_FAILED, EXIT_CONFIGURATION
 from airflow_provider_fds.ledger.log import Ledger
 from tests.fds_command import fds
+from tests.interop.spark_processes import processes_of
 from tests.stuck_file import stuck_file
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def append(lake: Path, first: int, rows: int) -> None:
@@ -124,16 +128,7 @@ def test_a_bounded_run_that_is_killed_with_its_spark_after_half_of_the_rows_cont
 
 def spark_of(lake: Path) -> list[int]:
     """Return the processes whose command line names a file of this test's staging folder."""
-    found = []
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdecimal() and int(folder.name) != os.getpid():
-            try:
-                text = (folder / "cmdline").read_bytes()
-            except OSError:
-                continue
-            if os.fsencode(lake / "staging") in text:
-                found.append(int(folder.name))
-    return found
+    return processes_of(lake / "staging")
 
 
 def test_26_a_run_of_a_finished_stream_starts_no_spark_and_reports_it(log_builder, tmp_path, capsys):

@@ -10,8 +10,7 @@ import sys
 import threading
 import time
 from contextlib import suppress
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import deltalake
 import pyarrow as pa
@@ -21,6 +20,10 @@ from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import EXIT_OK
 from airflow_provider_fds.ledger.log import Ledger
 from tests.fds_command import fds
+from tests.interop.spark_processes import processes_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 FILE = """
 defaults:
@@ -77,14 +80,8 @@ def wait_for(lake: Path, run: subprocess.Popen[str], count: int, *names: str) ->
 
 
 def drivers_of(lake: Path) -> list[int]:
-    """Return the processes of Spark whose command line names a fleet of this test's staging folder."""
-    found = []
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdecimal() and int(folder.name) != os.getpid():
-            with suppress(OSError):
-                if os.fsencode(lake / "staging" / ".fleets") in (folder / "cmdline").read_bytes():
-                    found.append(int(folder.name))
-    return sorted(found)
+    """Return the processes of Spark that were given a job of this test."""
+    return processes_of(lake / "staging" / ".fleets")
 
 
 def test_one_spark_loads_what_comes_in_any_table_until_the_command_is_asked_to_end(lake):

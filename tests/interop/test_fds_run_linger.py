@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from contextlib import suppress
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import deltalake
 import pyarrow as pa
@@ -19,6 +19,10 @@ import pytest
 from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.ledger.log import Ledger
 from tests.fds_command import fds
+from tests.interop.spark_processes import processes_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @pytest.fixture
@@ -60,15 +64,8 @@ def ended(run: subprocess.Popen[str]) -> str:
 
 
 def drivers_of(lake: Path) -> list[int]:
-    """Return the processes of Spark whose command line names a file of this test's staging folder."""
-    found = []
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdecimal() and int(folder.name) != os.getpid():
-            with suppress(OSError):
-                text = (folder / "cmdline").read_bytes()
-                if os.fsencode(lake / "staging" / "orders" / "jobs") in text:
-                    found.append(int(folder.name))
-    return sorted(found)
+    """Return the processes of Spark that were given a job of this test."""
+    return processes_of(lake / "staging" / "orders" / "jobs")
 
 
 def ids(lake: Path) -> list[int]:
