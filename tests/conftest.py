@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import signal
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,6 +22,10 @@ logging.raiseExceptions = False
 # handlers before it has become the JVM. No test forks to go on with a client, so none needs the handlers. gRPC reads
 # the variable when it is imported.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+
+# A shell without job control lets what it starts in the background ignore Ctrl-C, and so all processes of that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 #: The first counts the faults of tests/chaos and tests/stack.
 pytest_plugins = ["tests.chaos.reporting", "tests.profiles"]
