@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tests.bench import driver_report
 from tests.bench.loopback_store import Request, Server, in_thread, options
 
 if TYPE_CHECKING:
@@ -167,7 +168,7 @@ def _session(port: int, run: str, history: int, name: str = "s0") -> Any:
 def _load(server: Server, session: Any, spec_uri: str, sink: Any) -> None:
     """Do what the driver does with a job, except the rows."""
     from airflow_provider_fds.batch.commit_metadata import commit_metadata
-    from airflow_provider_fds.batch.report import AttemptReport, report_name
+    from airflow_provider_fds.batch.report import report_name
     from airflow_provider_fds.batch.spec import JobSpec, txn_app_id, txn_version
     from airflow_provider_fds.delta.names import commit_key
 
@@ -183,17 +184,7 @@ def _load(server: Server, session: Any, spec_uri: str, sink: Any) -> None:
             lines.append({"metaData": {"id": "sink", "schemaString": schema, "partitionColumns": []}})
         lines.append({"txn": {"appId": txn_app_id(batch.uuid), "version": txn_version(batch.epoch, batch.batch_id)}})
         server.put(f"sink/{commit_key(version)}", "".join(json.dumps(line) + "\n" for line in lines).encode())
-        report = AttemptReport(
-            uuid=batch.uuid,
-            epoch=batch.epoch,
-            batch_id=batch.batch_id,
-            manifest_digest=batch.manifest_digest,
-            attempt_id=job.attempt_id,
-            outcome="written",
-            sink_version=version,
-            sink_table_id="sink",
-            rows_written=batch.num_rows,
-        )
+        report = driver_report.written(job, batch, version)
         name = report_name(batch.epoch, batch.batch_id, job.attempt_id)
         server.put(f"staging/{session.stream.name}/attempts/{name}", report.to_json())
 

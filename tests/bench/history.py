@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
+from tests.bench import driver_report
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -325,7 +327,7 @@ class World:
 
     def run(self) -> None:
         """Do everything that a run with one new batch does, except Spark: plan, verify, commit, retention."""
-        from airflow_provider_fds.batch.report import AttemptReport, report_name
+        from airflow_provider_fds.batch.report import report_name
         from airflow_provider_fds.batch.spec import JobSpec
         from airflow_provider_fds.ledger.housekeeping import Retention
         from airflow_provider_fds.sinks import DeltaAppendSink
@@ -336,17 +338,7 @@ class World:
         work = session.begin(sink)
         job = JobSpec.from_json(self.staging.objects[session.job(work, sink).partition("/staging/")[2]][0])
         (batch,) = job.batches
-        report = AttemptReport(
-            uuid=batch.uuid,
-            epoch=batch.epoch,
-            batch_id=batch.batch_id,
-            manifest_digest=batch.manifest_digest,
-            attempt_id=job.attempt_id,
-            outcome="written",
-            sink_version=self.newest,
-            sink_table_id="sink",
-            rows_written=batch.num_rows,
-        )
+        report = driver_report.written(job, batch, self.newest)
         self._write_sink(self.newest, batch, job.attempt_id)
         name = report_name(batch.epoch, batch.batch_id, job.attempt_id)
         self.staging.put(f"{_NAME}/attempts/{name}", report.to_json())

@@ -10,6 +10,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tests.bench import driver_report
+
 if TYPE_CHECKING:
     from airflow_provider_fds.delta.storage.storage import Storage
 
@@ -70,7 +72,7 @@ def around_the_job(root: str, target: int, files: int = 1000, *, as_task: bool =
     if as_task:
         import_module("airflow_provider_fds.operators.delta_ingest")
     from airflow_provider_fds.batch.commit_metadata import commit_metadata
-    from airflow_provider_fds.batch.report import AttemptReport, report_name
+    from airflow_provider_fds.batch.report import report_name
     from airflow_provider_fds.batch.spec import JobSpec
     from airflow_provider_fds.checkpoint.file import FileCheckpointStore
     from airflow_provider_fds.delta.names import commit_key
@@ -104,17 +106,7 @@ def around_the_job(root: str, target: int, files: int = 1000, *, as_task: bool =
         job = JobSpec.from_json(storage.get(spec_uri.removeprefix(storage.uri + "/"))[0])
         (batch,) = job.batches
         assert batch.num_files == files
-        report = AttemptReport(
-            uuid=batch.uuid,
-            epoch=batch.epoch,
-            batch_id=batch.batch_id,
-            manifest_digest=batch.manifest_digest,
-            attempt_id=job.attempt_id,
-            outcome="written",
-            sink_version=1,
-            sink_table_id="sink",
-            rows_written=batch.num_rows,
-        )
+        report = driver_report.written(job, batch, 1)
         told = {"operation": "WRITE", "userMetadata": commit_metadata(batch, job.attempt_id, {})}
         line = json.dumps({"commitInfo": told}, separators=(",", ":"))
         session.connected.open_sink(sink.uri).put(commit_key(1), line.encode())
