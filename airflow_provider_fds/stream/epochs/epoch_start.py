@@ -1,216 +1,227 @@
-"""Where a requested epoch starts."""
+"""Where a requested epoch begins, or why it does not: decided from facts alone, without I/O."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from airflow_provider_fds.delta.reader.timestamps import CommitTimestamps
-from airflow_provider_fds.errors import LedgerError, LostPositionError
+from airflow_provider_fds.errors import LedgerError
 from airflow_provider_fds.ledger.plan_entries import Planned
-from airflow_provider_fds.ledger.values import Fence, SeenBatch
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.source.offset import Offset
-from airflow_provider_fds.source.planning.start import SnapshotStart, resolve_start
-from airflow_provider_fds.stream.epochs.sink_before import refuse_older_sink
+from airflow_provider_fds.stream.epochs.sink_before import (
+    Refusal,
+    hidden_batch,
+    hidden_error,
+    left_out,
+    left_out_error,
+    lost_batches,
+    older_sink,
+    removals_to_repeat,
+    requests_between,
+)
+from airflow_provider_fds.stream.epochs.tables_before import refused_by_tables
+from airflow_provider_fds.stream.epochs.unseen_batches import as_seen, unseen_batches, unseen_error
+from airflow_provider_fds.stream.sink_record.function_tables import gone_tables
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from typing import Any
+    from typing import Any, Literal
 
-    from airflow_provider_fds.batch.report import FenceEvidence, LandedBatch
-    from airflow_provider_fds.delta.reader.log import DeltaLog
+    from airflow_provider_fds.batch.report import FenceReport, LandedBatch
+    from airflow_provider_fds.batch.table_writes import TableWrites
+    from airflow_provider_fds.ledger.entries import Entry
     from airflow_provider_fds.ledger.state import ClosedEpoch, StreamState
-    from airflow_provider_fds.ledger.values import Origin, PlannedBatch, SnapshotRef
-    from airflow_provider_fds.stream.connected_stream import ConnectedStream
+    from airflow_provider_fds.ledger.values import Fence, Origin, PlannedBatch, SnapshotRef
+    from airflow_provider_fds.source.options.options import SourceOptions
+    from airflow_provider_fds.source.planning.start import SnapshotStart
 
+    #: What says where an epoch begins: the end of the one before, the stream that is forked, the start given to a new
+    #: stream, its start options, a position that a person names, or a version or time.
+    _Source = Literal["closed", "fork", "given", "options", "offset", "version"]
 
 #: Start options that a person's request replaces.
-_NO_START: Final = {"starting_version": None, "starting_timestamp": None}
+_NO_START: Final[dict[str, Any]] = {"starting_version": None, "starting_timestamp": None}
 
 
-class LandedBatchError(LedgerError):
-    """A batch in the sink prevents an epoch from being opened.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What decides where a requested epoch begins.
 
     Attributes:
-        batch: The batch, which the message names.
+        state: The stream's state; an epoch is requested.
+        fence: How the earlier epochs were closed in the sink.
+        report: The fence's report, with what the sink's log shows; ``None`` without a fence.
+        tables: What the tables of a function have, by the write's name; empty for other sinks.
+        resolved: Where :func:`options_to_resolve` begin in the log; ``None`` while that is in the future.
+        history: The entries of the ledger, if :func:`needs_history`.
     """
 
-    reason = Reason.SINK_ROWS_UNDECIDED
+    state: StreamState
+    fence: Fence
+    report: FenceReport | None = None
+    tables: Mapping[str, TableWrites]
+    resolved: Offset | SnapshotStart | None = None
+    history: Sequence[Entry] = ()
 
-    def __init__(self, message: str, *, batch: LandedBatch, table: str) -> None:
-        super().__init__(message, table=table)
-        self.batch = batch
+    @property
+    def landed(self) -> tuple[LandedBatch, ...]:
+        """Batches of earlier epochs that are in the sink but were never committed."""
+        return () if self.report is None else self.report.landed
 
 
 @dataclass(frozen=True, slots=True)
-class EpochStart:
-    """A resolved start.
+class Opening:
+    """Where an epoch begins.
 
     Attributes:
-        start: The position, or a snapshot to be frozen; ``None`` while the start is in the future.
+        start: The position, or a snapshot to be frozen; ``None`` while the start is in the future, or if refused.
         is_kept: Whether it is a position of an earlier epoch, which the log may no longer reach back to.
         snapshot: The frozen snapshot that contains the position.
         meaning_digest: Digest of the options by which a position within a version was counted.
         continues: Whether the epoch continues where the previous one ended.
         follows_options: Whether the stream's own start options decided it, or a start given in their place.
         origin: The stream that was at this position, if this is a fork of it.
+        refusal: Why the epoch does not begin, until a person decides.
     """
 
-    start: Offset | SnapshotStart | None
+    start: Offset | SnapshotStart | None = None
     is_kept: bool = False
     snapshot: SnapshotRef | None = None
     meaning_digest: str | None = None
     continues: bool = False
     follows_options: bool = False
     origin: Origin | None = None
+    refusal: Refusal | None = None
 
 
-def epoch_start(
-    connected: ConnectedStream,
-    state: StreamState,
-    landed: Sequence[LandedBatch],
-    fence: Fence,
-    evidence: FenceEvidence | None = None,
-) -> EpochStart:
-    """Resolve where the requested epoch starts.
+def decide(facts: Facts) -> Opening:
+    """Return where the requested epoch begins, or why it does not.
+
+    It does not if the sink lacks rows that would not be read again, or has rows, unknown to the person who requested
+    the epoch, that would be.
+    """
+    opening = _opening(facts)
+    if opening.start is None:
+        return opening
+    refusal = _refusal(facts, opening.start)
+    return opening if refusal is None else Opening(refusal=refusal)
+
+
+def options_to_resolve(state: StreamState, options: SourceOptions) -> SourceOptions | None:
+    """Return the options whose start must be looked up in the log; ``None`` if the ledger has the position.
 
     Args:
-        connected: The stream.
-        state: Its state; an epoch is requested.
-        landed: Batches of the previous epoch that are in the sink but were never committed.
-        fence: How the earlier epochs were closed.
-        evidence: What the sink's log shows about the time before the fence.
-
-    Raises:
-        LedgerError: The sink has a batch that was not planned or that failed verification, or it lacks batches that
-            were committed.
+        state: With a requested epoch.
+        options: Those of the stream.
     """
-    options = connected.stream.options
-    to = None if state.request is None else state.request.to
-    closed = state.closed
-    if closed is not None and to is None and closed.position is not None:
-        refuse_older_sink(state, closed, fence, evidence)
-        return _after(state, closed, Offset.from_json(_end_of_landed(connected, closed, landed) or closed.position))
-    if state.request is None and state.origin is not None:
-        return _forked(state.origin)
-    if state.request is None and state.given_start is not None:
-        return EpochStart(Offset.from_json(state.given_start), is_kept=True, follows_options=True)
-    if to is None or "start" in to:
-        return EpochStart(resolve_start(connected.log, options), follows_options=True)
-    if "offset" in to:
-        kept = _kept(state, Offset.from_json(to["offset"]), to)
-        is_same_epoch = state.request is not None and state.request.reason == "sink_appeared"
-        return replace(kept, continues=is_same_epoch and closed is not None and closed.continues)
-    if to.get("starting_version") == connected.log.latest() + 1:
-        # the table was restored to a version before the position: read what comes next
-        to = {"starting_version": "latest"}
-    return EpochStart(resolve_start(connected.log, replace(options, **{**_NO_START, **to})))
+    source, to = _source(state), _asked(state)
+    if source == "version":
+        return replace(options, **{**_NO_START, **(to or {})})
+    return options if source == "options" else None
 
 
-def unseen_batches(
-    state: StreamState, landed: Sequence[LandedBatch], start: Offset | SnapshotStart
-) -> tuple[LandedBatch, ...]:
-    """Return the batches whose rows would be read again although they are in the sink, unknown to any person.
-
-    A person who requests an epoch sees the batches committed by then. These batches landed later, or failed
-    verification. Only batches that an earlier run showed (entry ``shown``), and that the request refers to, may be read
-    again.
-    """
-    seen = () if state.request is None else state.request.seen
-    again = (b for b in landed if isinstance(start, SnapshotStart) or _is_after(b, start))
-    return tuple(batch for batch in again if as_seen(batch) not in seen)
-
-
-def as_seen(batch: LandedBatch) -> SeenBatch:
-    """Return a landed batch as the ledger records it."""
-    return SeenBatch(epoch=batch.epoch, batch_id=batch.batch_id, digest=batch.digest, sink_version=batch.sink_version)
-
-
-def unseen_error(state: StreamState, again: Sequence[LandedBatch]) -> LedgerError:
-    """Return the error that names the batches of :func:`unseen_batches` and the possible next steps."""
-    name, sink = state.name, state.fence_sink
-    reason = "rewind" if state.request is None else state.request.asked
-    which = "epoch" if reason == "sink_appeared" else reason
-    merges = sink is not None and sink.merges
-    lead = (
-        f"stream {name!r}: the sink has {', '.join(_describe(run) for run in _runs(again))}, which were written "
-        f"before epoch {state.epoch} closed the earlier epochs but were never committed. The {which} would read "
-        f"{'its' if len(again) == 1 else 'their'} rows again and "
+def needs_history(facts: Facts) -> bool:
+    """Return whether :func:`decide` needs the entries of the ledger, each of which costs a request."""
+    state, evidence = facts.state, None if facts.report is None else facts.report.evidence
+    if state.closed is None:
+        return False
+    planned = {batch.digest for batch in state.closed.planned}
+    return (
+        any(batch.digest not in planned for batch in facts.landed)
+        or (evidence is not None and evidence.restored_to is not None)
+        or bool(removals_to_repeat(state, evidence))
+        or any(table.restored_to is not None for table in facts.tables.values())
+        or bool(gone_tables(state, facts.tables))
     )
-    lead += "merge them again (with scd=2 they would be in the sink twice). " if merges else "load them twice. "
-    if reason == "recover":
-        return LedgerError(
-            f"{lead}To keep them, continue after them: `fds recover {name} --why …`.",
-            table=state.table,
-            reason=Reason.SINK_ROWS_UNDECIDED,
-        )
-    keep = f"To keep them, continue after them: `fds replan {name} --replace --why …`."
-    empty = f"`fds rewind {name} --to start --replace --sink-rows empty --why …`"
-    if merges:
-        merge = f"`fds rewind {name} --to start --replace --sink-rows keep --why …`"
-        if reason == "rewind":
-            merge = f"`fds rewind {name} --replace --to N --sink-rows keep --why …`"
-        ways = f"To merge them again: {merge}; to empty the sink first and load everything, {empty}."
-    else:
-        if reason == "rewind":
-            empty = f"`fds rewind {name} --replace --to N --sink-rows delete --why …` (with provenance), or {empty}"
-        version = again[0].sink_version
-        known = f" The last version of the sink without them is {version - 1}." if version > 0 else ""
-        ways = f"To have them removed and load them again: {empty}.{known}"
-    return LedgerError(f"{lead}{keep} {ways}", table=state.table, reason=Reason.SINK_ROWS_UNDECIDED)
 
 
-def _runs(batches: Sequence[LandedBatch]) -> list[list[LandedBatch]]:
-    """Return the batches in groups of consecutive ids of one epoch."""
-    runs: list[list[LandedBatch]] = []
-    for batch in batches:
-        last = runs[-1][-1] if runs else None
-        if last is not None and (last.epoch, last.batch_id + 1) == (batch.epoch, batch.batch_id):
-            runs[-1].append(batch)
-        else:
-            runs.append([batch])
-    return runs
+def _asked(state: StreamState) -> Mapping[str, Any] | None:
+    return None if state.request is None else state.request.to
 
 
-def _describe(run: Sequence[LandedBatch]) -> str:
-    first, last = run[0], run[-1]
-    if len(run) == 1:
-        return f"batch {first.batch_id} of epoch {first.epoch} (version {first.sink_version})"
-    versions = f"versions {first.sink_version} to {last.sink_version}"
-    return f"batches {first.batch_id} to {last.batch_id} of epoch {first.epoch} ({versions})"
+def _source(state: StreamState) -> _Source:
+    to = _asked(state)
+    if to is None and state.closed is not None and state.closed.position is not None:
+        return "closed"
+    if state.request is None and state.origin is not None:
+        return "fork"
+    if state.request is None and state.given_start is not None:
+        return "given"
+    if to is None or "start" in to:
+        return "options"
+    return "offset" if "offset" in to else "version"
 
 
-def _is_after(batch: LandedBatch, start: Offset) -> bool:
-    end = Offset.from_json(batch.end)
-    return end.table_id == start.table_id and end > start
+def _opening(facts: Facts) -> Opening:
+    state, source, to = facts.state, _source(facts.state), _asked(facts.state) or {}
+    closed, request = state.closed, state.request
+    if source == "closed" and closed is not None and closed.position is not None:
+        evidence = None if facts.report is None else facts.report.evidence
+        if (error := older_sink(state, closed, facts.fence, evidence)) is not None:
+            return Opening(refusal=Refusal(error))
+        end = _end_of_landed(facts, closed)
+        return Opening(refusal=end) if isinstance(end, Refusal) else _after(state, closed, end or closed.position)
+    if source == "fork" and state.origin is not None:
+        return _forked(state.origin)
+    if source == "given" and state.given_start is not None:
+        return Opening(Offset.from_json(state.given_start), is_kept=True, follows_options=True)
+    if source == "offset":
+        kept = _kept(state, Offset.from_json(to["offset"]), to)
+        is_same_epoch = request is not None and request.reason == "sink_appeared"
+        return replace(kept, continues=is_same_epoch and closed is not None and closed.continues)
+    return Opening(facts.resolved, follows_options=source == "options")
 
 
-def _after(state: StreamState, closed: ClosedEpoch, start: Offset) -> EpochStart:
+def _refusal(facts: Facts, start: Offset | SnapshotStart) -> Refusal | None:
+    """Return why an epoch cannot begin at ``start``: it would omit lost rows, or read others again unnoticed."""
+    state, report, history = facts.state, facts.report, facts.history
+    if report is None:
+        return None
+    if (refusal := refused_by_tables(state, facts.tables, start, history)) is not None:
+        return refusal
+    if (error := lost_batches(state, report.evidence, start, history)) is not None:
+        return Refusal(error)
+    requests = requests_between(history, state)
+    if (removed := left_out(state, report.evidence, start, requests)) is not None:
+        return Refusal(left_out_error(state, removed, requests.get(removed.epoch)))
+    hidden, request = hidden_batch(state.closed, report), state.request
+    if hidden is not None and request is not None and request.removal is None:
+        seen = as_seen(hidden)
+        if request.to is None or seen not in request.seen:
+            return Refusal(hidden_error(state, hidden), (seen,))
+    if unseen := unseen_batches(state, report.landed, start):
+        return Refusal(unseen_error(state, unseen), tuple(map(as_seen, unseen)))
+    return None
+
+
+def _after(state: StreamState, closed: ClosedEpoch, position: str) -> Opening:
+    start = Offset.from_json(position)
     kept = _kept(state, start, {"meaning_digest": closed.meaning_digest})
     return replace(kept, continues=closed.continues or start.to_json() != closed.epoch_start)
 
 
-def _kept(state: StreamState, start: Offset, to: Mapping[str, Any]) -> EpochStart:
+def _kept(state: StreamState, start: Offset, to: Mapping[str, Any]) -> Opening:
     snapshot = None
     if start.is_initial_snapshot:
         snapshot = None if state.closed is None else state.closed.snapshot
         if snapshot is None or snapshot.version != start.version:
-            raise LedgerError(
+            error = LedgerError(
                 f"stream {state.name!r}: {start.to_json()} is in the snapshot of version {start.version}, but the "
                 f"last epoch began with another snapshot. Start with a new snapshot: `fds rewind {state.name} --to "
                 "start --replace --sink-rows keep|empty --why …`",
                 table=state.table,
             )
+            return Opening(refusal=Refusal(error))
     is_within = start.next_index > 0 and not start.is_initial_snapshot
-    return EpochStart(
+    return Opening(
         start, is_kept=True, snapshot=snapshot, meaning_digest=to.get("meaning_digest") if is_within else None
     )
 
 
-def _forked(origin: Origin) -> EpochStart:
+def _forked(origin: Origin) -> Opening:
     """Return the start of a new fork: what the other stream has read decides about the versions that follow."""
-    return EpochStart(
+    return Opening(
         Offset.from_json(origin.offset),
         is_kept=True,
         snapshot=origin.snapshot,
@@ -220,47 +231,47 @@ def _forked(origin: Origin) -> EpochStart:
     )
 
 
-def _end_of_landed(connected: ConnectedStream, closed: ClosedEpoch, landed: Sequence[LandedBatch]) -> str | None:
-    """Return the end of the last planned batch that is in the sink, or ``None`` if none is.
+def _end_of_landed(facts: Facts, closed: ClosedEpoch) -> str | Refusal | None:
+    """Return the end of the last planned batch that is in the sink; ``None`` if none is.
 
-    The batches are in order, because a batch is not written before its predecessor.
+    The batches are in order, because a batch is not written before its predecessor. One that was not planned, or that
+    failed verification, is refused.
     """
+    name, landed = facts.state.name, facts.landed
     planned = {batch.digest: batch for batch in closed.planned}
     if any(batch.digest not in planned for batch in landed):
-        planned |= _planned_before(connected, closed, landed)
+        planned |= _planned_before(facts.history, closed, landed)
     end = None
     for batch in landed:
-        found = planned.get(batch.digest)
-        where = f"stream {connected.stream.name!r}: batch {batch.batch_id} of epoch {batch.epoch} is in the sink as "
+        found, version, blocked = planned.get(batch.digest), batch.sink_version, closed.blocked
         if found is None or found.batch_id != batch.batch_id:
-            raise LandedBatchError(
-                f"{where}version {batch.sink_version}, but the ledger does not know its manifest {batch.digest}: "
-                "it may have been restored from a copy. Restore the sink to the previous version, or say where to "
-                f"continue: `fds rewind {connected.stream.name} --replace --to N --sink-rows "
-                "keep|delete|empty --why …`",
-                batch=batch,
-                table=connected.table.uri,
+            problem = (
+                f"but the ledger does not know its manifest {batch.digest}: it may have been restored from a copy. "
+                f"Restore the sink to the previous version, or say where to continue: `fds rewind {name} --replace "
+                "--to N --sink-rows keep|delete|empty --why …`"
             )
-        blocked = closed.blocked
-        if blocked is not None and (blocked.epoch, blocked.batch_id) == (batch.epoch, batch.batch_id):
-            name, version = connected.stream.name, batch.sink_version
+        elif blocked is not None and (blocked.epoch, blocked.batch_id) == (batch.epoch, batch.batch_id):
             restore = (
                 f"restore version {version - 1} of the sink, the last without it, and repeat the request with `fds "
                 f"replan {name} --replace --why …`, or "
             )
-            raise LandedBatchError(
-                f"{where}version {version}, but its verification failed: {blocked.reason}. Planned again, its rows "
-                f"would be in the sink twice. To load it again, {restore if version > 0 else ''}load everything: `fds "
-                f"rewind {name} --to start --replace --sink-rows empty --why …`",
-                batch=batch,
-                table=connected.table.uri,
+            problem = (
+                f"but its verification failed: {blocked.reason}. Planned again, its rows would be in the sink "
+                f"twice. To load it again, {restore if version > 0 else ''}load everything: `fds rewind {name} --to "
+                "start --replace --sink-rows empty --why …`"
             )
-        end = found.end
+        else:
+            end = found.end
+            continue
+        where = f"batch {batch.batch_id} of epoch {batch.epoch} is in the sink as version {version}"
+        message = f"stream {name!r}: {where}, {problem}"
+        error = LedgerError(message, table=facts.state.table, reason=Reason.SINK_ROWS_UNDECIDED)
+        return Refusal(error, (as_seen(batch),))
     return end
 
 
 def _planned_before(
-    connected: ConnectedStream, closed: ClosedEpoch, landed: Sequence[LandedBatch]
+    history: Sequence[Entry], closed: ClosedEpoch, landed: Sequence[LandedBatch]
 ) -> dict[str, PlannedBatch]:
     """Return the batches of earlier epochs that continue the position without a gap, by digest.
 
@@ -270,7 +281,7 @@ def _planned_before(
     wanted = {(batch.epoch, batch.batch_id, batch.digest) for batch in landed}
     known = {
         (entry.action.epoch, batch.batch_id): batch
-        for entry in connected.ledger.entries()
+        for entry in history
         if isinstance(entry.action, Planned)
         for batch in entry.action.batches
         if (entry.action.epoch, batch.batch_id, batch.digest) in wanted
@@ -286,20 +297,4 @@ def _planned_before(
     return found
 
 
-def commit_time(log: DeltaLog, version: int) -> int | None:
-    """Return the commit time of a version in milliseconds, or ``None`` if log cleanup removed its commit."""
-    try:
-        return CommitTimestamps(log).of(log.commit(version), log.state_at(version).metadata)
-    except LostPositionError:
-        return None
-
-
-__all__ = [
-    "EpochStart",
-    "LandedBatchError",
-    "as_seen",
-    "commit_time",
-    "epoch_start",
-    "unseen_batches",
-    "unseen_error",
-]
+__all__ = ["Facts", "Opening", "decide", "needs_history", "options_to_resolve"]

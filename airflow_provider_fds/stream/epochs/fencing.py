@@ -19,7 +19,6 @@ from airflow_provider_fds.stream.attempt.batch_failure import failure_kind
 from airflow_provider_fds.stream.attempt.reports import decoded, new_attempt_id, put_job, refused
 from airflow_provider_fds.stream.attempt.result import Collected, RunWork
 from airflow_provider_fds.stream.epochs import opening
-from airflow_provider_fds.stream.epochs.epoch_start import commit_time
 from airflow_provider_fds.stream.epochs.sink_before import foreign_fence_error, lacks_committed
 from airflow_provider_fds.stream.sink_record.evidence import SinkLog
 from airflow_provider_fds.stream.sink_record.function_tables import floor_of, read_tables
@@ -135,7 +134,7 @@ def _fence_spec(connected: ConnectedStream, state: StreamState, *, stays: bool) 
         removes=removal.what,
         from_version=removal.from_version,
         is_forced=removal.is_forced,
-        closed_at_ms=commit_time(connected.log, newest) if removal.what == "all" else None,
+        closed_at_ms=opening.commit_time(connected.log, newest) if removal.what == "all" else None,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -9,6 +10,7 @@ from msgspec import UNSET
 
 from airflow_provider_fds.batch.spec import txn_app_id
 from airflow_provider_fds.delta.reader.log import DeltaLog
+from airflow_provider_fds.delta.reader.timestamps import CommitTimestamps
 from airflow_provider_fds.errors import (
     ConfigurationError,
     LostPositionError,
@@ -24,42 +26,24 @@ from airflow_provider_fds.ledger.values import Fence, SinkBinding, SnapshotRef
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.source.changes.change_recording import check_start
 from airflow_provider_fds.source.offset import Offset, describe_position
-from airflow_provider_fds.source.planning.start import SnapshotStart
+from airflow_provider_fds.source.planning.start import SnapshotStart, resolve_start
 from airflow_provider_fds.stream.connected_stream import lie_inside_each_other, sink_of_another_name
-from airflow_provider_fds.stream.epochs.epoch_start import (
-    EpochStart,
-    LandedBatchError,
-    as_seen,
-    commit_time,
-    epoch_start,
-    unseen_batches,
-    unseen_error,
-)
+from airflow_provider_fds.stream.epochs.epoch_start import Facts, decide, needs_history, options_to_resolve
 from airflow_provider_fds.stream.epochs.fork import forked, refuse_other_stream, refuse_sink_of_origin
 from airflow_provider_fds.stream.epochs.recovered_columns import recovered_columns
-from airflow_provider_fds.stream.epochs.sink_before import (
-    hidden_batch,
-    hidden_error,
-    left_out,
-    left_out_error,
-    refuse_lost_batches,
-    removals_to_repeat,
-    requests_between,
-)
 from airflow_provider_fds.stream.epochs.skipped_versions import refuse_skipped
-from airflow_provider_fds.stream.epochs.tables_before import check_tables_before
+from airflow_provider_fds.stream.epochs.tables_before import tables_now
 from airflow_provider_fds.stream.position.changed_start import end_options, keep_start, range_options, start_options
 from airflow_provider_fds.stream.sink_record.overlap import refuse_overlap_of_new
 from airflow_provider_fds.stream.sink_record.sink_traces import refuse_lost_ledger
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from airflow_provider_fds.batch.report import FenceReport, LandedBatch
+    from airflow_provider_fds.batch.report import FenceReport
     from airflow_provider_fds.ledger.state import StreamState
     from airflow_provider_fds.ledger.values import Acknowledgement
     from airflow_provider_fds.sinks import Sink
     from airflow_provider_fds.stream.connected_stream import ConnectedStream
+    from airflow_provider_fds.stream.epochs.epoch_start import Opening
 
 
 def ensure_open(connected: ConnectedStream, sink: Sink | None, *, start: Offset | None = None) -> StreamState:
@@ -220,27 +204,20 @@ def open_epoch(
         LedgerError: The landed batches were not planned or not verified.
     """
     log = connected.log
-    fence = fence or Fence()
-    landed = () if report is None else report.landed
-    evidence = None if report is None else report.evidence
-    try:
-        asked = epoch_start(connected, state, landed, fence, evidence)
-    except LandedBatchError as error:
-        _record_shown(connected, state, (error.batch,))
-        raise
-    if asked.start is None:
+    facts = gather(connected, state, fence, report)
+    opening = decide(facts)
+    if opening.refusal is not None:
+        if opening.refusal.shown:
+            connected.execute(Shown(epoch=state.epoch, batches=opening.refusal.shown))
+        raise opening.refusal.error
+    if opening.start is None:
         return state
-    offset = asked.start.offset if isinstance(asked.start, SnapshotStart) else asked.start
-    if report is not None:
-        _check_sink_before(connected, state, report, asked.start)
-    if unseen := unseen_batches(state, landed, asked.start):
-        _record_shown(connected, state, unseen)
-        raise unseen_error(state, unseen)
-    if asked.is_kept:
+    offset = opening.start.offset if isinstance(opening.start, SnapshotStart) else opening.start
+    if opening.is_kept:
         _check_start(connected, offset)
     if connected.stream.options.read_change_feed:
         check_start(log, offset)
-    snapshot = asked.snapshot
+    snapshot = opening.snapshot
     if offset.is_initial_snapshot and snapshot is None:
         refuse_skipped(state, offset.version, offset.table_id)
         snapshot = _freeze(connected, offset.version)
@@ -250,15 +227,38 @@ def open_epoch(
             start=offset.to_json(),
             table_id=offset.table_id,
             snapshot=snapshot,
-            fence=fence,
-            landed=max((batch.batch_id for batch in landed), default=None),
-            last_commit_sha256=_digest_of(connected, asked, offset),
-            meaning_digest=asked.meaning_digest,
-            continues=asked.continues,
-            range_options=_range_of(connected, asked),
+            fence=facts.fence,
+            landed=max((batch.batch_id for batch in facts.landed), default=None),
+            last_commit_sha256=_digest_of(connected, opening, offset),
+            meaning_digest=opening.meaning_digest,
+            continues=opening.continues,
+            range_options=_range_of(connected, opening),
             columns=recovered_columns(log, state),
         )
     )
+
+
+def gather(
+    connected: ConnectedStream, state: StreamState, fence: Fence | None = None, report: FenceReport | None = None
+) -> Facts:
+    """Read what :func:`decide` needs of the log, of a function's tables and of the ledger's history.
+
+    Args:
+        connected: The stream.
+        state: Its state; an epoch is requested.
+        fence: As in :func:`open_epoch`.
+        report: As in :func:`open_epoch`.
+    """
+    resolved, options = None, options_to_resolve(state, connected.stream.options)
+    if options is not None:
+        to = (None if state.request is None else state.request.to) or {}
+        if to.get("starting_version") == connected.log.latest() + 1:
+            # the table was restored to a version before the position: read what comes next
+            options = replace(options, starting_version="latest")
+        resolved = resolve_start(connected.log, options)
+    tables = {} if report is None else tables_now(connected, state, report)
+    facts = Facts(state=state, fence=fence or Fence(), report=report, tables=tables, resolved=resolved)
+    return replace(facts, history=tuple(connected.ledger.entries())) if needs_history(facts) else facts
 
 
 def _check_start(connected: ConnectedStream, start: Offset) -> None:
@@ -267,36 +267,6 @@ def _check_start(connected: ConnectedStream, start: Offset) -> None:
     start.ensure_table(log.state_at(log.latest()).metadata.id, table=log.table_uri)
     if not start.is_initial_snapshot:
         log.verify_position(start.version)
-
-
-def _check_sink_before(
-    connected: ConnectedStream, state: StreamState, report: FenceReport, start: Offset | SnapshotStart
-) -> None:
-    """Refuse a start that omits rows which the sink has lost, or that may read some rows twice.
-
-    Raises:
-        LedgerError: The start is refused.
-    """
-    check_tables_before(connected, state, report, start)
-    refuse_lost_batches(connected.ledger, state, report.evidence, start)
-    if removals_to_repeat(state, report.evidence):
-        requests = requests_between(connected.ledger.entries(), state)
-        removed = left_out(state, report.evidence, start, requests)
-        if removed is not None:
-            raise left_out_error(state, removed, requests.get(removed.epoch))
-    request = state.request
-    hidden = hidden_batch(state.closed, report)
-    if hidden is None or request is None or request.removal is not None:
-        return
-    if request.to is None or as_seen(hidden) not in request.seen:
-        _record_shown(connected, state, (hidden,))
-        raise hidden_error(state, hidden)
-
-
-def _record_shown(connected: ConnectedStream, state: StreamState, batches: Sequence[LandedBatch]) -> None:
-    """Record which batches an error is about to name, so that a later request can refer to them."""
-    if batches:
-        connected.execute(Shown(epoch=state.epoch, batches=tuple(map(as_seen, batches))))
 
 
 def _freeze(connected: ConnectedStream, version: int) -> SnapshotRef:
@@ -333,18 +303,26 @@ def _refuse_another_bounded_read(connected: ConnectedStream, state: StreamState)
     )
 
 
-def _range_of(connected: ConnectedStream, asked: EpochStart) -> dict[str, Any] | None:
+def _range_of(connected: ConnectedStream, opening: Opening) -> dict[str, Any] | None:
     """Return the options of start and end to record; a fork has the start of the stream that it continues."""
     given = range_options(connected.stream.options)
-    if asked.origin is not None and asked.origin.range_options is not None:
-        return start_options(asked.origin.range_options) | end_options(given)
-    return given if asked.follows_options or asked.origin is not None else None
+    if opening.origin is not None and opening.origin.range_options is not None:
+        return start_options(opening.origin.range_options) | end_options(given)
+    return given if opening.follows_options or opening.origin is not None else None
 
 
-def _digest_of(connected: ConnectedStream, asked: EpochStart, start: Offset) -> str | None:
-    if asked.origin is not None:
-        return asked.origin.last_commit_sha256
+def _digest_of(connected: ConnectedStream, opening: Opening, start: Offset) -> str | None:
+    if opening.origin is not None:
+        return opening.origin.last_commit_sha256
     return None if start.is_initial_snapshot else _digest_before(connected.log, start)
+
+
+def commit_time(log: DeltaLog, version: int) -> int | None:
+    """Return the commit time of a version in milliseconds, or ``None`` if log cleanup removed its commit."""
+    try:
+        return CommitTimestamps(log).of(log.commit(version), log.state_at(version).metadata)
+    except LostPositionError:
+        return None
 
 
 def _digest_before(log: DeltaLog, start: Offset) -> str | None:

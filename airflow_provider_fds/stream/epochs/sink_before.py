@@ -6,6 +6,7 @@ whether such an epoch would omit rows that the sink lacks, or read rows again th
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from airflow_provider_fds.batch.report import LandedBatch, RemovedRows
@@ -25,13 +26,25 @@ if TYPE_CHECKING:
     from airflow_provider_fds.batch.report import FenceEvidence, FenceReport
     from airflow_provider_fds.batch.table_writes import TableWrites
     from airflow_provider_fds.ledger.entries import Entry
-    from airflow_provider_fds.ledger.log import Ledger
     from airflow_provider_fds.ledger.state import ClosedEpoch, StreamState
     from airflow_provider_fds.ledger.values import Fence, SeenBatch
 
 
 #: Version of a batch whose commit is no longer in the sink's log.
 UNKNOWN_VERSION: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a requested epoch does not begin.
+
+    Attributes:
+        error: Names what a person has to decide.
+        shown: The batches that the message names, to be recorded so that a later request can refer to them.
+    """
+
+    error: LedgerError
+    shown: tuple[SeenBatch, ...] = ()
 
 
 def lacks_committed(closed: ClosedEpoch | None, evidence: FenceEvidence | None) -> bool:
@@ -42,15 +55,13 @@ def lacks_committed(closed: ClosedEpoch | None, evidence: FenceEvidence | None) 
     return is_behind or evidence.broken_at is not None
 
 
-def refuse_older_sink(state: StreamState, closed: ClosedEpoch, fence: Fence, evidence: FenceEvidence | None) -> None:
-    """Refuse to continue at the position if the sink lacks batches that were committed.
-
-    Raises:
-        LedgerError: The sink lacks them, or may lack them.
-    """
+def older_sink(
+    state: StreamState, closed: ClosedEpoch, fence: Fence, evidence: FenceEvidence | None
+) -> LedgerError | None:
+    """Return the error of continuing at the position if the sink lacks, or may lack, batches that were committed."""
     known, found = closed.sink_version, fence.sink_version
     if state.sink is None or known is None:
-        return
+        return None
     now = None
     if fence.status == "sink_missing":
         now = "the sink was removed"
@@ -63,56 +74,56 @@ def refuse_older_sink(state: StreamState, closed: ClosedEpoch, fence: Fence, evi
                 f"version {evidence.broken_at} of the sink restored it to an earlier version or to a time, or "
                 "replaced it"
             )
+    if now is None:
+        return None
     name = state.name
     rows, all_rows = sink_rows_option(state.sink), sink_rows_option(state.sink, to_start=True)
     again = (
         f"`fds rewind {name}{rows} --replace --to batch:N --why …`, or `fds rewind {name}{all_rows} --to start "
         "--replace --why …`"
     )
-    if now is not None:
-        raise LedgerError(
-            f"stream {state.name!r}: its last commit in the sink is version {known}, but {now}, so committed rows "
-            f"may be missing. Load them again from the first missing batch on, or load everything: {again}",
-            table=state.table,
-            reason=Reason.SINK_ROWS_UNDECIDED,
-        )
+    return LedgerError(
+        f"stream {state.name!r}: its last commit in the sink is version {known}, but {now}, so committed rows "
+        f"may be missing. Load them again from the first missing batch on, or load everything: {again}",
+        table=state.table,
+        reason=Reason.SINK_ROWS_UNDECIDED,
+    )
 
 
-def refuse_lost_batches(
-    ledger: Ledger,
+def lost_batches(
     state: StreamState,
     evidence: FenceEvidence | TableWrites | None,
     start: Offset | SnapshotStart,
+    history: Iterable[Entry],
     *,
     write: str | None = None,
     known: int | None = None,
     became: str | None = None,
-) -> None:
-    """Refuse a rewind to a position after committed batches that the sink has lost, by a RESTORE or as a whole.
+) -> LedgerError | None:
+    """Return the error of a rewind to a position after batches that the sink has lost, by a RESTORE or as a whole.
+
+    It names the batch that the rewind must go back to.
 
     Args:
-        ledger: The stream's ledger.
         state: With a requested epoch.
         evidence: What the sink's log shows.
         start: Where the epoch begins.
+        history: The entries of the ledger.
         write: The write of a function whose table it is about.
         known: Version of the last known commit of the stream; that in the ledger by default.
         became: What became of the whole table; ``None`` if it was restored to a version.
-
-    Raises:
-        LedgerError: Names the batch that the rewind must go back to.
     """
     closed, request = state.closed, state.request
     if evidence is None or evidence.restored_to is None or closed is None:
-        return
+        return None
     known = known or closed.sink_version
     if known is None:
-        return
+        return None
     if request is None or request.reason != "rewind" or not isinstance(start, Offset):
-        return
+        return None
     starts: dict[tuple[int, int], Offset] = {}
     lost: tuple[Offset, Committed] | None = None
-    for action in (entry.action for entry in ledger.entries()):
+    for action in (entry.action for entry in history):
         if isinstance(action, Planned):
             starts |= {(action.epoch, batch.batch_id): Offset.from_json(batch.start) for batch in action.batches}
         elif isinstance(action, Committed):
@@ -123,14 +134,14 @@ def refuse_lost_batches(
             if first is not None and first.table_id == start.table_id and (lost is None or first < lost[0]):
                 lost = (first, action)
     if lost is None or start <= lost[0]:
-        return
+        return None
     first, batch = lost
     name, sink = state.name, state.sink or state.fence_sink
     rows = sink_rows_option(sink)
     table = "the sink" if write is None or sink is None else sink.tables[write]
     way = "Load" if became is None else "Mount or restore it; only if it is gone for good, load"
     became = became or f"version {evidence.broken_at} of {table} restored it to version {evidence.restored_to}"
-    raise LedgerError(
+    return LedgerError(
         f"stream {name!r}: {became}, so it lacks batch {batch.batch_id} of epoch {batch.epoch}, which begins at "
         f"version {first.version} of {state.table}. The requested epoch {state.epoch} would begin after that. "
         f"{way} everything from there on again: `fds rewind {name} --replace --to {first.version}{rows} "
@@ -329,6 +340,7 @@ def _is_read_again(
 
 __all__ = [
     "UNKNOWN_VERSION",
+    "Refusal",
     "describe_seen",
     "foreign_fence_error",
     "hidden_batch",
@@ -336,8 +348,8 @@ __all__ = [
     "lacks_committed",
     "left_out",
     "left_out_error",
-    "refuse_lost_batches",
-    "refuse_older_sink",
+    "lost_batches",
+    "older_sink",
     "removals_to_repeat",
     "requests_between",
 ]

@@ -13,11 +13,10 @@ from airflow_provider_fds.batch.sink_account import NEWEST
 from airflow_provider_fds.batch.spec import fence_version, txn_version
 from airflow_provider_fds.batch.table_writes import NO_TABLE
 from airflow_provider_fds.errors import LedgerError
-from airflow_provider_fds.ledger.request_entries import Shown
 from airflow_provider_fds.ledger.values import SeenBatch
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.source.offset import Offset
-from airflow_provider_fds.stream.epochs.sink_before import UNKNOWN_VERSION, refuse_lost_batches
+from airflow_provider_fds.stream.epochs.sink_before import UNKNOWN_VERSION, Refusal, lost_batches
 from airflow_provider_fds.stream.sink_record.function_tables import gone_tables, read_tables, tables_in_order
 
 if TYPE_CHECKING:
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_fds.batch.report import FenceReport
     from airflow_provider_fds.batch.table_writes import TableWrite, TableWrites
+    from airflow_provider_fds.ledger.entries import Entry
     from airflow_provider_fds.ledger.state import StreamState
     from airflow_provider_fds.ledger.values import PlannedBatch, SinkBinding
     from airflow_provider_fds.source.planning.start import SnapshotStart
@@ -37,64 +37,78 @@ _GONE: Final = (
 )
 
 
-def check_tables_before(
-    connected: ConnectedStream, state: StreamState, report: FenceReport, start: Offset | SnapshotStart
-) -> None:
-    """Refuse to begin an epoch that would omit rows, or load rows again without the knowledge of a person.
+def tables_now(connected: ConnectedStream, state: StreamState, report: FenceReport) -> dict[str, TableWrites]:
+    """Return what the tables of a function have; what the driver's report says of those that cannot be read from here.
 
-    A request records the writes that the person was told of. Those that were not told are recorded (entry ``shown``),
-    so that a later request may have their rows loaded again. The driver's report counts for tables that cannot be read
-    from here.
-
-    Raises:
-        LedgerError: Names the writes, their versions and the possible next steps.
+    None for any other sink, and for an epoch that no person has requested.
     """
-    sink, request = state.fence_sink, state.request
-    if sink is None or not sink.is_function or request is None:
-        return
-    tables = {name: report.tables.get(name, NO_TABLE) for name in tables_in_order(sink)}
-    tables |= read_tables(state, connected.open_sink)
-    refuse_lost(state, tables, sink.tables, start)
+    sink = state.fence_sink
+    if sink is None or not sink.is_function or state.request is None:
+        return {}
+    reported = {name: report.tables.get(name, NO_TABLE) for name in tables_in_order(sink)}
+    return reported | read_tables(state, connected.open_sink)
+
+
+def refused_by_tables(
+    state: StreamState, tables: Mapping[str, TableWrites], start: Offset | SnapshotStart, history: Sequence[Entry]
+) -> Refusal | None:
+    """Return why an epoch would omit rows, or load rows again without the knowledge of a person; ``None`` if neither.
+
+    A request records the writes that the person was told of. Those that were not told are shown, so that a later
+    request may have their rows loaded again.
+
+    Args:
+        state: With a requested epoch.
+        tables: The result of :func:`tables_now`.
+        start: Where the epoch begins.
+        history: The entries of the ledger, needed if a table is gone or was restored.
+    """
+    sink = state.fence_sink
+    if sink is None or not tables:
+        return None
+    if (lost := lost_writes(state, tables, sink.tables, start)) is not None:
+        return Refusal(lost)
     gone = gone_tables(state, tables)
     for name, found in tables.items():
         # the ledger does not record which version of a table has the fence
         known = None if found.committed is None else found.committed.version
         if name not in gone:
-            refuse_lost_batches(connected.ledger, state, found, start, write=name, known=known)
-            continue
-        # an older copy has what was committed up to then
-        left = replace(found, restored_to=-1 if known is None else known)
-        became = f"the table {sink.tables[name]} of write {name!r} {_GONE}"
-        refuse_lost_batches(connected.ledger, state, left, start, write=name, known=NEWEST, became=became)
-    if late := late_writes(state, tables, start):
-        planned = () if state.closed is None else state.closed.planned
-        epoch = 0 if state.closed is None else state.closed.epoch
-        connected.execute(
-            Shown(epoch=state.epoch, batches=tuple(as_seen(name, write, epoch, planned) for name, write in late))
-        )
-        raise _late_error(state, sink, late)
+            problem = lost_batches(state, found, start, history, write=name, known=known)
+        else:
+            # an older copy has what was committed up to then
+            left = replace(found, restored_to=-1 if known is None else known)
+            became = f"the table {sink.tables[name]} of write {name!r} {_GONE}"
+            problem = lost_batches(state, left, start, history, write=name, known=NEWEST, became=became)
+        if problem is not None:
+            return Refusal(problem)
+    late = late_writes(state, tables, start)
+    if not late:
+        return None
+    planned = () if state.closed is None else state.closed.planned
+    epoch = 0 if state.closed is None else state.closed.epoch
+    shown = tuple(as_seen(name, write, epoch, planned) for name, write in late)
+    return Refusal(_late_error(state, sink, late), shown)
 
 
-def refuse_lost(
+def lost_writes(
     state: StreamState, found: Mapping[str, TableWrites], uris: Mapping[str, str], start: Offset | SnapshotStart
-) -> None:
-    """Refuse to continue at the position if a table lacks, or may lack, what was committed or counted as loaded.
+) -> LedgerError | None:
+    """Return the error of continuing at the position if a table lacks, or may lack, what counts as loaded.
+
+    It names the table and the next step.
 
     Args:
         state: With a requested epoch.
         found: What the tables have after the last commit, by the write's name.
         uris: The tables, by the write's name.
         start: Where the epoch begins.
-
-    Raises:
-        LedgerError: Names the table and the next step.
     """
     request = state.request
     if request is None or request.reason not in ("replan", "rebind"):
-        return
+        return None
     name = state.name
     for write in gone_tables(state, found) if request.reason == "replan" else ():
-        raise LedgerError(
+        return LedgerError(
             f"stream {name!r}: the table {uris[write]} of write {write!r} {_GONE}. Mount or restore it. Only if it is "
             "gone for good, remove the rows from the other tables and load everything again: `fds "
             f"rewind {name} --replace --to start --sink-rows keep --why …`",
@@ -105,7 +119,7 @@ def refuse_lost(
         last = of.committed
         if last is not None and last.place != "there":
             what = f"epoch {last.epoch} began" if last.is_fence else f"batch {last.batch_id} was committed"
-            raise LedgerError(
+            return LedgerError(
                 f"stream {name!r}: {what}, but the table {uris[write]} of write {write!r} was later restored or "
                 f"replaced in version {last.undone_at}, so it may lack rows. Load them again: `fds rewind {name} "
                 "--replace --to batch:N --sink-rows keep --why …`",
@@ -114,7 +128,7 @@ def refuse_lost(
             )
     new_sink = " with --new-sink" if request.reason == "rebind" else ""
     for write, batch, what in _lost_since(state, found, start):
-        raise LedgerError(
+        return LedgerError(
             f"stream {name!r}: the request for epoch {state.epoch} counts batch {batch.batch_id} as loaded, but the "
             f"table {uris[write]} of write {write!r} {what}, so it may lack rows. Repeat the request, which "
             f"asks what the tables have: `fds replan {name} --replace --why …`{new_sink}. Or remove the rows of the "
@@ -123,6 +137,7 @@ def refuse_lost(
             table=state.table,
             reason=Reason.SINK_ROWS_UNDECIDED,
         )
+    return None
 
 
 def _lost_since(
@@ -221,4 +236,4 @@ def as_seen(name: str, write: TableWrite, epoch: int, planned: Sequence[PlannedB
     return SeenBatch(epoch=write.epoch, batch_id=write.batch_id, digest=known, sink_version=version, write=name)
 
 
-__all__ = ["as_seen", "check_tables_before", "is_read_again", "late_writes", "refuse_lost"]
+__all__ = ["as_seen", "is_read_again", "late_writes", "lost_writes", "refused_by_tables", "tables_now"]

@@ -28,13 +28,13 @@ from airflow_provider_fds.delta.actions import Metadata  # noqa: TC001 - of a Na
 from airflow_provider_fds.delta.reader.log import DeltaLog
 from airflow_provider_fds.delta.schema import is_mapped
 from airflow_provider_fds.errors import FdsError, LostPositionError, SchemaMismatchError
-from airflow_provider_fds.ledger.values import Fence
 from airflow_provider_fds.sinks import DeltaSink
 from airflow_provider_fds.sinks.constants import PROVENANCE
 from airflow_provider_fds.sinks.merge import VALIDITY
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.planning.start import SnapshotStart
-from airflow_provider_fds.stream.epochs.epoch_start import epoch_start
+from airflow_provider_fds.stream.epochs.epoch_start import decide
+from airflow_provider_fds.stream.epochs.opening import gather
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -115,7 +115,10 @@ class SinkColumns:
         request, log = self._state.request, self._connected.log
         if self._sink is None or request is None or request.removal is None or self._sink_state(self._sink) is None:
             return
-        start = epoch_start(self._connected, self._state, (), Fence()).start
+        opening = decide(gather(self._connected, self._state))
+        if opening.refusal is not None:
+            raise opening.refusal.error
+        start = opening.start
         if start is None:
             return
         first = start.offset.version if isinstance(start, SnapshotStart) else start.version

@@ -24,8 +24,8 @@ from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.actions.prepared_action import perform
 from airflow_provider_fds.stream.actions.recovery import SinkAccount, recovery
 from airflow_provider_fds.stream.actions.repair import inspect, repair
-from airflow_provider_fds.stream.epochs.epoch_start import as_seen, unseen_batches
 from airflow_provider_fds.stream.epochs.sink_before import left_out, requests_between
+from airflow_provider_fds.stream.epochs.unseen_batches import as_seen, unseen_batches
 from tests.unit.ledger.models import Process, Processes, batches_of_a_version, explore
 
 #: The source has so many versions, one row each.

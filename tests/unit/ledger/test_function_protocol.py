@@ -19,14 +19,14 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from airflow_provider_fds.batch.report import AttemptReport
 from airflow_provider_fds.batch.spec import fence_version, txn_app_id, txn_version
 from airflow_provider_fds.delta.names import commit_key
-from airflow_provider_fds.errors import FdsError, LedgerError
+from airflow_provider_fds.errors import FdsError
 from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.ledger.request_entries import Shown
 from airflow_provider_fds.ledger.values import Fence, SinkBinding
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.actions.action_builder import ActionBuilder
 from airflow_provider_fds.stream.actions.prepared_action import perform
-from airflow_provider_fds.stream.epochs.tables_before import as_seen, late_writes, refuse_lost
+from airflow_provider_fds.stream.epochs.tables_before import as_seen, late_writes, lost_writes
 from airflow_provider_fds.stream.sink_record.function_tables import floor_of, read_table_writes
 from tests.unit.ledger.models import Process, Processes, batches_of_a_version, explore
 
@@ -186,9 +186,7 @@ class Functions(Processes, RuleBasedStateMachine):
         to = state.request.to
         start = state.closed.position if to is None else to.get("offset")
         begins = Offset.from_json(start) if start else Offset(state.table_id, to.get("starting_version", 0))
-        try:
-            refuse_lost(state, table_writes, dict.fromkeys(NAMES, "a table"), begins)
-        except LedgerError:
+        if lost_writes(state, table_writes, dict.fromkeys(NAMES, "a table"), begins) is not None:
             return
         if late := late_writes(state, table_writes, begins):
             seen = (as_seen(name, write, state.closed.epoch, state.closed.planned) for name, write in late)
