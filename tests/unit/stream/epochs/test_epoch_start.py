@@ -358,23 +358,22 @@ def test_an_epoch_does_not_begin_where_its_rows_were_not_removed(bench, two_appe
     assert ledger_of(bench).state.phase == "requested"
 
 
-@pytest.mark.parametrize("name", ["rewind", "reset", "replan"])
 def test_an_epoch_whose_fence_is_another_statement_does_not_begin_before_everything_is_read_again(
-    bench, two_appends, sink, name
+    bench, two_appends, sink
 ):
     load_all(bench, sink, "run-1")
     unknown = FenceEvidence(newest=2 << 32, removed=(RemovedRows(2, 2),))
     for run, again in (("run-2", False), ("run-3", True)):
-        move(bench, name, replaces=again, **({"to": 1} if name == "rewind" else {}))
+        move(bench, "reset", replaces=again)
         session = bench.session(run)
         work = session.begin(sink)
         leave_fence(bench, session, session.job(work, sink), evidence=unknown)
-        if again and name == "reset":
+        if again:
             session.collect(work)
         else:
             with pytest.raises(LedgerError, match=r"another statement .* version 2 .* Restore version 1 of the sink"):
                 session.collect(work)
-    assert ledger_of(bench).state.phase == ("open" if name == "reset" else "requested")
+    assert ledger_of(bench).state.phase == "open"
 
 
 def test_an_older_run_that_does_not_know_removals_cannot_open_the_epoch(bench, two_appends, sink):
@@ -421,19 +420,6 @@ def test_a_rebind_back_to_a_sink_closes_the_epochs_there_before_it_writes(
     assert (work.status, work.epoch) == ("fence", 4)
     load_all(bench, sink, "run-4")
     assert (ledger_of(bench).state.epoch, ledger_of(bench).state.last_batch_id) == (4, 0)
-
-
-def test_a_landed_batch_that_the_ledger_does_not_know_opens_nothing(bench, two_appends, sink):
-    load_all(bench, sink, "run-1")
-    move(bench, "replan")
-    session = bench.session("run-2")
-    work = session.begin(sink)
-    landed = LandedBatch(epoch=1, batch_id=7, end="{}", digest="another", sink_version=4)
-    leave_fence(bench, session, session.job(work, sink), landed=(landed,))
-
-    with pytest.raises(LedgerError, match=r"batch 7 of epoch 1 is in the sink as version 4.*does not know"):
-        session.collect(work)
-    assert ledger_of(bench).state.phase == "requested"
 
 
 def test_a_blocked_batch_must_leave_the_sink_before_it_is_planned_again(bench, two_appends, sink):
@@ -573,22 +559,6 @@ def test_a_missing_sink_needs_no_fence_and_is_created_by_the_first_batch(bench, 
 
     state = session.connected.state
     assert (state.phase, state.sink_table_id, state.prev_txn_version) == ("open", None, None)
-
-
-@pytest.mark.parametrize("changes", [{"sink_version": 1}, {"outcome": "sink_missing", "sink_version": None}])
-def test_a_replan_does_not_continue_after_batches_that_the_sink_has_lost(bench, two_appends, sink, changes):
-    load_all(bench, sink, "run-1")
-    move(bench, "replan")
-    session = bench.session("run-2")
-    work = session.begin(sink)
-    if "outcome" in changes:
-        shutil.rmtree(sink.uri)
-    leave_fence(bench, session, session.job(work, sink), **changes)
-
-    with pytest.raises(LedgerError, match="committed rows may be missing"):
-        session.collect(work)
-    move(bench, "rewind", to="start", replaces=True)
-    assert load_all(bench, sink, "run-3").result().first_version == 0
 
 
 @pytest.mark.parametrize(("retryable", "error"), [(True, BatchFailedError), (False, BatchRejectedError)])
