@@ -134,7 +134,7 @@ class LingeringStreams:
             session.context,
             None if position is None else Offset.from_json(position),
             connected.ledger.n,
-            has_committed=run.drain.has_committed,
+            has_committed=session.has_committed,
         )
 
     def news(self, *, waits: bool) -> list[tuple[FleetStream, StreamContext]]:

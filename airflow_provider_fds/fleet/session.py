@@ -21,7 +21,8 @@ from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.stream.attempt.batch_failure import with_ending
 from airflow_provider_fds.stream.attempt.result import PhaseSeconds
 from airflow_provider_fds.stream.run.collecting import commit_reported
-from airflow_provider_fds.stream.run.drain import Drain
+from airflow_provider_fds.stream.run.limits import Limits
+from airflow_provider_fds.stream.run.purge import purge_stream
 from airflow_provider_fds.stream.run.session import StreamSession
 
 if TYPE_CHECKING:
@@ -312,30 +313,23 @@ class FleetSession:
             return
         # what ends otherwise than well must be read by the next run
         self._known.pop(stream.stream.name, None)
+        session.limit(Limits(max_batches=self._max_batches, retry=self._retry, stop_after_ms=self._stop_after_ms))
         session.scope.is_open_ended = self._lingering is not None
-        drain = Drain(
-            session,
-            stream.sink,
-            max_batches=self._max_batches,
-            retry=self._retry,
-            stop_after_ms=self._stop_after_ms,
-        )
         try:
             apart = self._apart(session, stream.sink)
         except Exception as error:  # noqa: BLE001  # a stream fails alone
             self._end(stream, "failed", error=error)
             return
-        run = StreamRun(stream, drain, self._watch(session), apart)
+        run = StreamRun(stream, session, self._watch(session), apart)
         assert self._runs is not None  # noqa: S101  # the caller has set it
         self._runs[run.name] = run
         self._turn(run)
 
     def _turn(self, run: StreamRun) -> None:
         """Begin the next work of a stream, or end its run if there is none."""
-        drain = run.drain
         run.num_reported = 0
         try:
-            work = None if self._is_stopping else drain.next_work()
+            work = None if self._is_stopping else run.session.next_work(run.stream.sink)
         except StreamBusyError as busy:
             self._close(run, "busy", reason=str(busy))
             return
@@ -350,7 +344,7 @@ class FleetSession:
 
     def _write_job(self, run: StreamRun) -> None:
         try:
-            run.spec_uri = run.drain.job()
+            run.spec_uri = run.session.job(run.work, run.stream.sink)
         except Exception as error:  # noqa: BLE001  # a stream fails alone
             self._close(run, "failed", error=error)
 
@@ -363,11 +357,11 @@ class FleetSession:
     def _collect(self, run: StreamRun, failures: dict[StreamRun, BatchFailedError], *, spark_failed: bool) -> None:
         """Commit what Spark has done for a stream; a batch that is not done is added to ``failures``."""
         try:
-            collected = run.drain.collect(spark_failed=spark_failed)
+            collected = run.session.collect(run.work, spark_failed=spark_failed)
         except Exception as error:  # noqa: BLE001  # a stream fails alone
             self._close(run, "failed", error=error)
             return
-        if run.drain.is_out_of_time:
+        if run.session.is_out_of_time:
             self._close(run, "left", reason=_OUT_OF_TIME)
         elif collected.failure is not None:
             failures[run] = collected.failure
@@ -380,14 +374,15 @@ class FleetSession:
         del self._runs[run.name]
         result = None
         try:
-            result = run.drain.result()
+            result = run.session.result()
             if result is not None:
                 self._purge(run)
         except Exception as failure:  # noqa: BLE001  # the run ends for its own reason
             logger.warning("Stream %s: %s", run.name, failure)
-        stopped = run.drain.stopped
-        if run.drain.idle is not None and run.drain.idle.warning is not None:
-            stopped = run.drain.idle.warning
+        session = run.session
+        stopped = session.stopped
+        if session.idle is not None and session.idle.warning is not None:
+            stopped = session.idle.warning
         if outcome in ("loaded", "up_to_date") and stopped is None and not run.waits:
             known = position_after(run.stream, run.session, self._deployment)
             if known is not None:
@@ -402,7 +397,7 @@ class FleetSession:
         now = time.monotonic()
         if self._retention is not None and now >= self._purge_at.get(run.name, 0.0):
             self._purge_at[run.name] = now + _PURGE_SECONDS
-            run.session.purge_expired(self._retention)
+            purge_stream(run.session.connected, self._retention)
 
     def _end(self, stream: FleetStream, outcome: FleetOutcome, **facts: object) -> None:
         """Record what became of a stream."""

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from airflow_provider_fds.fleet.result import FleetOutcome
     from airflow_provider_fds.fleet.value import FleetStream
     from airflow_provider_fds.stream.attempt.result import RunWork
-    from airflow_provider_fds.stream.run.drain import Drain
     from airflow_provider_fds.stream.run.session import StreamSession
 
 
@@ -21,7 +20,7 @@ class StreamRun:
 
     Attributes:
         stream: The stream with its sink.
-        drain: Its turns.
+        session: The run.
         end: Called once when its run is over, with the error if it failed.
         apart: What an application can have one of, and this stream needs; ``None``: it fits beside every other one.
         spec_uri: URI of the job in hand, as Spark reads it.
@@ -29,7 +28,7 @@ class StreamRun:
     """
 
     stream: FleetStream
-    drain: Drain
+    session: StreamSession
     end: Callable[[Exception | None], object]
     apart: object | None = None
     spec_uri: str = ""
@@ -38,8 +37,8 @@ class StreamRun:
     @property
     def why_over(self) -> tuple[FleetOutcome, str]:
         """The outcome of a stream with no work left, and the reason."""
-        idle = self.drain.idle
-        if self.drain.has_committed or idle is None:
+        idle = self.session.idle
+        if self.session.has_committed or idle is None:
             return "loaded", ""
         if idle.status == "up_to_date":
             return ("waiting" if idle.reason else "up_to_date"), idle.reason
@@ -50,7 +49,7 @@ class StreamRun:
     @property
     def waits(self) -> bool:
         """Whether the stream has data that waits for more or for another stream."""
-        return self.drain.idle is not None and bool(self.drain.idle.reason)
+        return self.session.idle is not None and bool(self.session.idle.reason)
 
     @property
     def name(self) -> str:
@@ -58,15 +57,10 @@ class StreamRun:
         return self.stream.stream.name
 
     @property
-    def session(self) -> StreamSession:
-        """The run's session."""
-        return self.drain.session
-
-    @property
     def work(self) -> RunWork:
         """The work in hand."""
-        assert self.drain.work is not None  # noqa: S101  # only runs with work are handed out
-        return self.drain.work
+        assert self.session.work is not None  # noqa: S101  # only runs with work are handed out
+        return self.session.work
 
 
 __all__ = ["StreamRun"]

@@ -147,7 +147,7 @@ class RunReport:
         self._observers = observers
         self._committed_at: str | None = None
         self._is_interrupted = False
-        session.on_committed = self._count
+        session.commits.on_committed = self._count
 
     def __call__(self, error: Exception | None) -> None:
         """Read the status once, for the metrics, the status file and all observers."""

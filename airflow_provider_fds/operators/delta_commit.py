@@ -79,6 +79,7 @@ class DeltaCommitOperator(ValueTemplates, ShowsLinks, EmitsLineage, BaseOperator
         from airflow_provider_fds.operators import asset_event
         from airflow_provider_fds.operators.gathered_lineage import gathering
         from airflow_provider_fds.operators.sessions import open_session
+        from airflow_provider_fds.stream.run.purge import purge_stream
 
         self.show_links({})
         with task_failures(context, self.stream):
@@ -106,7 +107,7 @@ class DeltaCommitOperator(ValueTemplates, ShowsLinks, EmitsLineage, BaseOperator
                 result = session.commit_user_job(self.batch, verify=verify)
             if (note := session.option_notes()) is not None:
                 result = replace(result, warnings=[*result.warnings, note])
-            session.purge_expired(retention())
+            purge_stream(session.connected, retention())
         extra = asset_event.uncovered(
             self,
             result.to_dict(),

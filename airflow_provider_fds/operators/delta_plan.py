@@ -124,7 +124,7 @@ class DeltaPlanOperator(ValueTemplates, ShowsLinks, EmitsLineage, BaseOperator):
             if (note := session.option_notes()) is not None:
                 message = f"{message} {note}"
             raise AirflowSkipException(with_staging_of(message, stream))
-        batch = session.batch_specs(work)[0]
+        batch = session.scope.specs(work.batches)[0]
         self.log.info(
             "Batch %d of stream %s: versions %d to %d, %d files, manifest %s",
             batch.batch_id,

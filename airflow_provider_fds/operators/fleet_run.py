@@ -40,8 +40,8 @@ from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.sinks import DeltaSink
 from airflow_provider_fds.stream.monitoring.alerts import find_alerts
 from airflow_provider_fds.stream.monitoring.all_statuses import unreadable
-from airflow_provider_fds.stream.run.drain import STOPPED
 from airflow_provider_fds.stream.run.linger import Linger
+from airflow_provider_fds.stream.run.session import STOPPED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,8 +29,10 @@ from airflow_provider_fds.stream import DeltaStream
 from airflow_provider_fds.stream.attempt.batch_versions import describe_plan
 from airflow_provider_fds.stream.attempt.result import PhaseSeconds, RunResult
 from airflow_provider_fds.stream.declaration.sink_needs import coerce_sink
-from airflow_provider_fds.stream.run.drain import STOPPED, Drain
+from airflow_provider_fds.stream.run.limits import Limits
 from airflow_provider_fds.stream.run.linger import Hourly, Linger
+from airflow_provider_fds.stream.run.purge import purge_stream
+from airflow_provider_fds.stream.run.session import STOPPED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,7 +57,6 @@ class IngestRun:
         self._operator = operator
         self._context = context
         self._log = operator.log
-        self._drained: Drain | None = None
         self._phases = PhaseSeconds()
 
     def load(self, *, deadline: float | None, was_woken: bool = False) -> dict[str, Any] | None:
@@ -93,28 +95,28 @@ class IngestRun:
                 showing_links(operator, session, sink),
                 gathering(operator, session, sink),
             ):
-                result = self._drain(session, sink)
+                result = self._work_off(session, sink)
             if result is not None:
-                session.purge_expired(retention())
+                purge_stream(session.connected, retention())
             elif self._may_come(session) and deadline is not None:
-                self._wait(stream, deadline=deadline, was_woken=was_woken)
+                self._wait(session, deadline=deadline, was_woken=was_woken)
         if result is None:
             self._end_without_data(session)
         told = None if result is None else self._tell(session, sink, result)
         alerting.emit()
         return told
 
-    def work(self, drain: Drain, work: RunWork) -> None:
+    def work(self, session: StreamSession, sink: Sink, work: RunWork) -> None:
         """Run one Spark application and commit what it has done.
 
         Raises:
             BatchFailedError: A batch is not done.
         """
-        operator, session, sink = self._operator, drain.session, drain.sink
+        operator = self._operator
         if work.batches:
             plan = describe_plan(work.batches, session.connected.state.snapshot)
             self._log.info("Loading %s into %s: %s.", session.connected.table.uri, sink.describe(), plan)
-        spec_uri = drain.job()
+        spec_uri = session.job(work, sink)
         with self._phases.phase("spark"):
             application = Application(
                 session,
@@ -127,31 +129,42 @@ class IngestRun:
             )
             spark_error = operator.run_spark(application).error
         with self._phases.phase("commit"):
-            collected = drain.collect(spark_failed=spark_error is not None)
-        if collected.failure is not None and not drain.is_out_of_time:
+            collected = session.collect(work, spark_failed=spark_error is not None)
+        if collected.failure is not None and not session.is_out_of_time:
             raise explained(collected.failure, spark_error, was_killed=operator.was_killed)
         if spark_error is not None:
             ending = without_command(spark_error)
             self._log.warning("Spark ended with an error after all batches were committed: %s", ending)
 
-    def _drain(self, session: StreamSession, sink: Sink) -> LoadResult | None:
+    def _work_off(self, session: StreamSession, sink: Sink) -> LoadResult | None:
         """Run one application after another until the run's target, the time limit or a failure."""
-        limit = self._operator.run_time_limit
+        operator, limit = self._operator, self._operator.run_time_limit
         stop_after_ms = None if limit is None else int((time.time() + limit.total_seconds()) * 1000)
         linger = self._linger(session, stop_after_ms)
-        self._drained = drain = Drain(
-            session,
-            sink,
-            max_batches=self._operator.batches_per_application,
-            retry=self._context["ti"].try_number > 1,
-            stop_after_ms=stop_after_ms,
-            linger=linger,
+        session.limit(
+            Limits(
+                max_batches=operator.batches_per_application,
+                retry=self._context["ti"].try_number > 1,
+                stop_after_ms=stop_after_ms,
+                linger=linger,
+            )
         )
-        if linger is None:
-            return self._work_off(drain)
-        drain.on_caught_up = Hourly(lambda: session.purge_expired(retention()))
-        with self._operator.lingering():
-            return self._work_off(drain)
+        session.on_caught_up = Hourly(lambda: purge_stream(session.connected, retention()))
+        with nullcontext() if linger is None else operator.lingering():
+            while True:
+                try:
+                    with self._phases.phase("plan"):
+                        work = session.next_work(sink)
+                except StreamBusyError as busy:
+                    give_way(operator.on_busy, busy)
+                if work is None:
+                    return session.result()
+                self.work(session, sink, work)
+                if session.is_out_of_time and limit is not None:
+                    left = "The time limit of %s is reached; the next run loads the rest."
+                    self._log.warning(left, format_duration(limit))
+                elif work.is_more:
+                    send_status(lambda: session.connected)
 
     def _linger(self, session: StreamSession, stop_after_ms: int | None) -> Linger | None:
         stays = self._operator.linger
@@ -161,47 +174,26 @@ class IngestRun:
         waits = self._operator.waiting is not None
         return Linger(stays.total_seconds(), ends_at_ms=stop_after_ms, needs_data=waits)
 
-    def _work_off(self, drain: Drain) -> LoadResult | None:
-        session, limit = drain.session, self._operator.run_time_limit
-        while True:
-            try:
-                with self._phases.phase("plan"):
-                    work = drain.next_work()
-            except StreamBusyError as busy:
-                give_way(self._operator.on_busy, busy)
-            if work is None:
-                return drain.result()
-            self.work(drain, work)
-            if drain.is_out_of_time and limit is not None:
-                left = "The time limit of %s is reached; the next run loads the rest."
-                self._log.warning(left, format_duration(limit))
-            elif work.is_more:
-                send_status(lambda: session.connected)
-
-    @property
-    def _idle(self) -> RunWork | None:
-        """The work of this run that found nothing to do, or ``None``."""
-        return None if self._drained is None else self._drained.idle
-
     def _may_come(self, session: StreamSession) -> bool:
         """Whether this run should wait for new data after it has found nothing to do."""
-        is_finished = self._idle is not None and self._idle.status == "finished"
+        is_finished = session.idle is not None and session.idle.status == "finished"
         # the version up to which a run works is fixed when it plans: later versions are for the next run
         return self._operator.waiting is not None and not is_finished and not session.scope.is_end_fixed()
 
-    def _wait(self, stream: DeltaStream, *, deadline: float, was_woken: bool) -> None:
+    def _wait(self, session: StreamSession, *, deadline: float, was_woken: bool) -> None:
         """Defer the task, unless the time to wait is over."""
         waiting = self._operator.waiting
         assert waiting is not None  # noqa: S101  # the caller has checked it
-        if self._idle is not None and self._idle.reason:
-            self._log.warning("Waiting: %s", with_staging_of(self._idle.reason, stream))
+        stream, idle = session.stream, session.idle
+        if idle is not None and idle.reason:
+            self._log.warning("Waiting: %s", with_staging_of(idle.reason, stream))
         else:
             self._log.info("Nothing new in table %s.", stream.table)
         waiting.wait(self._operator, self._context, stream, deadline=deadline, was_in_vain=was_woken)
 
     def _end_without_data(self, session: StreamSession) -> None:
         """Skip the task, or let it succeed without an event."""
-        operator, stream, idle = self._operator, session.stream, self._idle
+        operator, stream, idle = self._operator, session.stream, session.idle
         reason = "" if idle is None else idle.reason
         message = reason or f"Nothing new in table {stream.table} for stream {stream.name!r}."
         if (note := session.option_notes()) is not None:
@@ -224,13 +216,12 @@ class IngestRun:
         )
         self._log.info("%s", result.describe())
         told = result.to_dict()
-        if self._drained is not None and self._drained.stopped is not None:
-            self._log.warning(STOPPED, session.stream.name, self._drained.stopped)
-            told["stopped"] = self._drained.stopped.facts()
+        if session.stopped is not None:
+            self._log.warning(STOPPED, session.stream.name, session.stopped)
+            told["stopped"] = session.stopped.facts()
         extra: dict[str, Any] | None = told
-        has_loaded = self._drained is not None and self._drained.has_committed
         # an interval that was just loaded has had no event, and those of all other intervals would be read to see that
-        if isinstance(result, RunResult) or not has_loaded:
+        if isinstance(result, RunResult) or not session.has_committed:
             epoch_start = session.connected.state.epoch_start
             extra = asset_event.uncovered(operator, told, sink.table_uri, epoch_start=epoch_start)
         keys: Sequence[str] = ()

@@ -22,7 +22,6 @@ from airflow_provider_fds.operators.ingest_run import IngestRun
 from airflow_provider_fds.operators.spark_failure import explained
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.stream.attempt.result import Collected, RunWork
-from airflow_provider_fds.stream.run.drain import Drain
 from airflow_provider_fds.triggers.deferral import check_event
 
 DAG_TEXT = """
@@ -131,13 +130,12 @@ def test_a_task_that_airflow_kills_says_so(is_killed):
     work = RunWork("work", 1)
     session = SimpleNamespace(
         stream=task.stream,
-        begin=lambda *_, **__: work,
         job=lambda *_, **__: "spec",
-        collect=lambda _: Collected((), (), failure),
+        collect=lambda *_, **__: Collected((), (), failure),
+        is_out_of_time=False,
     )
-    drain = Drain(session, task.sink)
     with pytest.raises(BatchFailedError) as caught:
-        IngestRun(task, {}).work(drain, drain.next_work())
+        IngestRun(task, {}).work(session, task.sink, work)
     assert caught.value.reason_code == ("TASK_KILLED" if is_killed else "SPARK_ENDED_EARLY")
     assert ("Airflow killed this task" in str(caught.value)) is is_killed
     assert ("Spark-submit ended with exit code 143" in str(caught.value)) is not is_killed

@@ -331,6 +331,7 @@ class World:
         from airflow_provider_fds.batch.spec import JobSpec
         from airflow_provider_fds.ledger.housekeeping import Retention
         from airflow_provider_fds.sinks import DeltaAppendSink
+        from airflow_provider_fds.stream.run.purge import purge_stream
 
         self.runs += 1
         sink = DeltaAppendSink(_SINK)
@@ -344,7 +345,7 @@ class World:
         self.staging.put(f"{_NAME}/attempts/{name}", report.to_json())
         assert len(session.collect(work).committed) == 1
         assert session.begin(sink).status in ("done", "up_to_date")
-        session.purge_expired(Retention())
+        purge_stream(session.connected, Retention())
 
     def status(self) -> None:
         """Read the status of the stream."""

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from airflow_provider_fds.sinks import Sink
     from airflow_provider_fds.stream.attempt.result import Collected, PhaseSeconds, RunWork
     from airflow_provider_fds.stream.declaration.delta_stream import DeltaStream
-    from airflow_provider_fds.stream.run.drain import Drain
     from airflow_provider_fds.stream.run.session import StreamSession
 
 logger = logging.getLogger(__name__)
@@ -144,49 +143,54 @@ def _load_all(
     loading: Loading,
 ) -> int:
     from airflow_provider_fds.stream.attempt.result import PhaseSeconds
-    from airflow_provider_fds.stream.run.drain import Drain
+    from airflow_provider_fds.stream.run.limits import Limits
     from airflow_provider_fds.stream.run.linger import Linger
 
     phases = PhaseSeconds()
     stays = getattr(arguments, "linger", None)
     linger = None if stays is None else Linger(stays.total_seconds())
-    drain = Drain(session, sink, max_in_all=arguments.max_batches, linger=linger)
+    session.limit(Limits(max_in_all=arguments.max_batches, linger=linger))
     with nullcontext() if linger is None else backend.lingering():
         while True:
             with phases.phase("plan"), calling_on_sigterm(None if linger is None else linger.end):
-                work = drain.next_work()
+                work = session.next_work(sink)
             if work is None:
                 break
-            _load(drain, work, backend, phases, loading, arguments.output)
-    error, waiting = drain.stopped, ""
-    if drain.idle is not None:
-        error = drain.idle.warning if drain.idle.status == "paused" else error
-        waiting = drain.idle.reason if drain.idle.status in ("up_to_date", "waiting") else ""
-    _show_end(session, error, arguments, phases, is_more=drain.is_more, waiting=waiting)
+            _load(session, sink, work, backend, phases, loading, arguments.output)
+    error, waiting = session.stopped, ""
+    if session.idle is not None:
+        error = session.idle.warning if session.idle.status == "paused" else error
+        waiting = session.idle.reason if session.idle.status in ("up_to_date", "waiting") else ""
+    _show_end(session, error, arguments, phases, is_more=session.is_more, waiting=waiting)
     return EXIT_OK if error is None else error.exit_code
 
 
 def _load(
-    drain: Drain, work: RunWork, backend: SparkBackend, phases: PhaseSeconds, loading: Loading, output: str
+    session: StreamSession,
+    sink: Sink,
+    work: RunWork,
+    backend: SparkBackend,
+    phases: PhaseSeconds,
+    loading: Loading,
+    output: str,
 ) -> None:
     """Run one Spark application, and commit each batch as soon as it is done."""
     from airflow_provider_fds.backends.base import Application
     from airflow_provider_fds.stream.attempt.batch_failure import with_ending
     from airflow_provider_fds.stream.attempt.batch_versions import describe_plan
 
-    session, sink = drain.session, drain.sink
     shown = _Shown(output, loading)
     plan = f"closing the epochs before {work.epoch} in {sink.describe()}"
     if work.batches:
         plan = describe_plan(work.batches, session.connected.state.snapshot)
         plan = f"loading {session.connected.table.uri} into {sink.describe()}: {plan}"
-    application = Application(session, sink, work, drain.job(), on_commit=shown)
+    application = Application(session, sink, work, session.job(work, sink), on_commit=shown)
     with loading.application(plan, len(work.batches)):
         # so that the Spark application ends with this process, as on Ctrl-C
         with leaving_on_sigterm(), phases.phase("spark"), redirect_stdout(LogOfJob(loading.line)):
             spark_error = backend.run(application).error
         with phases.phase("commit"):
-            collected = drain.collect(spark_failed=spark_error is not None)
+            collected = session.collect(work, spark_failed=spark_error is not None)
         shown(collected)
     if collected.failure is not None:
         raise with_ending(collected.failure, spark_error)

@@ -65,7 +65,7 @@ class FleetProgress:
                 if self._live is None:
                     self._print(f"{name}: {self._done(name)}")
 
-        session.on_committed = committed
+        session.commits.on_committed = committed
         self._set([name], "planning")
         return lambda error: self._set([name], "done" if error is None else "stopped")
 

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from airflow_provider_fds.stream.connected_stream import ConnectedStream
     from airflow_provider_fds.stream.polling.poll import TablePoller
-    from airflow_provider_fds.stream.run.session import StreamSession
 
 logger = logging.getLogger(__name__)
 
@@ -86,22 +85,22 @@ class Linger:
         """Let the run end as if its time was over; may be called in a signal handler."""
         self.is_over = True
 
-    def wait(self, session: StreamSession, *, in_vain: int = 0) -> bool:
+    def wait(self, connected: ConnectedStream, *, in_vain: int = 0) -> bool:
         """Wait until there is something to load; return ``False`` if the run is to end.
 
         It ends without data in its time, when the stream is finished, and when a person holds the stream or asks for
         another epoch. A poll that is refused is repeated, as a store may be away for a while.
 
         Args:
-            session: The run, with nothing planned.
+            connected: The stream of the run, with nothing planned.
             in_vain: How often in a row the run has found nothing to load when the wait was over; it then pauses first.
         """
         until = time.monotonic() + self.seconds
-        self.adapt(is_local=session.connected.table.is_file_system)
-        found = self._polled(session, until, in_vain)
+        self.adapt(is_local=connected.table.is_file_system)
+        found = self._polled(connected, until, in_vain)
         if found is not None:
-            return found and not self._is_called_off(session)
-        self.log_end(f"Stream {session.stream.name}")
+            return found and not self._is_called_off(connected)
+        self.log_end(f"Stream {connected.stream.name}")
         return False
 
     def log_end(self, subject: str) -> None:
@@ -116,22 +115,22 @@ class Linger:
         if self.poll_seconds is None:
             self.poll_seconds = _LOCAL_POLL_SECONDS if is_local else _POLL_SECONDS
 
-    def _polled(self, session: StreamSession, until: float, in_vain: int) -> bool | None:
+    def _polled(self, connected: ConnectedStream, until: float, in_vain: int) -> bool | None:
         """Poll until there is something to load (``True``), or there will not be (``False``); ``None``: in time."""
         look_at = time.monotonic() + LOOK_SECONDS
         poller: TablePoller | None = None
         refusals = in_vain
         while not self.is_late(until):
-            self._show(session)
+            self._show(connected)
             if refusals:
                 self.pause(self.pause_seconds(refusals))
             try:
-                poller = poller or _poller(session)
+                poller = poller or _poller(connected)
                 if (found := poller.poll_blocking()) is not None:
                     return not found.is_finished
                 if time.monotonic() >= look_at:
                     look_at = time.monotonic() + LOOK_SECONDS
-                    if self._is_called_off(session):
+                    if self._is_called_off(connected):
                         return False
                 refusals = 0
                 self.pause(self.pause_seconds(0))
@@ -140,15 +139,15 @@ class Linger:
                     # the next plan says it
                     return True
                 refusals += 1
-                logger.warning("Stream %s: a poll was refused, FDS tries again: %s", session.stream.name, error)
+                logger.warning("Stream %s: a poll was refused, FDS tries again: %s", connected.stream.name, error)
         return None
 
-    def _show(self, session: StreamSession) -> None:
+    def _show(self, connected: ConnectedStream) -> None:
         """Write from time to time that the run is there, for those who watch the stream. Never raises."""
         if time.monotonic() < self._shown_at + SHOW_SECONDS:
             return
         self._shown_at = time.monotonic()
-        show_live(session.connected, 2 * SHOW_SECONDS)
+        show_live(connected, 2 * SHOW_SECONDS)
 
     def pause_seconds(self, refusals: int) -> float:
         """Return the time before the next poll, the longer the more often one was refused or in vain."""
@@ -166,9 +165,9 @@ class Linger:
         return self.is_over or is_past or time.monotonic() >= until
 
     @staticmethod
-    def _is_called_off(session: StreamSession) -> bool:
+    def _is_called_off(connected: ConnectedStream) -> bool:
         """Whether a person wants something else of the stream than that this run goes on."""
-        state = session.connected.load()
+        state = connected.load()
         if (why := pause_of(state)) is not None:
             logger.info("%s", why)
             return True
@@ -194,12 +193,11 @@ def show_live(connected: ConnectedStream, next_within_seconds: float) -> None:
         logger.warning("Stream %s: its status was not written: %s", connected.stream.name, error)
 
 
-def _poller(session: StreamSession) -> TablePoller:
+def _poller(connected: ConnectedStream) -> TablePoller:
     """Return a poller of the run's table from its position on."""
-    connected = session.connected
     position = connected.state.position
     offset = None if position is None else Offset.from_json(position)
-    return table_poller(session.stream, connected.context, offset, connected.table)
+    return table_poller(connected.stream, connected.context, offset, connected.table)
 
 
 __all__ = ["LOOK_SECONDS", "SHOW_SECONDS", "Hourly", "Linger", "show_live"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_fds.batch.location import hadoop_path
 from airflow_provider_fds.errors import BatchFailedError, StreamBusyError
 from airflow_provider_fds.ledger.intervals import digest_of_parts, interval_folder, rows_of_parts
-from airflow_provider_fds.ledger.plan_entries import Planned, skipped_in
+from airflow_provider_fds.ledger.plan_entries import Claimed, Planned, skipped_in
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.stream.attempt.batch_failure import FILE_NOT_FOUND, batch_failure
 from airflow_provider_fds.stream.attempt.reports import new_attempt_id
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from airflow_provider_fds.source.planning.plan import SourceBatch
     from airflow_provider_fds.stream.attempt.result import LoadResult
     from airflow_provider_fds.stream.connected_stream import ConnectedStream
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +235,31 @@ class Scope(ABC):
         if context.owner_is_running(owner):
             raise StreamBusyError(self.busy(owner), owner=owner.describe(), table=self.connected.table.uri)
         return owner
+
+    def take_over(self) -> None:
+        """Make the planned batches this run's own, if their owner no longer runs.
+
+        Raises:
+            StreamBusyError: The owner still runs.
+        """
+        previous = self.stopped_owner()
+        if previous is None:
+            return
+        logger.warning(
+            "Stream %s: taking over %s of %s, which is no longer running",
+            self.stream.name,
+            self.describe_planned(),
+            previous.describe(),
+        )
+        self.connected.execute(
+            Claimed(
+                epoch=self.record.epoch,
+                interval=self.interval,
+                owner=self.connected.context.owner,
+                previous=previous,
+                why="the owner is no longer running",
+            )
+        )
 
     def _record_plan(
         self, epoch: int, target: int, batches: tuple[PlannedBatch, ...], *, rest: SourceBatch | None = None

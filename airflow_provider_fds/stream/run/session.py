@@ -3,87 +3,68 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
-from functools import partial
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, Final
 
 from airflow_provider_fds.batch.spec import JobSpec
-from airflow_provider_fds.delta.storage.prefetch import AT_ONCE, in_windows
-from airflow_provider_fds.errors import BatchFailedError, ConfigurationError, LedgerError
-from airflow_provider_fds.ledger.commit_entries import Blocked, Committed
-from airflow_provider_fds.ledger.plan_entries import Claimed
+from airflow_provider_fds.errors import ConfigurationError, LedgerError, StoppedError
 from airflow_provider_fds.reasons import Reason
-from airflow_provider_fds.stream.attempt.reports import put_job, read_report
-from airflow_provider_fds.stream.attempt.result import Collected, measured, rows_differ
+from airflow_provider_fds.stream.attempt.reports import put_job
+from airflow_provider_fds.stream.attempt.result import Collected, describe_reports
 from airflow_provider_fds.stream.connected_stream import ConnectedStream
 from airflow_provider_fds.stream.epochs import opening
 from airflow_provider_fds.stream.epochs.fencing import collect_fence, put_fence_job
 from airflow_provider_fds.stream.monitoring.status import StreamStatus, status_of
 from airflow_provider_fds.stream.planning.sink_columns import SinkColumns
 from airflow_provider_fds.stream.position.changed_start import start_note
-from airflow_provider_fds.stream.position.source_unchanged import check_planned, check_range_unchanged
+from airflow_provider_fds.stream.position.source_unchanged import check_planned
+from airflow_provider_fds.stream.run.batch_commits import BatchCommits
 from airflow_provider_fds.stream.run.commit_user_job import commit_user_job
 from airflow_provider_fds.stream.run.interval_scope import IntervalScope
 from airflow_provider_fds.stream.run.like_source import sink_for_job
+from airflow_provider_fds.stream.run.limits import Limits
 from airflow_provider_fds.stream.run.offset_scope import OffsetScope, run_result
-from airflow_provider_fds.stream.run.purge import purge_stream
-from airflow_provider_fds.stream.sink_record.evidence import ReportedBatch, SinkLog
 from airflow_provider_fds.stream.sink_record.live_start import with_known_end
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
 
-    from airflow_provider_fds.batch.report import AttemptReport
-    from airflow_provider_fds.batch.spec import BatchSpec
-    from airflow_provider_fds.ledger.housekeeping import Retention
+    from airflow_provider_fds.errors import FdsError
     from airflow_provider_fds.ledger.state import StreamState
-    from airflow_provider_fds.ledger.values import PlannedBatch
     from airflow_provider_fds.sinks import DeltaSink, Sink
     from airflow_provider_fds.source.offset import Offset
     from airflow_provider_fds.stream.attempt.result import LoadResult, RunResult, RunWork
     from airflow_provider_fds.stream.connected_stream import StreamContext
     from airflow_provider_fds.stream.declaration.delta_stream import DeltaStream
     from airflow_provider_fds.stream.position.data_interval import DataInterval
-    from airflow_provider_fds.stream.run.scope import Scope, Transaction
+    from airflow_provider_fds.stream.run.scope import Scope
 
 logger = logging.getLogger(__name__)
 
-
-@dataclass(slots=True)
-class CollectedSoFar:
-    """The committed batches of attempt ``attempt_id``, and the reports, one per transaction of the sink."""
-
-    attempt_id: str = ""
-    committed: list[PlannedBatch] = field(default_factory=list)
-    reports: list[AttemptReport] = field(default_factory=list)
-
-    def of(self, work: RunWork) -> CollectedSoFar:
-        """Return this object if it belongs to the attempt of ``work``, else an empty one."""
-        return self if self.attempt_id == work.attempt_id else CollectedSoFar(work.attempt_id)
-
-    def add(self, stream: str, batches: Iterable[PlannedBatch], report: AttemptReport) -> None:
-        """Add batches of a stream that were just committed, and the report they were committed by."""
-        for warning in report.warnings:
-            logger.warning("Stream %s: %s", stream, warning)
-        self.committed += batches
-        self.reports.append(report)
-
-    def result(self, failed: AttemptReport | None = None, failure: BatchFailedError | None = None) -> Collected:
-        """Return the outcome of the attempt, with the report and the error of the batch that failed, if any."""
-        reports = self.reports if failed is None else [*self.reports, failed]
-        return Collected(tuple(self.committed), tuple(reports), failure)
+#: What a task logs of :attr:`StreamSession.stopped`.
+STOPPED: Final = "Stream %s: everything before this version was delivered; the stream stops here: %s"
 
 
 class StreamSession:
     """One run of a stream: over whatever is new since the committed offset, or over one data interval.
 
-    The order of calls is :meth:`begin`, :meth:`job`, Spark, :meth:`collect`, repeated until ``begin`` returns no more
-    work. Whichever process dies in between, the next session continues with exactly the same batches.
+    The order of calls is :meth:`next_work`, :meth:`job`, Spark, :meth:`collect`, repeated until ``next_work`` returns
+    no more work: up to the version that was the newest when the run first planned. Whichever process dies in between,
+    the next session continues with exactly the same batches.
 
     Args:
         stream: The stream.
         context: Credentials, staging, checkpoint, and who is asking.
         interval: The run's data interval, for a stream with ``read="data_interval"``.
+
+    Attributes:
+        work: The work in hand, or the last one.
+        idle: The work of a turn that found nothing to do, which says why; ``None`` if there was no such turn.
+        stopped: The error with which the next run fails or pauses, if the stream stops before a version after what was
+            loaded.
+        has_committed: Whether batches were committed.
+        on_caught_up: Called each time that everything is loaded, before a run that lingers waits for more.
+        is_out_of_time: Whether the limit of time ended the run before everything was loaded.
 
     Raises:
         ConfigurationError: A URI cannot be opened, one of staging and table is inside the other, or only one of stream
@@ -107,11 +88,96 @@ class StreamSession:
         self.interval = interval
         self.connected = ConnectedStream(stream, context)
         self.scope: Scope = OffsetScope(self.connected) if interval is None else IntervalScope(self.connected, interval)
-        #: Called after each commit with its entry and the number of batches; must not raise.
-        self.on_committed: Callable[[Committed, int], None] = lambda _committed, _batches: None
-        self._so_far = CollectedSoFar()
+        self.commits = BatchCommits(self.scope)
+        self.work: RunWork | None = None
+        self.idle: RunWork | None = None
+        self.stopped: FdsError | None = None
+        self.has_committed = False
+        self.is_out_of_time = False
+        self.on_caught_up: Callable[[], object] = lambda: None
         self._sink: Sink | None = None
-        self._log: SinkLog | None = None
+        self._num_committed = 0
+        self._is_over = False
+        # whether it is over only until something new comes
+        self._has_caught_up = False
+        self._done: LoadResult | None = None
+        self.limits = Limits()
+
+    def limit(self, limits: Limits) -> None:
+        """Say how far the run works off the stream, before its first work."""
+        self.limits = limits
+        self.scope.is_open_ended = limits.linger is not None
+
+    def next_work(self, sink: Sink) -> RunWork | None:
+        """Return the next work for Spark, with status ``work`` or ``fence``, or ``None`` if nothing is left.
+
+        Args:
+            sink: Where the batches go.
+
+        Raises:
+            StreamBusyError: Another run owns the next batches.
+            FdsError: As :meth:`begin`. A version that the stream cannot pass is an error only if nothing was loaded
+                before it; else it is :attr:`stopped`.
+        """
+        in_vain = 0
+        linger = self.limits.linger
+        while True:
+            work = None if self._is_over else self._turn(sink)
+            if work is not None or linger is None or not self._has_caught_up or not self.scope.goes_on():
+                return work
+            if linger.needs_data and not self.has_committed:
+                return None
+            self.on_caught_up()
+            if not linger.wait(self.connected, in_vain=in_vain):
+                return None
+            in_vain += 1
+            self._is_over = self._has_caught_up = False
+            self.idle = None
+
+    def _turn(self, sink: Sink) -> RunWork | None:
+        name, limits = self.stream.name, self.limits
+        most = limits.max_batches
+        if limits.max_in_all is not None:
+            most = min(most, limits.max_in_all - self._num_committed)
+        try:
+            work = self.begin(sink, max_batches=most, retry=limits.retry)
+        except StoppedError as stopped:
+            if not self.has_committed:
+                raise
+            self._end(stopped)
+            return None
+        if work.status == "fence" and limits.linger is not None and self.has_committed:
+            # Spark is working for the epoch before
+            self._end(None)
+            return None
+        if work.status in ("work", "fence"):
+            if work.status == "fence":
+                logger.info(
+                    "Stream %s: epoch %d was requested; the earlier epochs are closed in the sink first.",
+                    name,
+                    work.epoch,
+                )
+            self.work = work
+            return work
+        if work.status == "done":
+            if limits.linger is None:
+                logger.info("Stream %s: this run has already committed everything up to version %s.", name, work.target)
+                # a run that lingers may commit more
+                self._done = work.result
+            self._end(work.warning, has_caught_up=limits.linger is not None)
+            return None
+        self.idle = work
+        self._end(None, has_caught_up=work.status in ("up_to_date", "waiting"))
+        return None
+
+    def _end(self, stopped: FdsError | None, *, has_caught_up: bool = False) -> None:
+        self._is_over, self._has_caught_up = True, has_caught_up and stopped is None
+        self.stopped = stopped or self.stopped
+
+    @property
+    def is_more(self) -> bool:
+        """Whether the run ended before everything was loaded that it found when it planned last."""
+        return self.idle is None and self.work is not None and self.work.is_more
 
     def ensure_open(self, sink: Sink | None = None, *, start: Offset | None = None) -> StreamState:
         """Create the stream and resolve its start, or the ends of the interval, if that is not already done.
@@ -164,7 +230,7 @@ class StreamSession:
         with self.connected.log.one_answer():
             scope = self.scope
             scope.check_sink(sink)
-            self._sink, self._log = sink, None
+            self._sink = sink
             state = scope.ensure_open(sink, start=start)
             if (work := scope.before_binding(state, sink)) is not None:
                 return work
@@ -184,27 +250,24 @@ class StreamSession:
                 # otherwise a person has accepted the batch, or must decide on it
                 check_planned(self.connected.log, scope.planned)
             if take_over:
-                self._take_over()
+                scope.take_over()
                 scope.check_whole(sink, user_job=user_job)
             return scope.work(max_batches)
 
-    def job(
-        self, work: RunWork, sink: Sink, *, stop_after_ms: int | None = None, linger_seconds: float | None = None
-    ) -> str:
+    def job(self, work: RunWork, sink: Sink) -> str:
         """Write the job of ``work`` to staging and return the URI that Spark reads it from.
 
         Args:
             work: The result of :meth:`begin`, with status ``work`` or ``fence``.
             sink: The sink the stream is bound to.
-            stop_after_ms: No batch is started after this time (milliseconds since the epoch).
-            linger_seconds: How long spark-submit waits for the next job after this one; ``None``: it ends.
         """
+        linger = self.limits.linger
         with self.connected.log.one_answer():
             if work.status == "fence":
                 SinkColumns(self.connected, self.connected.state, sink).check_before_removal()
                 return put_fence_job(self.connected, work, sink)
             state = self.connected.state
-            sink, batches = self.scope.for_job(sink, self.batch_specs(work))
+            sink, batches = self.scope.for_job(sink, self.scope.specs(work.batches))
             sink = sink_for_job(self.connected, sink, batches)
             spec = JobSpec(
                 batches=batches,
@@ -213,27 +276,25 @@ class StreamSession:
                 sink_version=self.scope.sink_version,
                 reports=self.scope.reports_location,
                 attempt_id=work.attempt_id,
-                stop_after_ms=stop_after_ms,
+                stop_after_ms=self.limits.stop_after_ms,
                 tables=state.tables,
                 allow_overlap=self.connected.stream.allow_overlap,
-                linger_seconds=linger_seconds,
+                linger_seconds=None if linger is None else linger.driver_seconds,
             )
             return put_job(self.connected, self.scope.job_folder(work), spec)
 
-    def batch_specs(self, work: RunWork) -> tuple[BatchSpec, ...]:
-        """Return the batches of ``work`` as the Spark side needs them, one for each transaction."""
-        return self.scope.specs(work.batches)
-
-    def collect(self, work: RunWork, *, is_running: bool = False) -> Collected:
+    def collect(self, work: RunWork, *, is_running: bool = False, spark_failed: bool = False) -> Collected:
         """Read the attempt's reports and commit, in order, the batches that are in the sink and verified.
 
         May be called repeatedly for the same work: each call continues where the last one ended and returns the outcome
-        of all calls.
+        of all calls. The ``failure`` is for the caller to raise; if the time was up before the batch was started,
+        :attr:`is_out_of_time` is set, and it is none.
 
         Args:
-            work: The result of :meth:`begin`.
+            work: The work in hand.
             is_running: Whether Spark is still running. Then a batch without a report has not failed, and problems are
                 left to the call after Spark has ended.
+            spark_failed: Whether the Spark application ended with an error.
 
         Raises:
             VerificationError: The sink holds other rows of a batch than planned, or the source's log no longer matches
@@ -241,21 +302,46 @@ class StreamSession:
         """
         try:
             with self.connected.log.one_answer():
-                collected = self._collect(work, is_running=is_running)
+                if work.status != "fence":
+                    collected = self.commits.collect(work, self._sink, is_running=is_running)
+                else:
+                    collected = Collected() if is_running else collect_fence(self.connected, work)
         finally:
             if not is_running:
                 self.connected.save_fold()
-        if not is_running and collected.committed and collected.failure is None:
-            self._register_sink()
+        if not is_running:
+            if collected.committed and collected.failure is None:
+                self._register_sink()
+            self._take_account(work, collected, spark_failed=spark_failed)
         return collected
 
-    def purge_expired(self, retention: Retention) -> None:
-        """Remove manifests and reports of old committed batches; see :func:`~.purge.purge_stream`."""
-        purge_stream(self.connected, retention)
+    def _take_account(self, work: RunWork, collected: Collected, *, spark_failed: bool) -> None:
+        """Find out whether the run is over after an application."""
+        if any(report.is_done for report in collected.reports):
+            logger.info("Stream %s, this application: %s.", self.stream.name, describe_reports(collected.reports))
+        stop_after_ms, max_in_all = self.limits.stop_after_ms, self.limits.max_in_all
+        is_late = stop_after_ms is not None and time.time() * 1000 >= stop_after_ms
+        if collected.failure is not None:
+            was_started = len(collected.reports) > len(collected.committed)
+            if work.status == "fence":
+                was_started = collected.failure.reason_code != Reason.SPARK_ENDED_EARLY
+            if spark_failed or not is_late or was_started:
+                self._is_over = True
+                return
+        elif work.status == "fence":
+            return
+        self.has_committed = True
+        self._num_committed += len(collected.committed)
+        is_full = self._num_committed == max_in_all
+        self.stopped = work.warning or self.stopped
+        self.is_out_of_time = is_late and (collected.failure is not None or work.is_more)
+        self._is_over = self.is_out_of_time or not work.is_more or is_full
+        is_loaded = not self.is_out_of_time and not work.is_more and not is_full
+        self._has_caught_up = is_loaded and self.stopped is None
 
     def commit_user_job(self, batch: Mapping[str, str], *, verify: DeltaSink | None = None) -> RunResult:
         """Commit a batch that a user job has loaded; see :func:`~.run.commit_user_job.commit_user_job`."""
-        owner = commit_user_job(self.connected, batch, verify=verify, on_committed=self.on_committed)
+        owner = commit_user_job(self.connected, batch, verify=verify, on_committed=self.commits.on_committed)
         result = run_result(self.connected, owner)
         if result is None:
             raise LedgerError(
@@ -272,7 +358,7 @@ class StreamSession:
 
     def result(self) -> LoadResult | None:
         """Return what this run has committed, or ``None`` if nothing."""
-        return self.scope.result()
+        return self._done or self.scope.result()
 
     def option_notes(self) -> str | None:
         """Return what was said about options that have no effect (the start), or none yet (of a planned batch)."""
@@ -286,106 +372,3 @@ class StreamSession:
     def _register_sink(self) -> None:
         if self._sink is not None:
             self.connected.register_sink(self._sink.table_uri)
-
-    def _take_over(self) -> None:
-        """Make the planned batches this run's own, if their owner no longer runs."""
-        previous = self.scope.stopped_owner()
-        if previous is None:
-            return
-        logger.warning(
-            "Stream %s: taking over %s of %s, which is no longer running",
-            self.stream.name,
-            self.scope.describe_planned(),
-            previous.describe(),
-        )
-        self.connected.execute(
-            Claimed(
-                epoch=self.scope.record.epoch,
-                interval=self.scope.interval,
-                owner=self.context.owner,
-                previous=previous,
-                why="the owner is no longer running",
-            )
-        )
-
-    def _collect(self, work: RunWork, *, is_running: bool) -> Collected:
-        if work.status == "fence":
-            return Collected() if is_running else collect_fence(self.connected, work)
-        self._so_far = so_far = self._so_far.of(work)
-        # the object remembers whether this worker may read the sink's log
-        self._log = self._log or SinkLog.of(self.connected, self._sink)
-        left = self.scope.transactions(work.batches)[len(so_far.reports) :]
-        connected = self.connected
-        # what a catalog answered is known to this thread only
-        is_alone = connected.staging.is_file_system or connected.log.catalog_table_id is not None
-        window = 0 if is_alone else 1 if is_running else AT_ONCE
-        for transaction, verified in in_windows(left, partial(self._verified, work), window=window):
-            try:
-                report, problems = verified()
-            except BatchFailedError as refused:
-                if is_running:
-                    break
-                return so_far.result(None, refused)
-            if is_running and (report is None or not report.is_done):
-                break
-            if report is None or not (report.is_done or report.outcome == "mismatch"):
-                return so_far.result(report, self.scope.failure(work, transaction, report))
-            if problems:
-                if is_running:
-                    break
-                # one reason for all problems: a person accepts all of them or none
-                self._block(work, transaction, report, "; ".join(problems))
-            self._commit(work, transaction, report)
-            so_far.add(self.stream.name, transaction.parts, report)
-        return so_far.result()
-
-    def _verified(self, work: RunWork, transaction: Transaction) -> tuple[AttemptReport | None, list[str]]:
-        """Read the report of a transaction; return also how the sink and the source's log differ from the plan."""
-        report = self._report(work, transaction)
-        if report is None or not (report.is_done or report.outcome == "mismatch"):
-            return report, []
-        differs = rows_differ(report, self._sink, transaction.num_rows)
-        changed = (check_range_unchanged(self.connected.log, part) for part in transaction.parts)
-        return report, list(dict.fromkeys(problem for problem in (differs, *changed) if problem is not None))
-
-    def _report(self, work: RunWork, transaction: Transaction) -> AttemptReport | None:
-        uuid, batch_id = self.connected.state.uuid, transaction.last.batch_id
-        reported = ReportedBatch(uuid, work.epoch, batch_id, transaction.digest, self.scope.interval)
-        return read_report(self.connected, self.scope.reports, reported, work.attempt_id, self._log)
-
-    def _commit(self, work: RunWork, transaction: Transaction, report: AttemptReport) -> None:
-        """Record that the transaction is in the sink and verified."""
-        committed = Committed(
-            epoch=work.epoch,
-            interval=self.scope.interval,
-            batch_id=transaction.last.batch_id,
-            owner=self.context.owner,
-            attempt_id=work.attempt_id,
-            outcome="written" if report.outcome == "written" else "verified",
-            digest=transaction.digest,
-            sink_version=report.sink_version,
-            sink_table_id=report.sink_table_id,
-            rows=report.rows_written,
-            measures=measured(report, self.connected.state.sink_warnings),
-            tables=dict(report.tables),
-        )
-        self.connected.execute(committed)
-        self.on_committed(committed, len(transaction.parts))
-
-    def _block(self, work: RunWork, transaction: Transaction, report: AttemptReport, reason: str) -> None:
-        """Record that verification failed, and raise; return if a person has already accepted exactly this."""
-        blocked = Blocked(
-            epoch=work.epoch,
-            interval=self.scope.interval,
-            batch_id=transaction.last.batch_id,
-            owner=self.context.owner,
-            attempt_id=work.attempt_id,
-            reason=reason,
-            rows_planned=transaction.num_rows,
-            rows_written=report.rows_written,
-            sink_version=report.sink_version,
-            sink_table_id=report.sink_table_id,
-        )
-        self.connected.execute(blocked)
-        if self.scope.record.blocked is not None:
-            raise self.scope.blocked_error(blocked)

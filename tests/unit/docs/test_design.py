@@ -119,6 +119,16 @@ def test_the_way_of_a_run_is_at_most_ten_steps_through_files_that_exist():
         assert (PACKAGE / path).exists(), path
 
 
+def test_the_files_on_the_way_of_a_run_have_what_it_names():
+    _, _, way = ARCHITECTURE.partition("The way of a run of")
+    way = way.partition("\n\nThe same packages")[0]
+    text = "\n".join((PACKAGE / path).read_text(encoding="utf-8") for path in re.findall(r"`([\w/]+\.py)`", way))
+    names = set(re.findall(r"`(?:\w+\.)?(\w+)`", way)) - {"py", *KINDS}
+    assert len(names) > 5
+    for name in names:
+        assert re.search(rf"^ *(def|class) {name}\b", text, re.MULTILINE), name
+
+
 @pytest.mark.parametrize("page", [LEDGER, ARCHITECTURE], ids=["ledger", "architecture"])
 def test_every_test_that_a_design_page_names_exists(page):
     named = re.findall(r"`(tests/[\w./-]+)`", page)

@@ -138,7 +138,7 @@ def test_a_request_for_another_epoch_is_work_of_the_next_round(fleet, meanwhile,
     meanwhile.append(lambda: decide(fleet, "b", lambda action: action.rewind(to=0, sink_rows="keep")))
     session = fleet.session(linger=soon(1))
     for one in session.next_work():
-        one.spec_uri = one.drain.job()
+        one.spec_uri = one.session.job(one.work, one.stream.sink)
         fleet.benches[one.name].report(one.session, one.work, one.spec_uri)
     session.collect()
     assert [(one.name, one.work.status, one.work.epoch) for one in session.next_work()] == [("b", "fence", 2)]

@@ -17,6 +17,7 @@ from airflow_provider_fds.ledger.owner import Actor, Owner
 from airflow_provider_fds.sinks import DeltaAppendSink
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream import DeltaStream, StreamContext, StreamSession, TablePoller
+from airflow_provider_fds.stream.run.limits import Limits
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,6 +57,12 @@ class Bench:
                 **context,
             ),
         )
+
+    def limited(self, run: str = "run-1", *, stream: DeltaStream | None = None, **limits: Any) -> StreamSession:
+        """Return a run that works off its stream within limits."""
+        session = self.session(run, stream=stream)
+        session.limit(Limits(**limits))
+        return session
 
     def poller(self, stream: DeltaStream) -> TablePoller:
         """Poll the table from the committed position of ``stream``."""

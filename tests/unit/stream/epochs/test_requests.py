@@ -10,6 +10,7 @@ from airflow_provider_fds.checkpoint.file import FileCheckpointStore
 from airflow_provider_fds.errors import SchemaChangedError
 from airflow_provider_fds.ledger.housekeeping import Retention
 from airflow_provider_fds.sinks import DeltaAppendSink
+from airflow_provider_fds.stream.run.purge import purge_stream
 from tests.counting_storage import count_requests
 
 #: The budget of a run's first batch, and of each further one.
@@ -178,7 +179,7 @@ def test_retention_does_not_read_the_log_back(costs):
     session = costs.bench.session("run-2", stream=costs.bench.stream(max_files_per_batch=2), checkpoints=costs.home)
     assert session.begin(costs.sink).status == "up_to_date"
     costs.requests.clear()
-    session.purge_expired(Retention())
+    purge_stream(session.connected, Retention())
     assert not of_table(costs)
 
 

@@ -23,7 +23,7 @@ def columns_of(bench: Bench, **options: Any) -> list[str]:
     """Plan a batch; return the columns that its manifest has."""
     session = bench.session(stream=bench.stream(**options))
     work = session.begin(DeltaAppendSink(str(bench.staging.parent / "sink")))
-    (spec,) = session.batch_specs(work)
+    (spec,) = session.scope.specs(work.batches)
     folder = Path(spec.manifest.removeprefix("file://"))
     head = (folder / "_delta_log" / f"{0:020d}.json").read_text().splitlines()[1]
     return [field["name"] for field in json.loads(json.loads(head)["metaData"]["schemaString"])["fields"]]
@@ -97,7 +97,7 @@ def test_staging_has_no_statistics_of_columns_either_from_commits_or_from_the_in
         stream = bench.stream(name, **options, starting_version=None)
         session = bench.session(stream=stream)
         work = session.begin(DeltaAppendSink(str(bench.staging.parent / name)))
-        (spec,) = session.batch_specs(work)
+        (spec,) = session.scope.specs(work.batches)
         assert spec.num_rows == 7
         files = [path.read_bytes() for path in (bench.staging / name).rglob("*") if path.is_file()]
         assert any(b"PAR1" in data for data in files)

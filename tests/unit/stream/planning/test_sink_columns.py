@@ -120,7 +120,7 @@ class TestMeaning:
     def test_the_ledger_records_only_what_is_new(self, bench, log_builder):
         log_builder.append()
         session = bench.session("run-2", stream=self.stream)
-        (spec,) = session.batch_specs(session.begin(self.sink))
+        (spec,) = session.scope.specs(session.begin(self.sink).batches)
         assert (spec.columns, spec.fed, spec.fed_since) == ({}, {}, None)
         entry = bench.staging / "orders" / "ledger" / f"{session.connected.ledger.n:020}.json"
         (planned,) = json.loads(entry.read_bytes())["action"]["batches"]
@@ -154,7 +154,7 @@ class TestMeaning:
         self.change(log_builder, id="p1", x="p3", y="p2")
         log_builder.append()
         session = bench.session("run-2", stream=self.stream)
-        (spec,) = session.batch_specs(session.begin(self.sink))
+        (spec,) = session.scope.specs(session.begin(self.sink).batches)
         assert spec.columns == {"id": "p1", "x": "p3", "y": "p2"}
         assert (spec.fed, spec.fed_since) == ({"id": "p1", "x": "p2", "y": "p3"}, 1)
 

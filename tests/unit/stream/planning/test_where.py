@@ -39,7 +39,7 @@ def test_a_planned_batch_keeps_the_predicate_that_it_was_planned_with(bench: Ben
     assert (planned.where, planned.num_rows, planned.num_files) == ("`id` > 100", None, 1)
 
     session = bench.session(stream=bench.stream(where="id > 200"))
-    (spec,) = session.batch_specs(session.begin(sink))
+    (spec,) = session.scope.specs(session.begin(sink).batches)
     assert (spec.where, spec.num_rows) == ("`id` > 100", None)
     assert UserJobBatch.from_json(UserJobBatch(spec, "r").to_json()).batch.where == "`id` > 100"
 
@@ -58,7 +58,7 @@ def test_batches_of_the_same_files_with_other_predicates_have_other_digests(benc
 
 def test_a_batch_without_where_has_all_rows_of_its_files(bench: Bench, table: Any) -> None:
     session = bench.session()
-    (spec,) = session.batch_specs(session.begin(DeltaAppendSink(str(bench.staging.parent / "sink"))))
+    (spec,) = session.scope.specs(session.begin(DeltaAppendSink(str(bench.staging.parent / "sink"))).batches)
     assert (spec.where, spec.num_rows) == (None, 10)
 
 

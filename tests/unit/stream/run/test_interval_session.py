@@ -32,6 +32,7 @@ from airflow_provider_fds.sinks import DeltaAppendSink, DeltaMergeSink, DeltaRep
 from airflow_provider_fds.stream import DataInterval, DeltaStream, StreamSession
 from airflow_provider_fds.stream.actions.action_builder import ActionBuilder
 from airflow_provider_fds.stream.actions.prepared_action import perform
+from airflow_provider_fds.stream.run.purge import purge_stream
 from tests.moves import requested
 
 if TYPE_CHECKING:
@@ -396,7 +397,7 @@ def test_manifests_of_intervals_go_when_they_are_old(bench, six_commits, append,
     assert len(list(manifests.rglob("*.json"))) == 2
     left = [bench.staging / "days" / kind for kind in ("jobs", "attempts")]
     assert [len(list(folder.rglob("*.json"))) for folder in left] == [1, 1]
-    open_one.purge_expired(Retention(batches=0, age=timedelta(0)))
+    purge_stream(open_one.connected, Retention(batches=0, age=timedelta(0)))
     assert len(list(manifests.rglob("*.json"))) == 1
     assert [len(list(folder.rglob("*.json"))) for folder in left] == [0, 0]
     assert open_one.begin(append).status == "work"

@@ -16,26 +16,25 @@ from airflow_provider_fds.stream.monitoring.status_file import with_state
 from airflow_provider_fds.stream.monitoring.status_row import read_status_file
 from airflow_provider_fds.stream.polling.poll import TablePoller
 from airflow_provider_fds.stream.run import linger as lingering
-from airflow_provider_fds.stream.run.drain import Drain
 from airflow_provider_fds.stream.run.linger import Hourly, Linger
 from airflow_provider_fds.stream.run.reporting import reporting_end
 
 
 def drained(bench, sink, linger, *, run="run-1", stream=None, meanwhile=(), **more):
     """Let a run work until it ends; before each wait, do the next one of ``meanwhile``."""
-    drain = Drain(bench.session(run, stream=stream), sink, linger=linger, **more)
+    session = bench.limited(run, stream=stream, linger=linger, **more)
     steps = iter(meanwhile)
 
     def step():
         next(steps, lambda: None)()
 
-    drain.on_caught_up = step
+    session.on_caught_up = step
     turns = 0
-    while drain.next_work() is not None:
+    while (work := session.next_work(sink)) is not None:
         turns += 1
-        bench.report(drain.session, drain.work, drain.job())
-        assert drain.collect(spark_failed=False).failure is None
-    return drain, turns
+        bench.report(session, work, session.job(work, sink))
+        assert session.collect(work).failure is None
+    return session, turns
 
 
 def soon(seconds=0.05):
@@ -43,36 +42,35 @@ def soon(seconds=0.05):
 
 
 def test_a_run_that_lingers_loads_what_comes_and_its_result_covers_all_of_it(bench, sink, two_appends, log_builder):
-    drain, turns = drained(bench, sink, soon(), meanwhile=[log_builder.append, log_builder.append])
+    session, turns = drained(bench, sink, soon(), meanwhile=[log_builder.append, log_builder.append])
     assert turns == 3
-    result = drain.result()
+    result = session.result()
     assert (result.batches, result.last_version) == (3, log_builder.version)
-    assert not drain.is_more
-    state = drain.session.connected.load()
+    assert not session.is_more
+    state = session.connected.load()
     assert not state.planned
 
 
 def test_the_next_attempt_of_its_run_takes_over_what_was_planned_and_goes_on(bench, sink, two_appends, log_builder):
-    killed = Drain(bench.session(), sink, linger=soon())
-    killed.next_work()
+    bench.limited(linger=soon()).next_work(sink)
     log_builder.append()
-    drain, turns = drained(bench, sink, soon(), retry=True, meanwhile=[log_builder.append])
+    session, turns = drained(bench, sink, soon(), retry=True, meanwhile=[log_builder.append])
     assert turns == 3
-    assert drain.result().last_version == log_builder.version
+    assert session.result().last_version == log_builder.version
 
 
 def test_a_run_after_it_begins_where_it_ended(bench, sink, two_appends, log_builder):
     drained(bench, sink, soon(), meanwhile=[log_builder.append])
     log_builder.append()
-    drain, turns = drained(bench, sink, None, run="run-2")
-    assert (turns, drain.result().first_version) == (1, log_builder.version)
+    session, turns = drained(bench, sink, None, run="run-2")
+    assert (turns, session.result().first_version) == (1, log_builder.version)
 
 
 def test_a_run_that_was_planned_before_it_was_to_linger_keeps_its_end(bench, sink, two_appends, log_builder):
-    Drain(bench.session(), sink).next_work()
+    bench.session().next_work(sink)
     log_builder.append()
-    drain, turns = drained(bench, sink, soon(), retry=True)
-    assert (turns, drain.result().last_version) == (1, log_builder.version - 1)
+    session, turns = drained(bench, sink, soon(), retry=True)
+    assert (turns, session.result().last_version) == (1, log_builder.version - 1)
 
 
 def test_others_see_that_it_is_live_until_it_ends_or_has_not_said_so_for_a_minute(bench, sink, two_appends, caplog):
@@ -87,26 +85,28 @@ def test_others_see_that_it_is_live_until_it_ends_or_has_not_said_so_for_a_minut
 
     linger = soon(0.5)
     waiting = linger.wait
-    linger.wait = lambda session, **more: (threading.Timer(0.2, look).start(), waiting(session, **more))[1]
-    drain, _ = drained(bench, sink, linger)
+    linger.wait = lambda connected, **more: (threading.Timer(0.2, look).start(), waiting(connected, **more))[1]
+    session, _ = drained(bench, sink, linger)
     assert seen == ["live", "up_to_date", "live"]
-    with reporting_end(drain.session):
+    with reporting_end(session):
         pass
     assert status_of(bench.session("person").connected).condition == "up_to_date"
 
 
 def test_a_task_that_waits_elsewhere_does_not_linger_without_data(bench, sink, two_appends):
     bench.load_once(sink)
-    drain, turns = drained(bench, sink, Linger(3600, 0.005, needs_data=True), run="run-2")
-    assert (turns, drain.idle.status) == (0, "up_to_date")
+    session, turns = drained(bench, sink, Linger(3600, 0.005, needs_data=True), run="run-2")
+    assert (turns, session.idle.status) == (0, "up_to_date")
 
 
 def test_a_run_ends_at_its_limits(bench, sink, two_appends, log_builder):
     _, turns = drained(bench, sink, Linger(3600, 0.005, ends_at_ms=int(time.time() * 1000)))
     assert turns == 1
     log_builder.append()
-    drain, turns = drained(bench, sink, Linger(3600, 0.005), run="run-2", max_in_all=1, meanwhile=[log_builder.append])
-    assert (turns, drain.result().batches) == (1, 1)
+    session, turns = drained(
+        bench, sink, Linger(3600, 0.005), run="run-2", max_in_all=1, meanwhile=[log_builder.append]
+    )
+    assert (turns, session.result().batches) == (1, 1)
     log_builder.append()
     linger = Linger(3600, 0.005)
     _, turns = drained(bench, sink, linger, run="run-3", meanwhile=[linger.end])
@@ -115,8 +115,8 @@ def test_a_run_ends_at_its_limits(bench, sink, two_appends, log_builder):
 
 def test_a_finished_stream_does_not_linger(bench, sink, two_appends, log_builder):
     stream = bench.stream(ending_version=log_builder.version)
-    drain, turns = drained(bench, sink, Linger(3600, 0.005), stream=stream)
-    assert (turns, drain.result().last_version) == (1, log_builder.version)
+    session, turns = drained(bench, sink, Linger(3600, 0.005), stream=stream)
+    assert (turns, session.result().last_version) == (1, log_builder.version)
 
 
 def test_a_run_ends_before_a_version_that_it_cannot_pass(bench, sink, two_appends, log_builder):
@@ -124,9 +124,9 @@ def test_a_run_ends_before_a_version_that_it_cannot_pass(bench, sink, two_append
         log_builder.commit(log_builder.remove(next(iter(log_builder.live))), operation="DELETE")
 
     # after the deletion nothing may land, so the run ends at once, with what it has loaded
-    drain, turns = drained(bench, sink, Linger(3600, 0.005), meanwhile=[delete])
-    assert (turns, drain.result().batches) == (1, 1)
-    assert drain.stopped is not None
+    session, turns = drained(bench, sink, Linger(3600, 0.005), meanwhile=[delete])
+    assert (turns, session.result().batches) == (1, 1)
+    assert session.stopped is not None
 
 
 @pytest.mark.parametrize("asked", ["hold", "replan"])
@@ -140,8 +140,8 @@ def test_a_person_ends_it(bench, sink, two_appends, monkeypatch, asked):
         replan = Requested(reason="replan", why="a look at the sink", closes=state.epoch, to=to)
         connected.execute(Held(why="a look at the sink") if asked == "hold" else replan)
 
-    drain, turns = drained(bench, sink, Linger(3600, 0.005), meanwhile=[act])
-    assert (turns, drain.result().batches) == (1, 1)
+    session, turns = drained(bench, sink, Linger(3600, 0.005), meanwhile=[act])
+    assert (turns, session.result().batches) == (1, 1)
 
 
 def test_a_poll_that_is_refused_is_repeated(bench, sink, two_appends, log_builder, monkeypatch, caplog):

@@ -22,6 +22,7 @@ from airflow_provider_fds.ledger.housekeeping import Retention
 from airflow_provider_fds.sinks import DeltaAppendSink
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream import DeltaStream
+from airflow_provider_fds.stream.run.purge import purge_stream
 
 
 def test_a_run_plans_loads_and_moves_the_offset(bench, two_appends, sink):
@@ -286,7 +287,7 @@ def test_the_chain_of_after_has_no_gap_although_commits_without_data_lie_between
     bench.run_once(sink, "run-2")
     log_builder.append(1)
     third = bench.session("run-3")
-    (spec,) = third.batch_specs(third.begin(sink))
+    (spec,) = third.scope.specs(third.begin(sink).batches)
 
     assert spec.after == first.result().end
     assert Offset.from_json(spec.start).version == 4
@@ -441,7 +442,7 @@ def test_old_batches_leave_staging_and_the_next_run_continues(bench, two_appends
     manifests = bench.staging / "orders" / "manifests" / "1"
     assert len(list(manifests.rglob("*.json"))) == 2
 
-    session.purge_expired(Retention(batches=1, age=timedelta(0)))
+    purge_stream(session.connected, Retention(batches=1, age=timedelta(0)))
 
     assert len(list(manifests.rglob("*.json"))) == 1
     log_builder.append(1)
@@ -454,7 +455,7 @@ def test_manifests_are_removed_with_the_source_files_that_they_list(bench, log_b
     log_builder.append(2)
     session, work = bench.run_once(sink, stream=bench.stream(max_files_per_batch=1))
     assert len(work.batches) == 2
-    session.purge_expired(Retention(batches=1, age=timedelta(days=14)))
+    purge_stream(session.connected, Retention(batches=1, age=timedelta(days=14)))
 
     manifests = bench.staging / "orders" / "manifests" / "1"
     assert len(list(manifests.rglob("*.json"))) == left

@@ -1,0 +1,150 @@
+"""The commits of a run: reads what the driver reports of its batches, verifies it, and writes it to the ledger."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import TYPE_CHECKING
+
+from airflow_provider_fds.delta.storage.prefetch import AT_ONCE, in_windows
+from airflow_provider_fds.errors import BatchFailedError
+from airflow_provider_fds.ledger.commit_entries import Blocked, Committed
+from airflow_provider_fds.stream.attempt.reports import read_report
+from airflow_provider_fds.stream.attempt.result import Collected, measured, rows_differ
+from airflow_provider_fds.stream.position.source_unchanged import check_range_unchanged
+from airflow_provider_fds.stream.sink_record.evidence import ReportedBatch, SinkLog
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from airflow_provider_fds.batch.report import AttemptReport
+    from airflow_provider_fds.ledger.values import PlannedBatch
+    from airflow_provider_fds.sinks import Sink
+    from airflow_provider_fds.stream.attempt.result import RunWork
+    from airflow_provider_fds.stream.run.scope import Scope, Transaction
+
+logger = logging.getLogger(__name__)
+
+
+class BatchCommits:
+    """Commits the batches of a run in order, each once the driver has reported it and the sink has it.
+
+    Args:
+        scope: What the run covers.
+
+    Attributes:
+        on_committed: Called after each commit with its entry and the number of batches; must not raise.
+    """
+
+    def __init__(self, scope: Scope) -> None:
+        self.scope = scope
+        self.connected = scope.connected
+        self.on_committed: Callable[[Committed, int], None] = lambda _committed, _batches: None
+        # of the attempt in hand: what is committed, one report for each transaction of the sink
+        self._attempt_id: str | None = None
+        self._committed: list[PlannedBatch] = []
+        self._reports: list[AttemptReport] = []
+        self._sink: Sink | None = None
+        # remembers whether this worker may read the sink's log
+        self._log: SinkLog | None = None
+
+    def collect(self, work: RunWork, sink: Sink | None, *, is_running: bool) -> Collected:
+        """Commit what is reported of ``work`` and not committed yet; return the outcome of all calls for it.
+
+        Args:
+            work: The work, of batches.
+            sink: Where they go.
+            is_running: As in :meth:`StreamSession.collect`.
+
+        Raises:
+            VerificationError: As :meth:`StreamSession.collect`.
+        """
+        if self._attempt_id != work.attempt_id:
+            self._attempt_id, self._committed, self._reports = work.attempt_id, [], []
+            self._sink, self._log = sink, SinkLog.of(self.connected, sink)
+        left = self.scope.transactions(work.batches)[len(self._reports) :]
+        connected = self.connected
+        # what a catalog answered is known to this thread only
+        is_alone = connected.staging.is_file_system or connected.log.catalog_table_id is not None
+        window = 0 if is_alone else 1 if is_running else AT_ONCE
+        for transaction, verified in in_windows(left, partial(self._verified, work), window=window):
+            try:
+                report, problems = verified()
+            except BatchFailedError as refused:
+                if is_running:
+                    break
+                return self._outcome(None, refused)
+            if is_running and (report is None or not report.is_done):
+                break
+            if report is None or not (report.is_done or report.outcome == "mismatch"):
+                return self._outcome(report, self.scope.failure(work, transaction, report))
+            if problems:
+                if is_running:
+                    break
+                # one reason for all problems: a person accepts all of them or none
+                self._block(work, transaction, report, "; ".join(problems))
+            self._commit(work, transaction, report)
+        return self._outcome()
+
+    def _outcome(self, failed: AttemptReport | None = None, failure: BatchFailedError | None = None) -> Collected:
+        """Return the outcome of the attempt so far, with the report and the error of the batch that failed, if any."""
+        reports = self._reports if failed is None else [*self._reports, failed]
+        return Collected(tuple(self._committed), tuple(reports), failure)
+
+    def _verified(self, work: RunWork, transaction: Transaction) -> tuple[AttemptReport | None, list[str]]:
+        """Read the report of a transaction; return also how the sink and the source's log differ from the plan."""
+        report = self._report(work, transaction)
+        if report is None or not (report.is_done or report.outcome == "mismatch"):
+            return report, []
+        differs = rows_differ(report, self._sink, transaction.num_rows)
+        changed = (check_range_unchanged(self.connected.log, part) for part in transaction.parts)
+        return report, list(dict.fromkeys(problem for problem in (differs, *changed) if problem is not None))
+
+    def _report(self, work: RunWork, transaction: Transaction) -> AttemptReport | None:
+        uuid, batch_id = self.connected.state.uuid, transaction.last.batch_id
+        reported = ReportedBatch(uuid, work.epoch, batch_id, transaction.digest, self.scope.interval)
+        return read_report(self.connected, self.scope.reports, reported, work.attempt_id, self._log)
+
+    def _commit(self, work: RunWork, transaction: Transaction, report: AttemptReport) -> None:
+        """Record that the transaction is in the sink and verified."""
+        committed = Committed(
+            epoch=work.epoch,
+            interval=self.scope.interval,
+            batch_id=transaction.last.batch_id,
+            owner=self.connected.context.owner,
+            attempt_id=work.attempt_id,
+            outcome="written" if report.outcome == "written" else "verified",
+            digest=transaction.digest,
+            sink_version=report.sink_version,
+            sink_table_id=report.sink_table_id,
+            rows=report.rows_written,
+            measures=measured(report, self.connected.state.sink_warnings),
+            tables=dict(report.tables),
+        )
+        self.connected.execute(committed)
+        self.on_committed(committed, len(transaction.parts))
+        for warning in report.warnings:
+            logger.warning("Stream %s: %s", self.connected.stream.name, warning)
+        self._committed += transaction.parts
+        self._reports.append(report)
+
+    def _block(self, work: RunWork, transaction: Transaction, report: AttemptReport, reason: str) -> None:
+        """Record that verification failed, and raise; return if a person has already accepted exactly this."""
+        blocked = Blocked(
+            epoch=work.epoch,
+            interval=self.scope.interval,
+            batch_id=transaction.last.batch_id,
+            owner=self.connected.context.owner,
+            attempt_id=work.attempt_id,
+            reason=reason,
+            rows_planned=transaction.num_rows,
+            rows_written=report.rows_written,
+            sink_version=report.sink_version,
+            sink_table_id=report.sink_table_id,
+        )
+        self.connected.execute(blocked)
+        if self.scope.record.blocked is not None:
+            raise self.scope.blocked_error(blocked)
+
+
+__all__ = ["BatchCommits"]
