@@ -49,7 +49,7 @@ class Places(Protocol):
             table: What a declaration calls the table, or the URI that a ledger has of it.
 
         Raises:
-            FdsError: There is no such table, or this caller may not read it.
+            FdsError: There is no such table, or this caller cannot read it.
         """
 
 

@@ -37,8 +37,9 @@ class ForeachBatchSink(Sink):
     Tables:
         - If ``writes`` names the table of a write, FDS checks before each call that the table keeps transactions long
           enough, reports after the call whether the write is there, and closes older epochs in the table.
-        - FDS checks nothing for a write without a table. Its table must keep ``delta.setTransactionRetentionDuration``
-          at a day or more; otherwise Delta forgets the batch and loads it again when it is repeated.
+        - FDS checks nothing for a write without a table. Its table must not set
+          ``delta.setTransactionRetentionDuration``, or to ten years or more; otherwise Delta forgets the batch and
+          loads it again when it is repeated.
 
     Misuse:
         - ``insertInto`` ignores the options, unless ``format("delta")`` comes before it.

@@ -20,7 +20,7 @@ class Cursor(Protocol):
     """What a watcher compares a table with.
 
     Attributes:
-        is_paused: Whether the consumer may not be woken until a person decides; asked again, as no version tells.
+        is_paused: Whether the consumer must not be woken until a person decides; asked again, as no version tells.
     """
 
     is_paused: bool

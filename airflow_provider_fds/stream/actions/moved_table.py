@@ -52,7 +52,7 @@ def accept_moved(state: StreamState, folder: str, places: Places | None, why: st
 def _place(name: str, folder: str, places: Places) -> Place:
     """Return the place of the folder, with the credentials of the catalog if the name of the stream's table means it.
 
-    The storage connection may not open a table for which the catalog gives credentials.
+    The storage connection is perhaps not allowed to open a table for which the catalog gives credentials.
     """
     if not isinstance(places, Paths) and "/" in folder:
         try:

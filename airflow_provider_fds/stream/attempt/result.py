@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from airflow_provider_fds.batch.version_ranges import describe_covered, describe_range
 from airflow_provider_fds.ledger.measures import NONE_YET, Measures
+from airflow_provider_fds.sizes import format_bytes, format_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -89,9 +90,9 @@ class LoadResult:
         """Return the result as one line for people."""
         line = (
             f"Stream {self.stream}: {self._subject}, {self._versions}, "
-            f"{_number(self.rows_read)} rows in from {self.files:,} files of {self.bytes:,} bytes, "
-            f"{_number(self.rows)} rows out in {_number(self.files_written)} files of "
-            f"{_number(self.bytes_written)} bytes, sink version {self.sink_version}"
+            f"{_number(self.rows_read)} rows in from {_files(self.files, self.bytes)}, "
+            f"{_number(self.rows)} rows out in {_files(self.files_written, self.bytes_written)}, "
+            f"sink version {self.sink_version}"
         )
         return f"{line}; seconds: {_phases(self.seconds)}." if self.seconds else f"{line}."
 
@@ -244,7 +245,7 @@ def describe_reports(reports: Sequence[AttemptReport]) -> str:
     rows = None if None in written else sum(count or 0 for count in written)
     return (
         f"{_number(measures.rows_read)} rows in, {_number(rows)} rows "
-        f"out in {_number(measures.files_written)} files of {_number(measures.bytes_written)} bytes, {total:.1f} s in "
+        f"out in {_files(measures.files_written, measures.bytes_written)}, {total:.1f} s in "
         f"Spark ({_phases(measures.seconds)})"
     )
 
@@ -280,3 +281,8 @@ def _phases(seconds: Mapping[str, float]) -> str:
 
 def _number(count: int | None) -> str:
     return "unknown" if count is None else f"{count:,}"
+
+
+def _files(number: int | None, num_bytes: int | None) -> str:
+    files = "unknown files" if number is None else format_count(number, "file")
+    return f"{files} of {'unknown bytes' if num_bytes is None else format_bytes(num_bytes)}"

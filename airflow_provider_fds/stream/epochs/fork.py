@@ -76,7 +76,7 @@ def _position_of(connected: ConnectedStream, state: StreamState) -> Offset:
     """Return the committed position of the stream to continue.
 
     Raises:
-        ConfigurationError: It has none, or the fork may not continue from there.
+        ConfigurationError: It has none, or the fork cannot continue from there.
     """
     name, of = connected.stream.name, connected.stream.fork_of
     problem = None

@@ -75,7 +75,7 @@ def write_status_file(
     try:
         before = read_status_file(staging, status.name)
     except AccessDeniedError:
-        # as S3 says that an object does not exist to those who may not list the folder
+        # as S3 says that an object does not exist to those who cannot list the folder
         before = None
     if before is not None and status.uuid is not None and before.uuid not in (None, status.uuid):
         before = None

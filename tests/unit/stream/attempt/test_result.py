@@ -19,7 +19,7 @@ def test_the_result_of_an_application_is_one_line_with_rows_files_bytes_and_seco
         report(outcome="failed", seconds={"total": 9.0}),
     ]
     assert describe_reports(reports) == (
-        "1,500 rows in, 1,400 rows out in 3 files of 3,072 bytes, 3.6 s in Spark (check 0.5, write 3.0)"
+        "1,500 rows in, 1,400 rows out in 3 files of 3 KiB, 3.6 s in Spark (check 0.5, write 3.0)"
     )
 
 
@@ -41,15 +41,15 @@ def test_a_run_is_one_line_with_rows_in_and_out_files_bytes_versions_and_seconds
     seconds = {"commit": 0.1, "check": 0.25, "plan": 0.5, "spark": 9.0, "write": 2.0}
     words = result(rows_read=1000, files_written=1, bytes_written=2048, seconds=seconds).describe()
     assert words == (
-        "Stream orders: committed batches 0 to 1 of epoch 1, versions 3 to 4, 1,000 rows in from 2 files of 4,096 "
-        "bytes, 900 rows out in 1 files of 2,048 bytes, sink version 7; seconds: plan 0.5, spark 9.0, check 0.2, "
+        "Stream orders: committed batches 0 to 1 of epoch 1, versions 3 to 4, 1,000 rows in from 2 files of 4 KiB, "
+        "900 rows out in 1 file of 2 KiB, sink version 7; seconds: plan 0.5, spark 9.0, check 0.2, "
         "write 2.0, commit 0.1."
     )
 
 
 def test_the_result_of_a_job_without_measurements_says_unknown() -> None:
     words = result(rows=None).describe()
-    assert "unknown rows in from 2 files of 4,096 bytes, unknown rows out in unknown files of unknown bytes" in words
+    assert "unknown rows in from 2 files of 4 KiB, unknown rows out in unknown files of unknown bytes" in words
     assert words.endswith("sink version 7.")
 
 
