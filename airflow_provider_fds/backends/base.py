@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from airflow_provider_fds.backends.conf_by_size import ConfBySize, overriding
+from airflow_provider_fds.backends.job_storage import storage_of
 from airflow_provider_fds.batch.fleet_spec import fleet_attempt, progress_name
 from airflow_provider_fds.batch.next_job import next_job_name
 from airflow_provider_fds.batch.report import started_name
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from airflow_provider_fds.backends.conf_by_size import ConfBySizeArgument
     from airflow_provider_fds.delta.storage.storage import Storage
     from airflow_provider_fds.sinks import Sink
-    from airflow_provider_fds.spark.installation.own_spark import OwnSpark
     from airflow_provider_fds.spark.submission.object_store import JobStorage
     from airflow_provider_fds.spark.submission.submit import SubmitArguments
     from airflow_provider_fds.stream.attempt.result import Collected, RunWork
@@ -277,31 +277,6 @@ def largest_transaction(session: StreamSession, work: RunWork) -> int:
     """Return the planned bytes of the largest transaction of a run's work, 0 without batches."""
     transactions = session.scope.transactions(work.batches) if work.batches else []
     return max((sum(part.num_bytes for part in one.parts) for one in transactions), default=0)
-
-
-def storage_of(session: StreamSession, sink: Sink) -> JobStorage:
-    """Return where the job of a run reads and writes."""
-    from airflow_provider_fds.spark.submission.object_store import job_storage
-
-    connected = session.connected
-    return job_storage(connected.places(sink.table_uri), sink.located(connected.sink_target))
-
-
-def vended_credentials(
-    session: StreamSession, sink: Sink, arguments: UserArguments, own_spark: Callable[[], OwnSpark | None]
-) -> object | None:
-    """Return the credentials of a catalog that the Spark of a run asks for, ``None`` if it asks for none.
-
-    Raises:
-        SparkSetupError: The user's file of settings cannot be read.
-    """
-    from airflow_provider_fds.spark.submission.submit import own_settings, vended_table
-
-    if "credential_provider" not in session.connected.place.options:
-        return None
-    storage, spark = storage_of(session, sink), own_spark()
-    place = vended_table(storage, own_settings(storage, arguments.conf, arguments.properties_file, spark), spark)
-    return None if place is None else place.options["credential_provider"]
 
 
 class SparkBackend(Protocol):

@@ -13,8 +13,8 @@ from airflow_provider_fds.backends.base import (
     Outcome,
     SparkBackend,
     UserArguments,
-    vended_credentials,
 )
+from airflow_provider_fds.backends.job_storage import vended_credentials
 from airflow_provider_fds.backends.lingering_driver import LingeringDriver
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.reasons import Reason
@@ -104,7 +104,8 @@ class LocalBackend(SparkBackend):
     def apart(self, session: StreamSession, sink: Sink) -> object | None:
         """Return the credentials of a catalog with which Spark reads the table of a stream, if it does."""
         try:
-            return vended_credentials(session, sink, self.arguments, self._own_spark)
+            given = self.arguments
+            return vended_credentials(session, sink, given.conf, given.properties_file, self._own_spark)
         except SparkSetupError as error:
             raise ConfigurationError(str(error), reason=Reason.SPARK_UNUSABLE) from error
 

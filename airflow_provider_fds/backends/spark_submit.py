@@ -17,8 +17,8 @@ from airflow_provider_fds.backends.base import (
     FleetApplication,
     Outcome,
     UserArguments,
-    vended_credentials,
 )
+from airflow_provider_fds.backends.job_storage import vended_credentials
 from airflow_provider_fds.backends.lingering_driver import LingeringDriver
 from airflow_provider_fds.backends.spark_master import SparkMaster, application_arguments, check_master, submitted
 from airflow_provider_fds.backends.spark_session import SessionBackend
@@ -120,7 +120,10 @@ class SubmitBackend(ConnectionBackend):
     def apart(self, session: StreamSession, sink: Sink) -> object | None:
         """Return the credentials of a catalog with which Spark reads the table of a stream, if it does."""
         try:
-            return vended_credentials(session, sink, self.arguments, lambda: self.master.own_spark(self.arguments))
+            given = self.arguments
+            return vended_credentials(
+                session, sink, given.conf, given.properties_file, lambda: self.master.own_spark(given)
+            )
         except SparkSetupError as error:
             raise ConfigurationError(
                 f"Spark cannot be started for connection {self.master.conn_id!r}: {error}", reason=Reason.SPARK_UNUSABLE

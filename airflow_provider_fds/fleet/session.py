@@ -8,14 +8,15 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 from airflow_provider_fds.errors import BatchFailedError, FdsError, StreamBusyError
+from airflow_provider_fds.fleet.in_threads import each
 from airflow_provider_fds.fleet.jobs import FleetFiles
 from airflow_provider_fds.fleet.lingering import LingeringStreams
+from airflow_provider_fds.fleet.outcomes import Outcomes
 from airflow_provider_fds.fleet.positions import KnownPosition, KnownPositions, position_after
-from airflow_provider_fds.fleet.result import FleetResult, StreamOutcome
+from airflow_provider_fds.fleet.result import FleetResult
 from airflow_provider_fds.fleet.stream_run import StreamRun
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.stream.attempt.batch_failure import with_ending
@@ -44,8 +45,6 @@ _PURGE_SECONDS: Final = 3600.0
 
 _STOPPED: Final = "It was not started, because another stream of the fleet failed; the next run loads it."
 _OUT_OF_TIME: Final = "The time limit is reached; the next run loads the rest."
-
-_Item = TypeVar("_Item")
 
 
 def with_last_line(failure: BatchFailedError, spark_error: Exception | None) -> FdsError:
@@ -119,7 +118,7 @@ class FleetSession:
         self._threads = threads
         self._positions: KnownPositions | None = None
         self._known: dict[str, KnownPosition] = {}
-        self._outcomes: dict[str, StreamOutcome] = {}
+        self._outcomes = Outcomes()
         self._order = {one.stream.name: number for number, one in enumerate(self.streams)}
         self._runs: dict[str, StreamRun] | None = None
         # what the application in hand has one of, and how often each had a turn
@@ -130,7 +129,6 @@ class FleetSession:
         self._linger = linger
         self._lingering = None if linger is None else LingeringStreams(linger)
         self._purge_at: dict[str, float] = {}
-        self._has_failed = False
 
     def next_work(self) -> tuple[StreamRun, ...]:
         """Return the streams that have work for Spark, with their work; none if nothing is left to do.
@@ -142,14 +140,14 @@ class FleetSession:
             with self.phases.phase("check"):
                 changed = self._changed()
             with self.phases.phase("plan"):
-                self._each(lambda one: self._open(*one), changed)
+                each(self._threads, lambda one: self._open(*one), changed)
         else:
             with self.phases.phase("plan"):
-                self._each(self._turn, self.runs)
+                each(self._threads, self._turn, self.runs)
         if self._lingering is not None:
             self._open_arrived(self._lingering)
         if self._is_stopping:
-            self._each(lambda run: self._close(run, "left", reason=_STOPPED), self._with_work)
+            each(self._threads, lambda run: self._close(run, "left", reason=_STOPPED), self._with_work)
         needs = dict.fromkeys(run.apart for run in self._with_work if run.apart is not None)
         self._turn_of = min(needs, key=lambda need: self._turns[need], default=None)
         self._turns[self._turn_of] += 1
@@ -159,17 +157,13 @@ class FleetSession:
         """Open the streams that have something to do again; if none has work in hand, wait for one first."""
         while not self._is_stopping:
             has_work = bool(self._with_work)
-            if not has_work and self._linger is not None and self._linger.needs_data and not self._has_loaded:
+            if not has_work and self._linger is not None and self._linger.needs_data and not self._outcomes.has_loaded:
                 return
             arrived = lingering.news(waits=not has_work)
             with self.phases.phase("plan"):
-                self._each(lambda one: self._open(*one), arrived)
+                each(self._threads, lambda one: self._open(*one), arrived)
             if not arrived or self._with_work:
                 return
-
-    @property
-    def _has_loaded(self) -> bool:
-        return any(one.outcome == "loaded" for one in self._outcomes.values())
 
     @property
     def runs(self) -> tuple[StreamRun, ...]:
@@ -191,7 +185,7 @@ class FleetSession:
         Returns:
             The URI of the fleet's spec, as Spark reads it; ``None`` if no job could be written.
         """
-        self._each(self._write_job, self.runs)
+        each(self._threads, self._write_job, self.runs)
         runs = self.runs
         if not runs:
             return None
@@ -221,7 +215,11 @@ class FleetSession:
             return False
         progress = self._files.progress()
         reports = progress.reports
-        self._each(self._commit_reported, [run for run in self.runs if reports.get(run.name, 0) > run.num_reported])
+        each(
+            self._threads,
+            self._commit_reported,
+            [run for run in self.runs if reports.get(run.name, 0) > run.num_reported],
+        )
         for run in self.runs:
             run.num_reported = max(run.num_reported, reports.get(run.name, 0))
         return all(run.name in progress.ended for run in self.runs)
@@ -233,13 +231,11 @@ class FleetSession:
             spark_error: The error of the application, ``None`` if it ended well.
         """
         failures: dict[StreamRun, BatchFailedError] = {}
+        has_error = spark_error is not None
         with self.phases.phase("commit"):
-            self._each(lambda run: self._collect(run, failures, spark_failed=spark_error is not None), self.runs)
-            was_stopped = (
-                self._stop_on_failure
-                and spark_error is None
-                and (self._has_failed or any(one.reason_code != Reason.SPARK_ENDED_EARLY for one in failures.values()))
-            )
+            each(self._threads, lambda run: self._collect(run, failures, spark_failed=has_error), self.runs)
+            is_failure = any(one.reason_code != Reason.SPARK_ENDED_EARLY for one in failures.values())
+            was_stopped = self._stop_on_failure and not has_error and (self._outcomes.has_failed or is_failure)
             for run, failure in failures.items():
                 if was_stopped and failure.reason_code == Reason.SPARK_ENDED_EARLY:
                     self._close(run, "left", reason=_STOPPED)
@@ -257,20 +253,18 @@ class FleetSession:
             # the caller has not run this work
             self._close(run, "left", reason=_STOPPED)
         if self._lingering is not None:
-            self._each(lambda one: one.report_end(self._watch), self._lingering.shown_live())
+            each(self._threads, lambda one: one.report_end(self._watch), self._lingering.shown_live())
         if self._positions is not None:
             self._positions.save(self._known)
         return FleetResult(
             fleet=self.fleet,
-            outcomes=tuple(
-                self._outcomes[one.stream.name] for one in self.streams if one.stream.name in self._outcomes
-            ),
+            outcomes=self._outcomes.of(self.streams),
             seconds=self.phases.to_dict(),
         )
 
     @property
     def _is_stopping(self) -> bool:
-        return self._stop_on_failure and self._has_failed
+        return self._stop_on_failure and self._outcomes.has_failed
 
     def _changed(self) -> list[tuple[FleetStream, StreamContext]]:
         """Return the streams that must be opened, and end those that are unchanged."""
@@ -279,7 +273,7 @@ class FleetSession:
             try:
                 contexts.append((stream, self._context_of(stream)))
             except Exception as error:  # noqa: BLE001  # a stream fails alone, whatever its connection raises
-                self._end(stream, "failed", error=error)
+                self._outcomes.end(stream, "failed", error=error)
         if not contexts:
             return []
         self._positions = positions = KnownPositions.beside(contexts[0][1], self.fleet, self._deployment)
@@ -295,21 +289,21 @@ class FleetSession:
                 changed.append(one)
                 return
             self._known[one[0].stream.name] = known
-            self._end(one[0], "unchanged")
+            self._outcomes.end(one[0], "unchanged")
             if self._lingering is not None:
                 self._lingering.keep(*one, known.offset, known.entry)
 
-        self._each(check, contexts)
+        each(self._threads, check, contexts)
         return sorted(changed, key=lambda one: self._order[one[0].stream.name])
 
     def _open(self, stream: FleetStream, context: StreamContext) -> None:
         if self._is_stopping:
-            self._end(stream, "left", reason=_STOPPED)
+            self._outcomes.end(stream, "left", reason=_STOPPED)
             return
         try:
             session = StreamSession(stream.stream, context)
         except Exception as error:  # noqa: BLE001  # a stream fails alone
-            self._end(stream, "failed", error=error)
+            self._outcomes.end(stream, "failed", error=error)
             return
         # what ends otherwise than well must be read by the next run
         self._known.pop(stream.stream.name, None)
@@ -318,7 +312,7 @@ class FleetSession:
         try:
             apart = self._apart(session, stream.sink)
         except Exception as error:  # noqa: BLE001  # a stream fails alone
-            self._end(stream, "failed", error=error)
+            self._outcomes.end(stream, "failed", error=error)
             return
         run = StreamRun(stream, session, self._watch(session), apart)
         assert self._runs is not None  # noqa: S101  # the caller has set it
@@ -388,7 +382,7 @@ class FleetSession:
             if known is not None:
                 self._known[run.name] = known
         run.end(error)
-        self._end(run.stream, outcome, reason=reason, error=error, result=result, stopped=stopped)
+        self._outcomes.end(run.stream, outcome, reason=reason, error=error, result=result, stopped=stopped)
         if self._lingering is not None and outcome in ("loaded", "up_to_date", "waiting") and stopped is None:
             self._lingering.keep_after(run)
 
@@ -398,35 +392,6 @@ class FleetSession:
         if self._retention is not None and now >= self._purge_at.get(run.name, 0.0):
             self._purge_at[run.name] = now + _PURGE_SECONDS
             purge_stream(run.session.connected, self._retention)
-
-    def _end(self, stream: FleetStream, outcome: FleetOutcome, **facts: object) -> None:
-        """Record what became of a stream."""
-        ended = StreamOutcome(stream=stream.stream.name, outcome=outcome, **facts)  # type: ignore[arg-type]
-        if (before := self._outcomes.get(ended.stream)) is not None:
-            ended = ended.after(before)
-        self._outcomes[ended.stream] = ended
-        if ended.error is not None:
-            self._has_failed = True
-            is_known = isinstance(ended.error, FdsError)
-            logger.error("Stream %s failed: %s", ended.stream, ended.error, exc_info=None if is_known else ended.error)
-        elif outcome in ("busy", "paused", "left"):
-            logger.warning("Stream %s: %s", ended.stream, ended.reason)
-        if ended.result is not None:
-            logger.info("%s", ended.result.describe())
-
-    def _each(self, work: Callable[[_Item], None], items: Sequence[_Item]) -> None:
-        """Call ``work`` for each item, in threads; it must not raise."""
-        if len(items) < 2:  # noqa: PLR2004  # a thread for one item gains nothing
-            for item in items:
-                work(item)
-            return
-        pool = ThreadPoolExecutor(min(self._threads, len(items)), thread_name_prefix="fds-fleet")
-        try:
-            for _ in pool.map(work, items):
-                pass
-        finally:
-            # a task that is killed begins nothing more
-            pool.shutdown(cancel_futures=True)
 
 
 __all__ = ["THREADS", "FleetSession"]

@@ -16,7 +16,6 @@ from airflow_provider_fds.stream.monitoring.status_row import read_status_file
 from airflow_provider_fds.stream.polling.poll import TablePoller
 from airflow_provider_fds.stream.run.linger import Linger
 from airflow_provider_fds.stream.run.reporting import write_end
-from airflow_provider_fds.stream.run.session import StreamSession
 from tests.counting_storage import count_requests
 from tests.unit.fleet.test_fleet_session import Fleet, decide, outcomes
 
@@ -236,7 +235,8 @@ def test_a_poll_costs_one_head_a_table(fleet, meanwhile, monkeypatch):
 
 def test_what_is_no_longer_needed_is_removed_once_an_hour(fleet, meanwhile, monkeypatch):
     purged = []
-    monkeypatch.setattr(StreamSession, "purge_expired", lambda self, _retention: purged.append(self.stream.name))
+    purge = "airflow_provider_fds.fleet.session.purge_stream"
+    monkeypatch.setattr(purge, lambda connected, _retention: purged.append(connected.stream.name))
     meanwhile += [fleet.tables["a"].append] * 2
     fleet.run(linger=soon(), retention=Retention())
     assert sorted(purged) == ["a", "b", "c"]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_fds.backends.base import storage_of
+from airflow_provider_fds.backends.job_storage import storage_of
 from airflow_provider_fds.batch.spec import JobSpec
 from airflow_provider_fds.catalog import problems
 from airflow_provider_fds.catalog.names import TableName

@@ -1,0 +1,56 @@
+"""What became of the streams of a fleet so far in its run."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from airflow_provider_fds.errors import FdsError
+from airflow_provider_fds.fleet.result import StreamOutcome
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from airflow_provider_fds.fleet.result import FleetOutcome
+    from airflow_provider_fds.fleet.value import FleetStream
+
+logger = logging.getLogger(__name__)
+
+
+class Outcomes:
+    """The outcome of each stream that has ended, in one round or in several.
+
+    Attributes:
+        has_failed: Whether a stream has failed.
+    """
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, StreamOutcome] = {}
+        self.has_failed = False
+
+    @property
+    def has_loaded(self) -> bool:
+        """Whether a stream has loaded something."""
+        return any(one.outcome == "loaded" for one in self._by_name.values())
+
+    def end(self, stream: FleetStream, outcome: FleetOutcome, **facts: object) -> None:
+        """Record what became of a stream, after what became of it in earlier rounds."""
+        ended = StreamOutcome(stream=stream.stream.name, outcome=outcome, **facts)  # type: ignore[arg-type]
+        if (before := self._by_name.get(ended.stream)) is not None:
+            ended = ended.after(before)
+        self._by_name[ended.stream] = ended
+        if ended.error is not None:
+            self.has_failed = True
+            is_known = isinstance(ended.error, FdsError)
+            logger.error("Stream %s failed: %s", ended.stream, ended.error, exc_info=None if is_known else ended.error)
+        elif outcome in ("busy", "paused", "left"):
+            logger.warning("Stream %s: %s", ended.stream, ended.reason)
+        if ended.result is not None:
+            logger.info("%s", ended.result.describe())
+
+    def of(self, streams: Sequence[FleetStream]) -> tuple[StreamOutcome, ...]:
+        """Return the outcomes of the streams that have ended, in their order."""
+        return tuple(self._by_name[one.stream.name] for one in streams if one.stream.name in self._by_name)
+
+
+__all__ = ["Outcomes"]
