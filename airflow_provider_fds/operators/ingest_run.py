@@ -138,7 +138,10 @@ class IngestRun:
         """Run one application after another until the run's target, the time limit or a failure."""
         limit = self._operator.run_time_limit
         stop_after_ms = None if limit is None else int((time.time() + limit.total_seconds()) * 1000)
-        linger = self._linger(session, stop_after_ms)
+        # the stream may come from an XCom, which is not known while the DAG is parsed
+        check_linger(session.stream, self._operator.linger)
+        waits = self._operator.waiting is not None
+        linger = Linger.of(self._operator.linger, ends_at_ms=stop_after_ms, needs_data=waits)
         self._drained = drain = Drain(
             session,
             sink,
@@ -152,14 +155,6 @@ class IngestRun:
         drain.on_caught_up = Hourly(lambda: session.purge_expired(retention()))
         with self._operator.lingering():
             return self._work_off(drain)
-
-    def _linger(self, session: StreamSession, stop_after_ms: int | None) -> Linger | None:
-        stays = self._operator.linger
-        if stays is None:
-            return None
-        check_linger(session.stream, stays)
-        waits = self._operator.waiting is not None
-        return Linger(stays.total_seconds(), ends_at_ms=stop_after_ms, needs_data=waits)
 
     def _work_off(self, drain: Drain) -> LoadResult | None:
         session, limit = drain.session, self._operator.run_time_limit
