@@ -9,7 +9,7 @@ from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.fleet.value import FleetStream, TablePattern, problems_between
 from airflow_provider_fds.hooks.rendering import ValueTemplates
 from airflow_provider_fds.operators.checkpoint_inlet import add_checkpoint_inlet
-from airflow_provider_fds.operators.ingest_arguments import argument_problems, check_conf_by_size
+from airflow_provider_fds.operators.ingest_arguments import argument_problems, check_conf_by_size, time_problems
 from airflow_provider_fds.operators.lineage import EmitsFleetLineage
 from airflow_provider_fds.operators.links import ShowsLinks
 from airflow_provider_fds.operators.one_sink import check_one_sink
@@ -120,13 +120,13 @@ class DeltaFleetOperator(ValueTemplates, ShowsLinks, EmitsFleetLineage, SparkTas
         on_no_data: Literal["skip", "succeed"] = "skip",
         max_bytes_in_flight: int | None = None,
         batch_timeout: timedelta | float | str | None = None,
-        run_time_limit: timedelta | float | None = None,
+        run_time_limit: timedelta | float | str | None = None,
         batches_per_application: int = 200,
         conf_by_size: ConfBySizeArgument | None = None,
         wait: bool = False,
         poll_interval: timedelta | float | None = None,
         timeout: timedelta | float | None = None,
-        linger: timedelta | float | None = None,
+        linger: timedelta | float | str | None = None,
         alerts: StreamAlerts | None = None,
         **kwargs: Any,
     ) -> None:
@@ -135,7 +135,7 @@ class DeltaFleetOperator(ValueTemplates, ShowsLinks, EmitsFleetLineage, SparkTas
             *argument_problems(kwargs, on_no_data, batches_per_application, type(self).__name__),
             *waiting_problems(waiting, wait=wait),
             *_number_problems(parallelism, max_bytes_in_flight),
-            *_time_problems(batch_timeout=batch_timeout, run_time_limit=run_time_limit, linger=linger),
+            *time_problems(batch_timeout=batch_timeout, run_time_limit=run_time_limit, linger=linger),
         ]
         if on_stream_failure not in _POLICIES:
             problems.append(f"on_stream_failure must be one of {', '.join(map(repr, _POLICIES))}.")
@@ -233,14 +233,6 @@ def _number_problems(parallelism: object, max_bytes_in_flight: object) -> list[s
         f"{name} must be an integer of at least 1, got {value!r}."
         for name, value in given.items()
         if not isinstance(value, int) or isinstance(value, bool) or value < 1
-    ]
-
-
-def _time_problems(**given: object) -> list[str]:
-    return [
-        f"{name} must be a positive timedelta or seconds, such as timedelta(minutes=12), got {value!r}."
-        for name, value in given.items()
-        if value is not None and ((found := parse_duration(value)) is None or found.total_seconds() <= 0)
     ]
 
 

@@ -155,7 +155,7 @@ class DeltaIngestOperator(ValueTemplates, ShowsLinks, EmitsLineage, SparkTask):
         on_busy: BusyPolicy = "skip",
         batches_per_application: int = 200,
         run_time_limit: timedelta | float | None = None,
-        linger: timedelta | float | None = None,
+        linger: timedelta | float | str | None = None,
         conf_by_size: ConfBySizeArgument | None = None,
         asset_partitions: str | None = None,
         wait: bool = False,

@@ -179,7 +179,7 @@ class FleetRun:
         """Run one application after another until no stream has anything left to do."""
         operator, limit = self._operator, self._operator.run_time_limit
         stop_after_ms = None if limit is None else int((time.time() + limit.total_seconds()) * 1000)
-        linger = self._linger(stop_after_ms)
+        linger = Linger.of(operator.linger, ends_at_ms=stop_after_ms, needs_data=operator.waiting is not None)
         session = FleetSession(
             streams,
             self._context_of,
@@ -207,12 +207,6 @@ class FleetRun:
                     error = self._run_spark(session, spec_uri)
                 session.collect(error)
             return session.finish()
-
-    def _linger(self, stop_after_ms: int | None) -> Linger | None:
-        stays = self._operator.linger
-        if stays is None:
-            return None
-        return Linger(stays.total_seconds(), ends_at_ms=stop_after_ms, needs_data=self._operator.waiting is not None)
 
     def _run_spark(self, session: FleetSession, spec_uri: str) -> Exception | None:
         operator = self._operator

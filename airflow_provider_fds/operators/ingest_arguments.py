@@ -65,22 +65,28 @@ def check_reading(stream: object, sink: object, run_time_limit: object, grace: o
         raise ConfigurationError(*problems, subject="DeltaIngestOperator")
 
 
+def time_problems(**given: object) -> list[str]:
+    """Return what is wrong with times that must be longer than none, one sentence each; ``None`` is not given."""
+    return [
+        f"{name} must be a positive timedelta, seconds, or text such as '12m', got {value!r}."
+        for name, value in given.items()
+        if value is not None and ((found := parse_duration(value)) is None or found.total_seconds() <= 0)
+    ]
+
+
 def check_linger(stream: object, linger: object) -> None:
     """Refuse a time that is none, and one for a stream whose runs have an end.
 
     Raises:
-        ConfigurationError: Reports the problem.
+        ConfigurationError: Reports all problems at once.
     """
-    if linger is None:
-        return
-    found = None if isinstance(linger, str) else parse_duration(linger)
-    problem = None
-    if found is None or not found:
-        problem = f"linger must be a timedelta or seconds above 0, such as timedelta(minutes=10), not {linger!r}."
-    elif reads_by_interval(stream):
-        problem = "linger cannot be used with read='data_interval': an interval is over when its run begins. Omit it."
-    if problem is not None:
-        raise ConfigurationError(problem, subject="DeltaIngestOperator")
+    problems = time_problems(linger=linger)
+    if linger is not None and reads_by_interval(stream):
+        problems.append(
+            "linger cannot be used with read='data_interval': an interval is over when its run begins. Omit it."
+        )
+    if problems:
+        raise ConfigurationError(*problems, subject="DeltaIngestOperator")
 
 
 def check_conf_by_size(conf_by_size: object, kwargs: Mapping[str, Any]) -> None:

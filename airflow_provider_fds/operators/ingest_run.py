@@ -140,7 +140,10 @@ class IngestRun:
         """Run one application after another until the run's target, the time limit or a failure."""
         operator, limit = self._operator, self._operator.run_time_limit
         stop_after_ms = None if limit is None else int((time.time() + limit.total_seconds()) * 1000)
-        linger = self._linger(session, stop_after_ms)
+        # the stream may come from an XCom, which is not known while the DAG is parsed
+        check_linger(session.stream, operator.linger)
+        waits = operator.waiting is not None
+        linger = Linger.of(operator.linger, ends_at_ms=stop_after_ms, needs_data=waits)
         session.limit(
             Limits(
                 max_batches=operator.batches_per_application,
@@ -165,14 +168,6 @@ class IngestRun:
                     self._log.warning(left, format_duration(limit))
                 elif work.is_more:
                     send_status(lambda: session.connected)
-
-    def _linger(self, session: StreamSession, stop_after_ms: int | None) -> Linger | None:
-        stays = self._operator.linger
-        if stays is None:
-            return None
-        check_linger(session.stream, stays)
-        waits = self._operator.waiting is not None
-        return Linger(stays.total_seconds(), ends_at_ms=stop_after_ms, needs_data=waits)
 
     def _may_come(self, session: StreamSession) -> bool:
         """Whether this run should wait for new data after it has found nothing to do."""

@@ -10,7 +10,7 @@ from airflow_provider_fds.hooks.failures import push_error
 from airflow_provider_fds.hooks.settings import deployment, staging_uri
 from airflow_provider_fds.hooks.stream_context import reading_context
 from airflow_provider_fds.stream.connected_stream import ConnectedStream
-from airflow_provider_fds.stream.polling.poll import IntervalPoller
+from airflow_provider_fds.stream.polling.interval_poll import IntervalPoller
 from airflow_provider_fds.stream.polling.watermark import WatermarkPoller
 from airflow_provider_fds.triggers.delta_interval import DeltaIntervalTrigger
 from airflow_provider_fds.triggers.delta_table_version import DeltaTableVersionTrigger

@@ -7,7 +7,7 @@ from typing import Any
 
 from airflow_provider_fds.hooks.stream_context import reading_context
 from airflow_provider_fds.stream import DeltaStream
-from airflow_provider_fds.stream.polling.poll import IntervalPoller
+from airflow_provider_fds.stream.polling.interval_poll import IntervalPoller
 from airflow_provider_fds.triggers.delta_table_version import DeltaTableVersionTrigger
 
 

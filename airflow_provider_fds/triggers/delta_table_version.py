@@ -26,7 +26,7 @@ from airflow_provider_fds.triggers.pacing import pause_seconds, poll_slot
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-    from airflow_provider_fds.stream.polling.poll import IntervalPoller
+    from airflow_provider_fds.stream.polling.interval_poll import IntervalPoller
     from airflow_provider_fds.stream.polling.table_condition import ConditionPoller
     from airflow_provider_fds.stream.polling.watermark import WatermarkPoller
     from airflow_provider_fds.triggers.catalog_look import Meaning

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import threading
 import time
+from contextlib import nullcontext
 
 import pytest
 
 from airflow_provider_fds.triggers.delta_fleet import DeltaFleetTrigger
+from tests.interop.spark_processes import processes_of
 
 pytestmark = pytest.mark.usefixtures("on_server")
 
@@ -189,23 +191,31 @@ def test_a_fleet_that_waits_loads_a_table_that_grows_meanwhile(dag_of, installat
     assert dict(polled[4:])["t2"] is not None
 
 
-def test_a_fleet_loads_what_comes_while_it_lingers(dag_of, installation, lake):
+@pytest.mark.parametrize("way", ["connect", "submit"])
+def test_a_fleet_loads_what_comes_while_it_lingers(dag_of, installation, lake, tmp_path, on_server, way):
     names = ("t1", "t2", "t3")
     for name in names:
         lake.append(name, 1)
-    dag = dag_of("live_fleet", "linger=10", names=names)
+    dag = dag_of(f"live_fleet_by_{way}", "linger='10s'", names=names)
+    drivers: list[list[int]] = []
 
     def write() -> None:
         for name, before, row in (("t2", [1], 2), ("t1", [1], 3), ("t2", [1, 2], 4)):
             first = lake.root / "sinks" / name / "_delta_log" / f"{0:020}.json"
             while not first.exists() or lake.ids(f"sinks/{name}") != before:
                 time.sleep(0.1)
+            drivers.append(processes_of(tmp_path / "staging" / ".fleets"))
             lake.append(name, row)
 
     writing = threading.Thread(target=write)
     writing.start()
-    run = installation.run(dag)
+    with on_server() if way == "submit" else nullcontext():
+        run = installation.run(dag)
     writing.join()
+    # one spark-submit loads all that comes, and does not outlive the task
+    assert drivers == [drivers[0]] * 3
+    assert bool(drivers[0]) is (way == "submit")
+    assert not processes_of(tmp_path / "staging" / ".fleets")
     assert run.state("load") == "success"
     assert [lake.ids(f"sinks/{name}") for name in names] == [[1, 3], [1, 2, 4], [1]]
     result = run.xcom("load")["streams"]

@@ -397,5 +397,5 @@ def test_a_fleet_that_waits_elsewhere_does_not_linger_without_data(fleet):
 
 @pytest.mark.parametrize("linger", [0, -1])
 def test_a_time_to_linger_that_is_none_is_refused(fleet, linger):
-    with pytest.raises(ConfigurationError, match="linger must be a positive timedelta or seconds"):
+    with pytest.raises(ConfigurationError, match="linger must be a positive timedelta, seconds, or text"):
         fleet.operator(linger=linger)

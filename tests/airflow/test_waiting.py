@@ -19,6 +19,7 @@ from airflow.providers.common.compat.sdk import (
 
 from airflow_provider_fds import (
     DeltaAppendSink,
+    DeltaFleetOperator,
     DeltaIngestOperator,
     DeltaReplaceSink,
     DeltaStream,
@@ -296,12 +297,22 @@ def test_a_waiting_run_of_a_backfill_is_refused_at_once(ingest):
         ({"grace": timedelta(hours=1)}, "grace requires read='data_interval'"),
         ({"grace": -3}, "grace must be None, a timedelta or seconds, and not negative"),
         ({"run_time_limit": "600"}, "run_time_limit must be a timedelta or seconds"),
+        ({"linger": 0}, "linger must be a positive timedelta, seconds, or text such as '12m', got 0"),
+        ({"linger": "a while"}, "linger must be a positive timedelta, seconds, or text"),
     ],
 )
 def test_incompatible_arguments_are_refused_when_the_dag_is_parsed(arguments, text):
     stream, sink = DeltaStream("s", "s3://lake/t"), DeltaAppendSink("s3://lake/s")
     with pytest.raises(ConfigurationError, match=text):
         DeltaIngestOperator(task_id="load", stream=stream, sink=sink, **{"wait": True, **arguments})
+
+
+@pytest.mark.parametrize("linger", [timedelta(minutes=10), 600, "10m"])
+def test_a_time_to_linger_has_the_same_forms_for_one_stream_and_for_a_fleet(linger):
+    stream, sink = DeltaStream("s", "s3://lake/t"), DeltaAppendSink("s3://lake/s")
+    one = DeltaIngestOperator(task_id="load", stream=stream, sink=sink, linger=linger)
+    fleet = DeltaFleetOperator(task_id="loads", streams=[{"stream": stream, "sink": sink}], linger=linger)
+    assert one.linger == fleet.linger == timedelta(minutes=10)
 
 
 def test_a_time_may_be_given_in_seconds_as_airflow_does():

@@ -53,8 +53,8 @@ class Fleet:
         self.root = root
         self.count = 0
 
-    def append(self, commits: int = 3) -> None:
-        for name in NAMES:
+    def append(self, commits: int = 3, names: tuple[str, ...] = NAMES) -> None:
+        for name in names:
             for _ in range(commits):
                 self.count += 1
                 rows = pa.table({"id": pa.array([self.count], pa.int64())})

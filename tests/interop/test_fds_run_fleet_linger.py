@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from contextlib import suppress
@@ -20,10 +18,13 @@ from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import EXIT_OK
 from airflow_provider_fds.ledger.log import Ledger
 from tests.fds_command import fds
-from tests.interop.spark_processes import processes_of
+from tests.interop.spark_processes import ending_commands, kill_processes_of, processes_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    Begun = Callable[..., subprocess.Popen[str]]
 
 FILE = """
 defaults:
@@ -50,10 +51,16 @@ def append(lake: Path, number: int, *names: str) -> None:
         deltalake.write_deltalake(lake / "raw" / name, rows, mode="append")
 
 
-def begun(lake: Path, *more: str) -> subprocess.Popen[str]:
-    words = "run", "--file", str(lake / "streams.yaml"), "--output", "json", *(more or ("--master", "local[2]"))
-    command = [sys.executable, "-m", "airflow_provider_fds.cli.main", *words]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+@pytest.fixture
+def begun(lake: Path) -> Iterator[Begun]:
+    """Starts `fds run`, which ends with the test."""
+    with ending_commands(lake / "staging" / ".fleets", stderr=subprocess.PIPE) as begin:
+
+        def run(*more: str) -> subprocess.Popen[str]:
+            words = more or ("--master", "local[2]")
+            return begin("run", "--file", str(lake / "streams.yaml"), "--output", "json", *words)
+
+        yield run
 
 
 def ended(run: subprocess.Popen[str]) -> tuple[int, dict[str, dict[str, Any]], dict[str, Any]]:
@@ -84,8 +91,8 @@ def drivers_of(lake: Path) -> list[int]:
     return processes_of(lake / "staging" / ".fleets")
 
 
-def test_one_spark_loads_what_comes_in_any_table_until_the_command_is_asked_to_end(lake):
-    run = begun(lake, "--master", "local[2]", "--linger", "10m")
+def test_one_spark_loads_what_comes_in_any_table_until_the_command_is_asked_to_end(lake, begun):
+    run = begun("--master", "local[2]", "--linger", "10m")
     wait_for(lake, run, 1, *NAMES)
     drivers = drivers_of(lake)
     assert drivers
@@ -120,8 +127,8 @@ def test_one_spark_loads_what_comes_in_any_table_until_the_command_is_asked_to_e
 
 
 @pytest.mark.parametrize("is_at_work", [False, True], ids=["between rounds", "in a round"])
-def test_a_fleet_that_is_killed_in_a_later_round_is_continued(lake, is_at_work):
-    run = begun(lake, "--master", "local[2]", "--linger", "10m")
+def test_a_fleet_that_is_killed_in_a_later_round_is_continued(lake, begun, is_at_work):
+    run = begun("--master", "local[2]", "--linger", "10m")
     wait_for(lake, run, 1, *NAMES)
     append(lake, 1, *NAMES)
     if is_at_work:
@@ -134,16 +141,14 @@ def test_a_fleet_that_is_killed_in_a_later_round_is_continued(lake, is_at_work):
     run.communicate(timeout=60)
     append(lake, 2, *NAMES)
     # the driver of the killed command may still write; it never gets another job
-    code, streams, _ = ended(begun(lake))
-    for process_id in drivers_of(lake):
-        with suppress(ProcessLookupError):
-            os.kill(process_id, signal.SIGKILL)
+    code, streams, _ = ended(begun())
+    kill_processes_of(lake / "staging" / ".fleets")
     assert (code, {name: one["outcome"] for name, one in streams.items()}) == (0, dict.fromkeys(NAMES, "loaded"))
     assert {name: ids(lake, name) for name in NAMES} == {name: list(range(30)) for name in NAMES}
 
 
-def test_a_server_loads_what_comes_until_nothing_comes(lake, connect_server):
-    run = begun(lake, "--remote", connect_server.url, "--linger", "5s")
+def test_a_server_loads_what_comes_until_nothing_comes(lake, begun, connect_server):
+    run = begun("--remote", connect_server.url, "--linger", "5s")
 
     def write() -> None:
         for number, names in ((1, ("b",)), (2, ("a", "c"))):
@@ -159,8 +164,8 @@ def test_a_server_loads_what_comes_until_nothing_comes(lake, connect_server):
     assert (ids(lake, "b"), ids(lake, "a")) == (list(range(20)), [*range(10), *range(20, 30)])
 
 
-def test_a_stream_that_is_rewound_meanwhile_is_fenced_and_loaded_again(lake, connect_server):
-    run = begun(lake, "--remote", connect_server.url, "--linger", "10m")
+def test_a_stream_that_is_rewound_meanwhile_is_fenced_and_loaded_again(lake, begun, connect_server):
+    run = begun("--remote", connect_server.url, "--linger", "10m")
     wait_for(lake, run, 1, *NAMES)
     append(lake, 1, "b")
     wait_for(lake, run, 2, "b")

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
 import threading
 import time
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import deltalake
@@ -19,10 +15,14 @@ import pytest
 from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.ledger.log import Ledger
 from tests.fds_command import fds
-from tests.interop.spark_processes import processes_of
+from tests.interop.spark_processes import ending_commands, kill_processes_of, processes_of
 
 if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    Begun = Callable[..., subprocess.Popen[str]]
 
 
 @pytest.fixture
@@ -44,9 +44,11 @@ def words(lake: Path, *more: str) -> list[str]:
     ]  # fmt: skip
 
 
-def begun(lake: Path, *more: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "airflow_provider_fds.cli.main", *words(lake, "--master", "local[1]", *more)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+@pytest.fixture
+def begun(lake: Path) -> Iterator[Begun]:
+    """Starts `fds run`, which ends with the test."""
+    with ending_commands(lake / "staging" / "orders" / "jobs") as begin:
+        yield lambda *more: begin(*words(lake, "--master", "local[1]", *more))
 
 
 def batch_of(run: subprocess.Popen[str]) -> int:
@@ -72,8 +74,8 @@ def ids(lake: Path) -> list[int]:
     return sorted(deltalake.DeltaTable(lake / "bronze").to_pyarrow_table().column("id").to_pylist())
 
 
-def test_one_spark_loads_each_commit_until_the_command_is_asked_to_end(lake):
-    run = begun(lake, "--linger", "10m")
+def test_one_spark_loads_each_commit_until_the_command_is_asked_to_end(lake, begun):
+    run = begun("--linger", "10m")
     assert batch_of(run) == 0
     drivers = drivers_of(lake)
     assert drivers
@@ -91,8 +93,8 @@ def test_one_spark_loads_each_commit_until_the_command_is_asked_to_end(lake):
 
 
 @pytest.mark.parametrize("is_at_work", [False, True], ids=["between batches", "in a batch"])
-def test_a_run_that_is_killed_while_it_lingers_is_continued(lake, is_at_work):
-    run = begun(lake, "--linger", "10m")
+def test_a_run_that_is_killed_while_it_lingers_is_continued(lake, begun, is_at_work):
+    run = begun("--linger", "10m")
     assert batch_of(run) == 0
     append(lake, 1)
     if is_at_work:
@@ -105,17 +107,15 @@ def test_a_run_that_is_killed_while_it_lingers_is_continued(lake, is_at_work):
     run.communicate(timeout=60)
     append(lake, 2)
     # the driver of the killed command may still write; it never gets another job
-    again = begun(lake)
+    again = begun()
     out, _ = again.communicate(timeout=240)
     assert again.returncode == 0, out
-    for process_id in drivers_of(lake):
-        with suppress(ProcessLookupError):
-            os.kill(process_id, signal.SIGKILL)
+    kill_processes_of(lake / "staging" / "orders" / "jobs")
     assert ids(lake) == list(range(30))
 
 
-def test_the_log_checkpoints_of_its_sink_are_there_when_it_ends(lake):
-    run = begun(lake, "--linger", "10m")
+def test_the_log_checkpoints_of_its_sink_are_there_when_it_ends(lake, begun):
+    run = begun("--linger", "10m")
     assert batch_of(run) == 0
     for number in range(1, 31):
         append(lake, number)
@@ -127,8 +127,8 @@ def test_the_log_checkpoints_of_its_sink_are_there_when_it_ends(lake):
     assert ids(lake) == list(range(310))
 
 
-def test_a_driver_that_dies_before_the_log_checkpoint_of_its_commit_has_lost_nothing(lake):
-    run = begun(lake, "--linger", "10m")
+def test_a_driver_that_dies_before_the_log_checkpoint_of_its_commit_has_lost_nothing(lake, begun):
+    run = begun("--linger", "10m")
     assert batch_of(run) == 0
     # after each commit from now on; version 1 is this change
     deltalake.DeltaTable(lake / "bronze").alter.set_table_properties({"delta.checkpointInterval": "1"})
@@ -136,19 +136,17 @@ def test_a_driver_that_dies_before_the_log_checkpoint_of_its_commit_has_lost_not
     commit = lake / "bronze" / "_delta_log" / f"{2:020}.json"
     while not commit.exists():
         time.sleep(0.002)
-    for process_id in drivers_of(lake):
-        with suppress(ProcessLookupError):
-            os.kill(process_id, signal.SIGKILL)
+    kill_processes_of(lake / "staging" / "orders" / "jobs")
     run.kill()
     run.communicate(timeout=60)
-    again = begun(lake)
+    again = begun()
     out, _ = again.communicate(timeout=240)
     assert again.returncode == 0, out
     assert ids(lake) == list(range(20))
 
 
-def test_a_job_that_another_one_writes_for_a_lingering_driver_is_not_run(lake):
-    run = begun(lake, "--linger", "10m")
+def test_a_job_that_another_one_writes_for_a_lingering_driver_is_not_run(lake, begun):
+    run = begun("--linger", "10m")
     assert batch_of(run) == 0
     jobs = lake / "staging" / "orders" / "jobs" / "1" / "0"
     (job,) = jobs.glob("*.job.json")

@@ -147,8 +147,7 @@ def _load_all(
     from airflow_provider_fds.stream.run.linger import Linger
 
     phases = PhaseSeconds()
-    stays = getattr(arguments, "linger", None)
-    linger = None if stays is None else Linger(stays.total_seconds())
+    linger = Linger.of(getattr(arguments, "linger", None))
     session.limit(Limits(max_in_all=arguments.max_batches, linger=linger))
     with nullcontext() if linger is None else backend.lingering():
         while True:

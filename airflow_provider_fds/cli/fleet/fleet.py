@@ -87,25 +87,6 @@ def require(arguments: argparse.Namespace, needed: Iterable[tuple[str, str]]) ->
         raise ConfigurationError(f"missing {', '.join(missing)}; for all streams of a file, give --file FILE instead")
 
 
-def refuse_to_linger(arguments: argparse.Namespace) -> None:
-    """Refuse ``--linger`` for a file with several groups, which a run loads one after the other.
-
-    Raises:
-        ConfigurationError: Names the groups.
-    """
-    from airflow_provider_fds.fleet.streams_file.file import read_fleet_file
-
-    if getattr(arguments, "linger", None) is None:
-        return
-    names = [group.name for group in read_fleet_file(arguments.file).groups]
-    if len(names) > 1:
-        raise ConfigurationError(
-            f"--linger is for a file with one group, and {arguments.file} has {len(names)}: {', '.join(names)}. "
-            "`fds run` loads them one after the other, so the others would wait. Give each group a file and an "
-            "`fds run` of its own."
-        )
-
-
 def find_fleet(
     arguments: argparse.Namespace, *, dry_run: bool, retire: Callable[[FleetStream], bool] | None = None
 ) -> Iterator[FoundGroup]:
@@ -117,13 +98,19 @@ def find_fleet(
         retire: Retires the stream of a table that is gone, for groups that want that.
 
     Raises:
-        ConfigurationError: The file is invalid, or a run has no staging folder.
+        ConfigurationError: The file is invalid, has several groups but the run lingers, or a run has no staging folder.
         LedgerError: The record of the tables cannot be read.
         StorageError: Staging does not answer.
     """
     from airflow_provider_fds.fleet.streams_file.file import read_fleet_file
 
     groups = read_fleet_file(arguments.file).groups
+    if getattr(arguments, "linger", None) is not None and len(groups) > 1:
+        raise ConfigurationError(
+            f"--linger is for a file with one group, and {arguments.file} has {len(groups)}: "
+            f"{', '.join(group.name for group in groups)}. `fds run` loads them one after the other, so the others "
+            "would wait. Give each group a file and an `fds run` of its own."
+        )
     found: list[FleetStream] = []
     for group in groups:
         others = [stream for other in groups if other is not group for stream in other.streams]

@@ -23,7 +23,6 @@ from airflow_provider_fds.sizes import format_count
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Sequence
-    from datetime import timedelta
 
     from airflow_provider_fds.backends.base import SparkBackend, UserArguments
     from airflow_provider_fds.cli.fleet.fleet import FoundGroup
@@ -74,7 +73,6 @@ def run_fleet(arguments: argparse.Namespace) -> int:
     fleet.refuse_together(arguments, _OF_ONE)
     # what became of each stream is printed at the end
     logging.getLogger("airflow_provider_fds.fleet.session").setLevel(logging.CRITICAL)
-    fleet.refuse_to_linger(arguments)
     context = common.context_of(arguments, owner=common.process_owner(arguments.deployment))
     groups = fleet.find_fleet(
         arguments,
@@ -107,11 +105,10 @@ def _load(arguments: argparse.Namespace, found: FoundGroup, context: StreamConte
     from airflow_provider_fds.stream.run.linger import Linger
 
     group, streams = found.group, found.streams
-    stays: timedelta | None = getattr(arguments, "linger", None)
     stop_after_ms: int | None = None
     if group.run_time_limit is not None:
         stop_after_ms = int((time.time() + group.run_time_limit.total_seconds()) * 1000)
-    linger = None if stays is None else Linger(stays.total_seconds(), ends_at_ms=stop_after_ms)
+    linger = Linger.of(arguments.linger, ends_at_ms=stop_after_ms)
     number = 0
     with FleetProgress(group.name, [one.name for one in streams], is_shown=arguments.output == "text") as progress:
         backend = command_line_backend(arguments.master, arguments.remote, _user(arguments, group), progress.line)

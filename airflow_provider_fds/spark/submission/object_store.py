@@ -67,13 +67,16 @@ class JobStorage:
         """Whether a Spark that was started for this storage reaches the other one, in the same way."""
         return other._ways() <= self._ways() and self.needs_log_store >= other.needs_log_store
 
-    def _ways(self) -> set[tuple[str, str]]:
-        """Return each bucket with the options by which it is reached."""
-        return {
-            (_bucket(place.uri), repr(sorted(place.options.items())))
-            for place in self.places
-            if _scheme(place.uri) in S3_SCHEMES
-        }
+    def _ways(self) -> set[tuple[str, str, int]]:
+        """Return each bucket with the options by which it is reached, and with who provides credentials for it."""
+        found = set()
+        for place in self.places:
+            if _scheme(place.uri) in S3_SCHEMES:
+                options = {**place.options}
+                # there is one for each connection, or for each table of a catalog; its text does not tell which
+                provider = id(options.pop("credential_provider", None))
+                found.add((_bucket(place.uri), repr(sorted(options.items())), provider))
+        return found
 
     def vended(self, own: Mapping[str, Any]) -> Place | None:
         """Return the table for which Spark asks its catalog for keys.

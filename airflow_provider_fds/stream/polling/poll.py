@@ -1,4 +1,4 @@
-"""Polls a table for anything that a stream has not committed, or for the end of a data interval. Writes nothing."""
+"""Polls a table for anything that a stream has not committed. Writes nothing."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import asyncio
 import logging
 import time
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 from airflow_provider_fds.delta.moments import parse_timestamp
 from airflow_provider_fds.delta.reader.log import DeltaLog
 from airflow_provider_fds.delta.reader.timestamps import CommitTimestamps
 from airflow_provider_fds.delta.retention import LOG_RETENTION, retention
-from airflow_provider_fds.durations import format_duration
 from airflow_provider_fds.errors import (
     ConfigurationError,
     LogTruncatedError,
@@ -27,12 +27,11 @@ from airflow_provider_fds.source.planning.drift import NO_WATERMARK
 from airflow_provider_fds.source.planning.end import known_end
 from airflow_provider_fds.source.planning.files_read import FilesRead
 from airflow_provider_fds.stream.polling.min_batch import MinBatch
-from airflow_provider_fds.stream.position.data_interval import instant_ms, instant_text
 from airflow_provider_fds.stream.position.lost_position import nearly_lost
 from airflow_provider_fds.stream.position.source_unchanged import verify_version
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Awaitable, Callable, Iterator
 
     from airflow_provider_fds.delta.actions import Add, Cdc, Metadata, Remove
     from airflow_provider_fds.delta.reader.log import Commit
@@ -169,19 +168,27 @@ class TablePoller:
         Raises:
             LostPositionError: The log has a hole before the new version.
         """
-        if self.held is not None and await asyncio.to_thread(self._is_still_held):
-            return self._waited_long_enough(self.held.version - 1)
-        if self._next is not None and not await self._log.probe_async(self._next):
-            return self._waited_long_enough(self._next - 1)
-        return await asyncio.to_thread(self.check)
+        return await self._polled(asyncio.to_thread, self._log.probe_async)
 
     def poll_blocking(self) -> PollResult | None:
         """Like :meth:`poll`, for a caller that polls often and has no event loop to keep free."""
-        if self.held is not None and self._is_still_held():
+        try:
+            self._polled(_at_once, partial(_at_once, self._log.probe)).send(None)
+        except StopIteration as ended:
+            found: PollResult | None = ended.value
+            return found
+        raise AssertionError("a poll that blocks has waited for an event loop")
+
+    async def _polled(
+        self, call: Callable[..., Awaitable[Any]], probe: Callable[[int], Awaitable[bool]]
+    ) -> PollResult | None:
+        """Poll; ``call`` calls a function that blocks, and ``probe`` asks for a version of the log."""
+        if self.held is not None and await call(self._is_still_held):
             return self._waited_long_enough(self.held.version - 1)
-        if self._next is not None and not self._log.probe(self._next):
+        if self._next is not None and not await probe(self._next):
             return self._waited_long_enough(self._next - 1)
-        return self.check()
+        found: PollResult | None = await call(self.check)
+        return found
 
     def _waited_long_enough(self, newest: int) -> PollResult | None:
         """Return a result if there is data that was waiting for more and does no longer."""
@@ -324,6 +331,11 @@ class TablePoller:
         return (file for _, file in self._files_read.of_commit(commit, content, self._metadata))
 
 
+async def _at_once(call: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function without letting go of the thread."""
+    return call(*arguments)
+
+
 @dataclass(frozen=True, slots=True)
 class _Gathered:
     """Data that was seen: time of its oldest commit, and its versions, files and bytes."""
@@ -341,55 +353,3 @@ class _Gathered:
         """Whether it is more than one batch, so that the first batch cannot grow."""
         pairs = ((self.files, options.max_files_per_batch), (self.versions, options.max_versions_per_batch))
         return any(limit is not None and count > limit for count, limit in pairs)
-
-
-class IntervalPoller:
-    """Polls a table until an interval is complete.
-
-    It is complete once there is a commit at or after its end, since commit times only increase; or, for a table that
-    may have no commits for a long time, once ``grace`` has passed since the end. Later commits belong to the next
-    interval.
-
-    Args:
-        storage: Storage of the table.
-        end: End of the interval (exclusive), with a time zone.
-        grace: Time to wait after the end; ``None`` to wait for a commit.
-    """
-
-    def __init__(self, storage: Storage, end: datetime, grace: timedelta | None) -> None:
-        self._log = DeltaLog(storage)
-        self._end = end
-        self._grace = grace
-        self._newest: int | None = None
-
-    def check(self) -> PollResult | None:
-        """Read the log and return a result if the interval is complete.
-
-        Raises:
-            TableNotFoundError: There is no table.
-        """
-        with self._log.one_answer():
-            return self._check()
-
-    def _check(self) -> PollResult | None:
-        newest = self._log.latest()
-        if newest != self._newest:
-            found = CommitTimestamps(self._log).at_or_after(instant_ms(self._end))
-            if found is not None:
-                reason = f"version {found} was committed at or after {instant_text(self._end)}"
-                return PollResult(newest, has_data=False, reason=reason)
-            self._newest = newest
-        return self._grace_passed()
-
-    async def poll(self) -> PollResult | None:
-        """Poll with one HEAD if there is no new version; otherwise run :meth:`check` in a thread."""
-        if self._newest is not None and not await self._log.probe_async(self._newest + 1):
-            return self._grace_passed()
-        return await asyncio.to_thread(self.check)
-
-    def _grace_passed(self) -> PollResult | None:
-        if self._grace is None or self._newest is None or datetime.now(UTC) < self._end + self._grace:
-            return None
-        waited = format_duration(self._grace)
-        reason = f"no commit has reached {instant_text(self._end)}, but {waited} have passed since then"
-        return PollResult(self._newest, has_data=False, reason=reason)

@@ -76,6 +76,11 @@ class Linger:
     is_over: bool = field(default=False, init=False)
     _shown_at: float = field(default=-math.inf, init=False, repr=False)
 
+    @classmethod
+    def of(cls, stays: timedelta | None, *, ends_at_ms: int | None = None, needs_data: bool = False) -> Linger | None:
+        """Return how a run lingers that stays for so long without data; ``None``: it does not linger."""
+        return None if stays is None else cls(stays.total_seconds(), ends_at_ms=ends_at_ms, needs_data=needs_data)
+
     @property
     def driver_seconds(self) -> float:
         """How long Spark waits for the next job, before it takes its worker for gone."""

@@ -171,3 +171,31 @@ def test_an_application_reads_one_table_with_keys_of_a_catalog():
         JobStorage((one, vended("returns", "other"))).vended({})
     own = {"spark.hadoop.fs.s3a.bucket.other.aws.credentials.provider": "own"}
     assert JobStorage((one, vended("returns", "other"))).vended(own) is one
+
+
+ORDERS = vended()
+LOCAL, LAKE_ORDERS, STAGING = Place("/data/orders"), Place("s3://lake/orders", KEYS), Place("s3://staging/fds", KEYS)
+
+
+@pytest.mark.parametrize(
+    ("started", "wanted", "expected"),
+    [
+        ((LAKE_ORDERS, STAGING), (LAKE_ORDERS,), True),
+        ((LAKE_ORDERS,), (Place("s3a://lake/returns", {**KEYS}), LOCAL), True),
+        ((LAKE_ORDERS,), (LAKE_ORDERS, STAGING), False),
+        ((LAKE_ORDERS,), (Place("s3://lake/orders", {**KEYS, "secret_access_key": "new"}),), False),
+        ((LOCAL,), (LAKE_ORDERS,), False),
+        ((ORDERS, STAGING), (STAGING, ORDERS), True),
+        # keys of a catalog are for one table
+        ((ORDERS,), (vended("returns"),), False),
+        ((ORDERS,), (ORDERS, Place("s3://lake/bronze", KEYS)), False),
+    ],
+)
+def test_spark_stays_for_a_job_whose_places_it_reaches_in_the_same_way(started, wanted, expected):
+    assert JobStorage(started).covers(JobStorage(wanted)) is expected
+
+
+@pytest.mark.parametrize(("started", "wanted", "expected"), [(True, False, True), (False, True, False)])
+def test_spark_without_the_log_store_does_not_stay_for_a_job_that_commits_on_s3(started, wanted, expected):
+    places = (LAKE_ORDERS,)
+    assert JobStorage(places, needs_log_store=started).covers(JobStorage(places, needs_log_store=wanted)) is expected

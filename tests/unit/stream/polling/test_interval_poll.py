@@ -9,7 +9,7 @@ import pytest
 
 from airflow_provider_fds.delta.storage.local import LocalStorage
 from airflow_provider_fds.errors import TableNotFoundError
-from airflow_provider_fds.stream.polling.poll import IntervalPoller
+from airflow_provider_fds.stream.polling.interval_poll import IntervalPoller
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 
