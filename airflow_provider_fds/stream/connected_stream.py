@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from airflow_provider_fds.batch.location import check_table_uri, spark_uri
+from airflow_provider_fds.delta.listed_log import listed_once
 from airflow_provider_fds.delta.protocol import CATALOG_FEATURES, is_managed_by_catalog
 from airflow_provider_fds.delta.reader.known_states import KnownStates
 from airflow_provider_fds.delta.reader.log import DeltaLog
@@ -114,7 +115,7 @@ class ConnectedStream:
         self.place = place = _resolved(stream, context)
         for uri in (place.uri, context.staging_uri):
             _check_uri(uri)
-        self.table: Storage = open_place(place)
+        self.table: Storage = listed_once(open_place(place))
         self.staging: Storage = context.open_staging()
         _refuse_nested(self.table.uri, self.staging.uri)
         self._known = KnownStates()

@@ -45,6 +45,26 @@ def test_more_batches_or_streams_do_not_wait_for_each_other(runs, step):
     assert grown - ordered <= _MOST, more
 
 
+@pytest.mark.parametrize(
+    ("step", "lists", "in_sequence"), [("first run: plan", 1, 28), ("run: plan", 2, 11), ("status", 1, 9)]
+)
+def test_a_plan_and_a_status_list_the_source_once(runs, step, lists, in_sequence):
+    """A plan lists once more, for the times of the commits before the position."""
+    for run in runs:
+        asked = Counter(one.method for one in run[step].requests if one.key.startswith("t/_delta_log/"))
+
+        assert (asked["LIST"], asked["HEAD"]) == (lists, 0)
+    small, _ = runs
+    assert len(small[step].chain()) <= in_sequence, small[step].describe()
+
+
+def test_a_plan_reads_each_commit_once(runs):
+    for run in runs:
+        read = Counter(one.key for one in run["run: plan"].requests if one.key.startswith("t/_delta_log/0"))
+
+        assert set(read.values()) == {1}
+
+
 def test_the_streams_of_a_folder_do_not_wait_for_each_other(runs):
     small, large = (run["status --all"].of_streams() for run in runs)
     print("status --all: in sequence for each stream:", {name: len(step.chain()) for name, step in large.items()})
