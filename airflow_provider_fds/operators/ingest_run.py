@@ -16,7 +16,6 @@ from airflow_provider_fds.hooks.failures import push_error, task_failures, with_
 from airflow_provider_fds.hooks.settings import retention
 from airflow_provider_fds.hooks.stats import send_status, sending_status
 from airflow_provider_fds.operators import asset_event
-from airflow_provider_fds.operators.alerting import Alerting
 from airflow_provider_fds.operators.asset_partitions import check_source, partition_keys
 from airflow_provider_fds.operators.gathered_lineage import gathering
 from airflow_provider_fds.operators.ingest_arguments import check_linger, check_reading
@@ -29,13 +28,14 @@ from airflow_provider_fds.stream.attempt.batch_versions import describe_plan
 from airflow_provider_fds.stream.attempt.result import PhaseSeconds, RunResult
 from airflow_provider_fds.stream.declaration.sink_needs import coerce_sink
 from airflow_provider_fds.stream.run.drain import STOPPED, Drain
-from airflow_provider_fds.stream.run.linger import Hourly, Linger
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from airflow_provider_fds.operators.alerting import Alerting
     from airflow_provider_fds.sinks import Sink
     from airflow_provider_fds.stream.attempt.result import LoadResult, RunWork
+    from airflow_provider_fds.stream.run.linger import Linger
     from airflow_provider_fds.stream.run.session import StreamSession
 
 #: SparkSubmitOperator's default name of an application.
@@ -87,9 +87,9 @@ class IngestRun:
             if interval is not None and waiting is not None and deadline is not None:
                 waiting.wait_for_interval(operator, context, session, deadline=deadline)
             check_source(operator.asset_partitions, session)
-            alerting = Alerting(operator, context, operator.alerts)
+            alerting = None if operator.alerts is None else _alerting(operator, context)
             with (
-                sending_status(session, context, *alerting.observers),
+                sending_status(session, context, *(() if alerting is None else alerting.observers)),
                 showing_links(operator, session, sink),
                 gathering(operator, session, sink),
             ):
@@ -101,7 +101,8 @@ class IngestRun:
         if result is None:
             self._end_without_data(session)
         told = None if result is None else self._tell(session, sink, result)
-        alerting.emit()
+        if alerting is not None:
+            alerting.emit()
         return told
 
     def work(self, drain: Drain, work: RunWork) -> None:
@@ -149,6 +150,8 @@ class IngestRun:
         )
         if linger is None:
             return self._work_off(drain)
+        from airflow_provider_fds.stream.run.linger import Hourly
+
         drain.on_caught_up = Hourly(lambda: session.purge_expired(retention()))
         with self._operator.lingering():
             return self._work_off(drain)
@@ -157,6 +160,8 @@ class IngestRun:
         stays = self._operator.linger
         if stays is None:
             return None
+        from airflow_provider_fds.stream.run.linger import Linger
+
         check_linger(session.stream, stays)
         waits = self._operator.waiting is not None
         return Linger(stays.total_seconds(), ends_at_ms=stop_after_ms, needs_data=waits)
@@ -239,6 +244,12 @@ class IngestRun:
                 keys = partition_keys(operator.asset_partitions, self._context, session, extra, told)
         asset_event.emit(operator, self._context, extra, sink.table_uri, keys)
         return told
+
+
+def _alerting(operator: Any, context: Any) -> Alerting:
+    from airflow_provider_fds.operators.alerting import Alerting
+
+    return Alerting(operator, context, operator.alerts)
 
 
 __all__ = ["IngestRun"]

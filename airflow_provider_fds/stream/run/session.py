@@ -18,15 +18,11 @@ from airflow_provider_fds.stream.attempt.result import Collected, measured, rows
 from airflow_provider_fds.stream.connected_stream import ConnectedStream
 from airflow_provider_fds.stream.epochs import opening
 from airflow_provider_fds.stream.epochs.fencing import collect_fence, put_fence_job
-from airflow_provider_fds.stream.monitoring.status import StreamStatus, status_of
 from airflow_provider_fds.stream.planning.sink_columns import SinkColumns
 from airflow_provider_fds.stream.position.changed_start import start_note
 from airflow_provider_fds.stream.position.source_unchanged import check_planned, check_range_unchanged
-from airflow_provider_fds.stream.run.commit_user_job import commit_user_job
-from airflow_provider_fds.stream.run.interval_scope import IntervalScope
 from airflow_provider_fds.stream.run.like_source import sink_for_job
 from airflow_provider_fds.stream.run.offset_scope import OffsetScope, run_result
-from airflow_provider_fds.stream.run.purge import purge_stream
 from airflow_provider_fds.stream.sink_record.evidence import ReportedBatch, SinkLog
 from airflow_provider_fds.stream.sink_record.live_start import with_known_end
 
@@ -43,6 +39,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.stream.attempt.result import LoadResult, RunResult, RunWork
     from airflow_provider_fds.stream.connected_stream import StreamContext
     from airflow_provider_fds.stream.declaration.delta_stream import DeltaStream
+    from airflow_provider_fds.stream.monitoring.status import StreamStatus
     from airflow_provider_fds.stream.position.data_interval import DataInterval
     from airflow_provider_fds.stream.run.scope import Scope, Transaction
 
@@ -106,7 +103,9 @@ class StreamSession:
         self.context = context
         self.interval = interval
         self.connected = ConnectedStream(stream, context)
-        self.scope: Scope = OffsetScope(self.connected) if interval is None else IntervalScope(self.connected, interval)
+        self.scope: Scope = (
+            OffsetScope(self.connected) if interval is None else _interval_scope(self.connected, interval)
+        )
         #: Called after each commit with its entry and the number of batches; must not raise.
         self.on_committed: Callable[[Committed, int], None] = lambda _committed, _batches: None
         self._so_far = CollectedSoFar()
@@ -251,10 +250,14 @@ class StreamSession:
 
     def purge_expired(self, retention: Retention) -> None:
         """Remove manifests and reports of old committed batches; see :func:`~.purge.purge_stream`."""
+        from airflow_provider_fds.stream.run.purge import purge_stream
+
         purge_stream(self.connected, retention)
 
     def commit_user_job(self, batch: Mapping[str, str], *, verify: DeltaSink | None = None) -> RunResult:
         """Commit a batch that a user job has loaded; see :func:`~.run.commit_user_job.commit_user_job`."""
+        from airflow_provider_fds.stream.run.commit_user_job import commit_user_job
+
         owner = commit_user_job(self.connected, batch, verify=verify, on_committed=self.on_committed)
         result = run_result(self.connected, owner)
         if result is None:
@@ -281,6 +284,8 @@ class StreamSession:
 
     def status(self) -> StreamStatus:
         """Return the status of the stream. Writes nothing."""
+        from airflow_provider_fds.stream.monitoring.status import status_of
+
         return status_of(self.connected)
 
     def _register_sink(self) -> None:
@@ -389,3 +394,10 @@ class StreamSession:
         self.connected.execute(blocked)
         if self.scope.record.blocked is not None:
             raise self.scope.blocked_error(blocked)
+
+
+def _interval_scope(connected: ConnectedStream, interval: DataInterval) -> Scope:
+    # a run by offset starts without it, and a resumed task starts anew for each commit
+    from airflow_provider_fds.stream.run.interval_scope import IntervalScope
+
+    return IntervalScope(connected, interval)
