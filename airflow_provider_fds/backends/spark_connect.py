@@ -18,7 +18,6 @@ from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.spark.installation.cache import SparkSetupError
 from airflow_provider_fds.spark.installation.install import client_problem
 from airflow_provider_fds.spark.runtime.settings import conf_problems, setting_text
-from airflow_provider_fds.spark.sessions.connect_fleet import ConnectFleet
 from airflow_provider_fds.spark.sessions.connect_job import ConnectJob
 from airflow_provider_fds.spark.sessions.connect_server import ConnectServer, ServerUnfitError, ServerUnreachableError
 from airflow_provider_fds.stream.attempt.driver_files import DriverFiles, driver_files
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from airflow_provider_fds.backends.base import SubmitTask
+    from airflow_provider_fds.spark.sessions.connect_fleet import ConnectFleet
 
 log = logging.getLogger(__name__)
 
@@ -161,6 +161,8 @@ class ConnectBackend(ConnectionBackend):
             ServerLostError: The server does not answer; retryable.
             ConfigurationError: The server's setup does not allow the jobs.
         """
+        from airflow_provider_fds.spark.sessions.connect_fleet import ConnectFleet
+
         # the name of a stream is unique within the fleet
         files = {
             part.session.stream.name: driver_files(part.session.connected, part.sink) for part in application.parts

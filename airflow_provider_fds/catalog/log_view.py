@@ -13,12 +13,13 @@ import threading
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import IO, TYPE_CHECKING, Any, BinaryIO, Final, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeVar
 
 import msgspec
 
 from airflow_provider_fds.delta.damage import DAMAGE
 from airflow_provider_fds.delta.names import LAST_CHECKPOINT, LOG_FOLDER, commit_key, commit_name, parse_commit_name
+from airflow_provider_fds.delta.storage.folder_view import FolderView
 from airflow_provider_fds.delta.storage.storage import ObjectMeta
 from airflow_provider_fds.errors import FdsError, StorageError
 
@@ -72,8 +73,8 @@ class LogTip:
         return frozenset(map(commit_key, self.staged))
 
 
-class CatalogLogView:
-    """A :class:`~airflow_provider_fds.delta.storage.storage.Storage` with the log that the catalog shows.
+class CatalogLogView(FolderView):
+    """A folder with the log that the catalog shows.
 
     A look at a version after the latest known one asks the catalog, and sends nothing to storage: that is a poll. Every
     listing of the log asks too. The answer of the resolve, or of a look that found a new version, serves the question
@@ -92,10 +93,8 @@ class CatalogLogView:
     """
 
     def __init__(self, folder: Storage, tip: LogTip, ask: Callable[[], LogTip], *, table_id: str) -> None:
-        self.uri = folder.uri
-        self.is_file_system = folder.is_file_system
+        super().__init__(folder)
         self.catalog_table_id = table_id
-        self._folder = folder
         self._tip = tip
         self._ask = ask
         self._lock = threading.Lock()
@@ -219,38 +218,6 @@ class CatalogLogView:
     def open(self, key: str) -> BinaryIO:
         """Open the object for reading with seek. Raises ``FileNotFoundError``."""
         return self._read(key, self._folder.open)
-
-    def put_if_absent(self, key: str, data: bytes) -> bool:
-        """As the folder does."""
-        return self._folder.put_if_absent(key, data)
-
-    def put(self, key: str, data: bytes) -> None:
-        """As the folder does."""
-        self._folder.put(key, data)
-
-    def put_file(self, key: str, file: IO[bytes]) -> None:
-        """As the folder does."""
-        self._folder.put_file(key, file)
-
-    def delete(self, key: str) -> None:
-        """As the folder does."""
-        self._folder.delete(key)
-
-    def list_folders(self, folder: str) -> list[str]:
-        """As the folder does."""
-        return self._folder.list_folders(folder)
-
-    def delete_folder(self, folder: str) -> None:
-        """As the folder does."""
-        self._folder.delete_folder(folder)
-
-    def remove_unfinished(self, folder: str, before_ms: int) -> None:
-        """As the folder does."""
-        self._folder.remove_unfinished(folder, before_ms)
-
-    def beside(self, uri: str) -> Storage | None:
-        """As the folder does."""
-        return self._folder.beside(uri)
 
     def _current(self) -> LogTip:
         """Return what the catalog says now, or in the scope of :meth:`one_answer`."""

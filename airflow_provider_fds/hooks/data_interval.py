@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.hooks.partition import partition_interval, partition_key
 from airflow_provider_fds.reasons import Reason
-from airflow_provider_fds.stream.position.data_interval import TIMETABLE, DataInterval
 
 if TYPE_CHECKING:
     from airflow_provider_fds.stream import DeltaStream
+    from airflow_provider_fds.stream.position.data_interval import DataInterval
 
 
 def run_interval(context: Any, stream: DeltaStream) -> DataInterval:
@@ -23,6 +23,9 @@ def run_interval(context: Any, stream: DeltaStream) -> DataInterval:
     Raises:
         ConfigurationError: The run has no interval, or an empty one; the message names the timetable that works.
     """
+    # not for a run by offset, which only refuses a backfill
+    from airflow_provider_fds.stream.position.data_interval import TIMETABLE, DataInterval
+
     start, end = context.get("data_interval_start"), context.get("data_interval_end")
     run_id = context["dag_run"].run_id
     subject = f"Stream {stream.name!r} of {stream.table!r} reads the data interval of each run, but"
@@ -70,6 +73,8 @@ def refuse_backfill(context: Any, stream: DeltaStream) -> None:
     dag_run = context["dag_run"]
     run_type = getattr(dag_run.run_type, "value", dag_run.run_type)
     if run_type == "backfill" or str(dag_run.run_id).startswith("backfill__"):
+        from airflow_provider_fds.stream.position.data_interval import TIMETABLE
+
         raise ConfigurationError(
             f"Run {dag_run.run_id!r} is a backfill, but stream {stream.name!r} of table {stream.table!r} "
             "continues from its last committed offset: a backfill would load the newest rows, not the rows of the "

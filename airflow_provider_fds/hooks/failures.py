@@ -50,6 +50,23 @@ def task_failures(context: Any, stream: DeltaStream | str | Mapping[str, Any] | 
         raise TaskFailedError(f"{type(error).__name__}: {text}", error.facts(), error) from None
 
 
+def check_event(context: Any, event: Mapping[str, Any]) -> None:
+    """Raise the error of the trigger, if its event reports one; the task's XCom ``fds_error`` then says which.
+
+    Raises:
+        TaskFailedError: A retry would meet the same error again.
+        TaskInterruptedError: A retry may help.
+    """
+    if event.get("status") == "error":
+        from airflow_provider_fds.hooks.exceptions import TaskFailedError, TaskInterruptedError
+
+        facts = {name: event.get(name) for name in ("reason_code", "table", "version", "operation")}
+        push_error(context, {"error": event.get("error"), **facts})
+        known = " ".join(f"{name}={value}" for name, value in facts.items() if value is not None)
+        message = f"{event.get('error')}: {event.get('message')}\n{known}".rstrip()
+        raise (TaskInterruptedError if event.get("retryable") else TaskFailedError)(message, facts)
+
+
 def push_error(context: Any, error: Mapping[str, Any]) -> None:
     """Write why the task fails to its XCom ``fds_error``, if Airflow accepts it."""
     try:

@@ -1,6 +1,7 @@
 """What a task or a trigger reports about a stream: metrics through Airflow's own statistics, and its status file.
 
-Metrics go to StatsD, Datadog or OpenTelemetry, as ``[metrics]`` configures them.
+Metrics go to StatsD, Datadog or OpenTelemetry, as ``[metrics]`` configures them. What makes a status is imported when
+there is one to report: a task does so after its rows are in the sink.
 """
 
 from __future__ import annotations
@@ -18,20 +19,15 @@ from airflow_provider_fds.errors import FdsError
 from airflow_provider_fds.hooks.interruption import reporting_interruption
 from airflow_provider_fds.ledger.entries import iso_time
 from airflow_provider_fds.stream.connected_stream import ConnectedStream
-from airflow_provider_fds.stream.monitoring.all_statuses import find_ledger, unreadable
-from airflow_provider_fds.stream.monitoring.metrics import batch_samples, status_samples
-from airflow_provider_fds.stream.monitoring.run_failure import RunEnd
-from airflow_provider_fds.stream.monitoring.status import status_of
-from airflow_provider_fds.stream.monitoring.status_file import write_status_file
-from airflow_provider_fds.stream.position.unread_files import UnreadFiles
-from airflow_provider_fds.stream.run.reporting import is_refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from airflow_provider_fds.ledger.commit_entries import Committed
     from airflow_provider_fds.stream.monitoring.metrics import Sample
+    from airflow_provider_fds.stream.monitoring.run_failure import RunEnd
     from airflow_provider_fds.stream.monitoring.status import StreamStatus
+    from airflow_provider_fds.stream.position.unread_files import UnreadFiles
     from airflow_provider_fds.stream.run.session import StreamSession
 
 logger = logging.getLogger(__name__)
@@ -76,7 +72,15 @@ def send_status(connect: Callable[[], ConnectedStream], unread: UnreadFiles | No
         connect: Returns the stream.
         unread: Counts the files of its unread commits; ``None``: all are read.
     """
-    send(lambda: status_samples(status_of(connect(), unread or UnreadFiles())))
+
+    def samples() -> Iterable[Sample]:
+        from airflow_provider_fds.stream.monitoring.metrics import status_samples
+        from airflow_provider_fds.stream.monitoring.status import status_of
+        from airflow_provider_fds.stream.position.unread_files import UnreadFiles
+
+        return status_samples(status_of(connect(), unread or UnreadFiles()))
+
+    send(samples)
 
 
 def write_wait(connect: Callable[[], ConnectedStream], waits_for: str, next_within_seconds: float) -> None:
@@ -87,6 +91,9 @@ def write_wait(connect: Callable[[], ConnectedStream], waits_for: str, next_with
         waits_for: What they wait for.
         next_within_seconds: The next file follows within this time.
     """
+    from airflow_provider_fds.stream.monitoring.status import status_of
+    from airflow_provider_fds.stream.monitoring.status_file import write_status_file
+
     try:
         connected = connect()
         status = status_of(connected, seen_waiting=waits_for)
@@ -151,6 +158,9 @@ class RunReport:
 
     def __call__(self, error: Exception | None) -> None:
         """Read the status once, for the metrics, the status file and all observers."""
+        from airflow_provider_fds.stream.monitoring.metrics import status_samples
+        from airflow_provider_fds.stream.run.reporting import is_refused
+
         status = self._status(None if self._is_interrupted else self._end(error))
         if is_refused(self._session.connected):
             self._tell(self._observers, None)
@@ -161,6 +171,8 @@ class RunReport:
         self._tell((self._write, *self._observers), status)
 
     def _status(self, end: RunEnd | None) -> StreamStatus | None:
+        from airflow_provider_fds.stream.position.unread_files import UnreadFiles
+
         try:
             return _status(self._session.connected, UnreadFiles() if are_on() else None, end)
         except Exception as failure:  # noqa: BLE001  # whatever goes wrong, the run ends for its own reason
@@ -180,6 +192,8 @@ class RunReport:
         Args:
             error: Why it is ended.
         """
+        from airflow_provider_fds.stream.monitoring.status import status_of
+
         self._is_interrupted = True
         try:
             # the run's own connection is in use; the checkpoint may be in Airflow, which this thread cannot ask
@@ -189,6 +203,8 @@ class RunReport:
             logger.warning("The status of the stream was not reported: %s: %s", type(failure).__name__, failure)
 
     def _end(self, error: Exception | None) -> RunEnd:
+        from airflow_provider_fds.stream.monitoring.run_failure import RunEnd
+
         scope = self._session.scope
         may_retry = error is not None and not (isinstance(error, FdsError) and not error.retryable)
         will_retry = may_retry and _has_attempts_left(self._context)
@@ -196,9 +212,17 @@ class RunReport:
 
     def _count(self, committed: Committed, batches: int) -> None:
         self._committed_at = iso_time(datetime.now(UTC))
-        send(lambda: batch_samples(self._session.stream.name, committed, batches))
+
+        def samples() -> Iterable[Sample]:
+            from airflow_provider_fds.stream.monitoring.metrics import batch_samples
+
+            return batch_samples(self._session.stream.name, committed, batches)
+
+        send(samples)
 
     def _write(self, connected: ConnectedStream, status: StreamStatus) -> None:
+        from airflow_provider_fds.stream.monitoring.status_file import write_status_file
+
         write_status_file(
             connected.staging,
             status,
@@ -217,6 +241,9 @@ def _has_attempts_left(context: Any) -> bool:
 
 def _status(connected: ConnectedStream, unread: UnreadFiles | None, end: RunEnd | None) -> StreamStatus:
     """Return the status; of a stream whose ledger cannot be read, what a monitor says of it, too."""
+    from airflow_provider_fds.stream.monitoring.all_statuses import find_ledger, unreadable
+    from airflow_provider_fds.stream.monitoring.status import status_of
+
     try:
         return status_of(connected, unread, end=end)
     except FdsError as error:

@@ -212,7 +212,7 @@ class DeltaIngestOperator(ValueTemplates, ShowsLinks, EmitsLineage, SparkTask):
             deadline: When to stop waiting, in seconds since the epoch; the same across all deferrals. ``None`` under
                 ``dag.test()``, which resumes a task with the event alone.
         """
-        from airflow_provider_fds.triggers.deferral import check_event
+        from airflow_provider_fds.hooks.failures import check_event
 
         check_event(context, event)
         self.log.info("The trigger saw version %s (%s).", event.get("version"), event.get("reason"))

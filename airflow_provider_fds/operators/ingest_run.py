@@ -17,7 +17,6 @@ from airflow_provider_fds.hooks.failures import push_error, task_failures, with_
 from airflow_provider_fds.hooks.settings import retention
 from airflow_provider_fds.hooks.stats import send_status, sending_status
 from airflow_provider_fds.operators import asset_event
-from airflow_provider_fds.operators.alerting import Alerting
 from airflow_provider_fds.operators.asset_partitions import check_source, partition_keys
 from airflow_provider_fds.operators.gathered_lineage import gathering
 from airflow_provider_fds.operators.ingest_arguments import check_linger, check_reading
@@ -30,15 +29,15 @@ from airflow_provider_fds.stream.attempt.batch_versions import describe_plan
 from airflow_provider_fds.stream.attempt.result import PhaseSeconds, RunResult
 from airflow_provider_fds.stream.declaration.sink_needs import coerce_sink
 from airflow_provider_fds.stream.run.limits import Limits
-from airflow_provider_fds.stream.run.linger import Hourly, Linger
-from airflow_provider_fds.stream.run.purge import purge_stream
 from airflow_provider_fds.stream.run.session import STOPPED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from airflow_provider_fds.operators.alerting import Alerting
     from airflow_provider_fds.sinks import Sink
     from airflow_provider_fds.stream.attempt.result import LoadResult, RunWork
+    from airflow_provider_fds.stream.run.linger import Linger
     from airflow_provider_fds.stream.run.session import StreamSession
 
 #: SparkSubmitOperator's default name of an application.
@@ -89,21 +88,22 @@ class IngestRun:
             if interval is not None and waiting is not None and deadline is not None:
                 waiting.wait_for_interval(operator, context, session, deadline=deadline)
             check_source(operator.asset_partitions, session)
-            alerting = Alerting(operator, context, operator.alerts)
+            alerting = None if operator.alerts is None else _alerting(operator, context)
             with (
-                sending_status(session, context, *alerting.observers),
+                sending_status(session, context, *(() if alerting is None else alerting.observers)),
                 showing_links(operator, session, sink),
                 gathering(operator, session, sink),
             ):
                 result = self._work_off(session, sink)
             if result is not None:
-                purge_stream(session.connected, retention())
+                _purge(session)
             elif self._may_come(session) and deadline is not None:
                 self._wait(session, deadline=deadline, was_woken=was_woken)
         if result is None:
             self._end_without_data(session)
         told = None if result is None else self._tell(session, sink, result)
-        alerting.emit()
+        if alerting is not None:
+            alerting.emit()
         return told
 
     def work(self, session: StreamSession, sink: Sink, work: RunWork) -> None:
@@ -140,10 +140,7 @@ class IngestRun:
         """Run one application after another until the run's target, the time limit or a failure."""
         operator, limit = self._operator, self._operator.run_time_limit
         stop_after_ms = None if limit is None else int((time.time() + limit.total_seconds()) * 1000)
-        # the stream may come from an XCom, which is not known while the DAG is parsed
-        check_linger(session.stream, operator.linger)
-        waits = operator.waiting is not None
-        linger = Linger.of(operator.linger, ends_at_ms=stop_after_ms, needs_data=waits)
+        linger = None if operator.linger is None else self._linger(session, stop_after_ms)
         session.limit(
             Limits(
                 max_batches=operator.batches_per_application,
@@ -152,7 +149,6 @@ class IngestRun:
                 linger=linger,
             )
         )
-        session.on_caught_up = Hourly(lambda: purge_stream(session.connected, retention()))
         with nullcontext() if linger is None else operator.lingering():
             while True:
                 try:
@@ -168,6 +164,16 @@ class IngestRun:
                     self._log.warning(left, format_duration(limit))
                 elif work.is_more:
                     send_status(lambda: session.connected)
+
+    def _linger(self, session: StreamSession, stop_after_ms: int | None) -> Linger | None:
+        # a task that does not linger starts without them
+        from airflow_provider_fds.stream.run.linger import Hourly, Linger
+
+        # the stream may come from an XCom, which is not known while the DAG is parsed
+        check_linger(session.stream, self._operator.linger)
+        session.on_caught_up = Hourly(lambda: _purge(session))
+        waits = self._operator.waiting is not None
+        return Linger.of(self._operator.linger, ends_at_ms=stop_after_ms, needs_data=waits)
 
     def _may_come(self, session: StreamSession) -> bool:
         """Whether this run should wait for new data after it has found nothing to do."""
@@ -225,6 +231,19 @@ class IngestRun:
                 keys = partition_keys(operator.asset_partitions, self._context, session, extra, told)
         asset_event.emit(operator, self._context, extra, sink.table_uri, keys)
         return told
+
+
+def _purge(session: StreamSession) -> None:
+    # only when the rows are there
+    from airflow_provider_fds.stream.run.purge import purge_stream
+
+    purge_stream(session.connected, retention())
+
+
+def _alerting(operator: Any, context: Any) -> Alerting:
+    from airflow_provider_fds.operators.alerting import Alerting
+
+    return Alerting(operator, context, operator.alerts)
 
 
 __all__ = ["IngestRun"]

@@ -190,7 +190,7 @@ class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
             deadline: When the sensor times out, in seconds since the epoch; the same across all deferrals. ``None``
                 under ``dag.test()``, which resumes a task with the event alone.
         """
-        from airflow_provider_fds.triggers.deferral import check_event
+        from airflow_provider_fds.hooks.failures import check_event
 
         check_event(context, event)
         self.log.info("The trigger saw version %s (%s).", event.get("version"), event.get("reason"))

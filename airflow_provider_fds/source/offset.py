@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 from airflow_provider_fds.errors import ConfigurationError, TableReplacedError
@@ -87,6 +88,7 @@ class Offset:
         )
 
     @classmethod
+    @lru_cache(maxsize=256)  # a run, and each status of a stream, asks for the position several times
     def from_json(cls, text: str | bytes) -> Offset:
         """Parse an offset of format 1 or 3, written by Delta or FDS.
 

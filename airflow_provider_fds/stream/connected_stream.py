@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from airflow_provider_fds.batch.location import check_table_uri, spark_uri
+from airflow_provider_fds.delta.listed_log import listed_once
 from airflow_provider_fds.delta.protocol import CATALOG_FEATURES, is_managed_by_catalog
 from airflow_provider_fds.delta.reader.known_states import KnownStates
 from airflow_provider_fds.delta.reader.log import DeltaLog
@@ -105,7 +106,14 @@ class ConnectedStream:
         folder: Keys of the stream in staging.
     """
 
-    def __init__(self, stream: DeltaStream, context: StreamContext, *, is_declared: bool = True) -> None:
+    def __init__(
+        self,
+        stream: DeltaStream,
+        context: StreamContext,
+        *,
+        is_declared: bool = True,
+        staging: Storage | None = None,
+    ) -> None:
         self.stream = stream
         self.context = context
         #: Whether ``stream`` has the options of its declaration; ``False`` if only its ledger is known.
@@ -114,8 +122,8 @@ class ConnectedStream:
         self.place = place = _resolved(stream, context)
         for uri in (place.uri, context.staging_uri):
             _check_uri(uri)
-        self.table: Storage = open_place(place)
-        self.staging: Storage = context.open_staging()
+        self.table: Storage = listed_once(open_place(place))
+        self.staging: Storage = context.open_staging() if staging is None else staging
         _refuse_nested(self.table.uri, self.staging.uri)
         self._known = KnownStates()
         self.log = DeltaLog(self.table, self._known)
@@ -134,6 +142,7 @@ class ConnectedStream:
         #: Number of the ledger entry by which this session has found a quarantine, or ``None``.
         self.quarantined_at: int | None = None
         self._shown: Checkpoint | None = None
+        self._is_just_read = False
 
     @property
     def state(self) -> StreamState:
@@ -147,6 +156,9 @@ class ConnectedStream:
             CheckpointError: Checkpoint and ledger disagree.
             LedgerError: The ledger belongs to another table or deployment, or cannot be read.
         """
+        if self._is_just_read:
+            self._is_just_read = False
+            return self.ledger.state
         if self.ledger.n >= 0:
             return self.ledger.refresh()
         checkpoints = self.context.checkpoints
@@ -190,8 +202,12 @@ class ConnectedStream:
             return None
 
     def use(self, ledger: Ledger) -> None:
-        """Continue with a ledger of this stream that was just read, so that :meth:`load` reads new entries only."""
+        """Continue with a ledger of this stream that was just read.
+
+        The next :meth:`load` returns its state as it is, later ones read new entries only.
+        """
         self.ledger = ledger
+        self._is_just_read = True
         if ledger.source is not None:
             self._known.add(ledger.source)
 

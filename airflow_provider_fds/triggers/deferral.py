@@ -1,12 +1,10 @@
-"""Deferral for sensor and operator: the trigger of a waiting task, and the check of the trigger's event."""
+"""Deferral for sensor and operator: the trigger of a waiting task, and polls on the worker."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_fds.hooks.data_interval import run_interval
-from airflow_provider_fds.hooks.exceptions import TaskFailedError, TaskInterruptedError
-from airflow_provider_fds.hooks.failures import push_error
 from airflow_provider_fds.hooks.settings import deployment, staging_uri
 from airflow_provider_fds.hooks.stream_context import reading_context
 from airflow_provider_fds.stream.connected_stream import ConnectedStream
@@ -17,7 +15,6 @@ from airflow_provider_fds.triggers.delta_table_version import DeltaTableVersionT
 from airflow_provider_fds.triggers.delta_watermark import DeltaWatermarkTrigger
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from datetime import timedelta
 
     from airflow_provider_fds.stream import DeltaStream
@@ -55,21 +52,6 @@ def waiting_trigger(
         grace=None if grace is None else grace.total_seconds(),
         **arguments,
     )
-
-
-def check_event(context: Any, event: Mapping[str, Any]) -> None:
-    """Raise the error of the trigger, if its event reports one; the task's XCom ``fds_error`` then says which.
-
-    Raises:
-        TaskFailedError: A retry would meet the same error again.
-        TaskInterruptedError: A retry may help.
-    """
-    if event.get("status") == "error":
-        facts = {name: event.get(name) for name in ("reason_code", "table", "version", "operation")}
-        push_error(context, {"error": event.get("error"), **facts})
-        known = " ".join(f"{name}={value}" for name, value in facts.items() if value is not None)
-        message = f"{event.get('error')}: {event.get('message')}\n{known}".rstrip()
-        raise (TaskInterruptedError if event.get("retryable") else TaskFailedError)(message, facts)
 
 
 def poll_data_interval(context: Any, stream: DeltaStream, grace: timedelta | None) -> PollResult | None:

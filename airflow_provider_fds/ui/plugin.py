@@ -1,4 +1,4 @@
-"""The Airflow plugin of the page "Delta streams".
+"""The Airflow plugin: the page "Delta streams", and what is loaded before tasks are forked.
 
 Every process of Airflow imports this module. FastAPI and the rest of this package are imported by the first
 request, so only in an API server.
@@ -6,10 +6,13 @@ request, so only in an API server.
 
 from __future__ import annotations
 
+import logging
+import sys
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from airflow.configuration import conf
+from airflow.exceptions import AirflowConfigException
 from airflow.plugins_manager import AirflowPlugin
 
 if TYPE_CHECKING:
@@ -47,9 +50,26 @@ _VIEW: Final = {
 }
 
 
+def _forks_tasks() -> bool:
+    """Whether this process is a scheduler, whose LocalExecutor forks tasks, and ``[fds] preload`` is on."""
+    try:
+        return "scheduler" in sys.argv[1:2] and conf.getboolean("fds", "preload", fallback=False)
+    except AirflowConfigException as error:
+        logging.getLogger(__name__).warning("[fds] preload has no effect: %s", error)
+        return False
+
+
 class FdsPlugin(AirflowPlugin):
     """Adds the page "Delta streams" to the navigation, and its API below ``/fds``."""
 
     name = "fds"
     fastapi_apps = [{"app": DeltaStreamsApp(), "url_prefix": "/fds", "name": "Delta streams"}]  # noqa: RUF012
     external_views = [_VIEW]  # noqa: RUF012  # Airflow reads attributes of the class
+
+    @classmethod
+    def on_load(cls, *_args: Any, **_kwargs: Any) -> None:
+        """Import what tasks need, if this process forks them and the installation wants it."""
+        if _forks_tasks():
+            from airflow_provider_fds.operators.preload import preload
+
+            preload()

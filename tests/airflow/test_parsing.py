@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "airflow_provider_fds" / "example_dags").glob("*.py"))
 
@@ -137,6 +140,83 @@ def test_the_load_operator_and_its_values_are_few_modules(airflow_home):
     loaded = _loaded_by("from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaAppendSink")
     # as many as there are, and a few: each costs about half a millisecond in every DAG file that is parsed
     assert len(loaded) <= 52, sorted(loaded)
+
+
+#: What a task imports when a trigger has woken it, until it hands its batch to a Spark Connect server.
+_RESUMED = (
+    "import airflow_provider_fds.hooks.failures, airflow_provider_fds.operators.ingest_run, "
+    "airflow_provider_fds.backends.spark_connect"
+)
+#: What only other tasks need, or this one after its rows are in the sink.
+_NOT_FOR_A_BATCH = {
+    f"airflow_provider_fds.{name}"
+    for name in (
+        "operators.alerting",
+        "source.filters.row_filter",
+        "spark.application.fleet_job",
+        "spark.sessions.connect_fleet",
+        "stream.monitoring.alerts",
+        "stream.monitoring.all_statuses",
+        "stream.monitoring.incidents",
+        "stream.monitoring.metrics",
+        "stream.monitoring.status",
+        "stream.polling.poll",
+        "stream.run.commit_user_job",
+        "stream.run.interval_scope",
+        "stream.run.linger",
+        "stream.run.purge",
+        "triggers.deferral",
+        "triggers.delta_table_version",
+    )
+}
+
+
+def test_a_resumed_task_loads_only_what_its_batch_needs(airflow_home):
+    loaded = _loaded_by(_RESUMED)
+    own = {name for name in loaded if name.startswith("airflow_provider_fds.")}
+    assert "airflow_provider_fds.stream.run.session" in own
+    assert own & _NOT_FOR_A_BATCH == set()
+    assert loaded & {"airflow.triggers.base", "numpy", "obstore", "pandas", "pyarrow", "pyspark", "yaml"} == set()
+    # as many as there are, and a few: each costs about a millisecond of every resumed task
+    assert len(own) <= 258, len(own)
+
+
+_LOAD_PLUGINS = """
+import sys
+sys.argv = ["airflow", sys.argv[1]]
+from airflow.plugins_manager import ensure_plugins_loaded
+ensure_plugins_loaded()
+before = set(sys.modules)
+exec(sys.stdin.read())
+from airflow_provider_fds.spark.sessions.connect_server import import_client
+import_client()
+print(*sorted(name for name in set(sys.modules) - before if name.split(".")[0] in ("airflow_provider_fds", "pyspark")))
+"""
+
+
+@pytest.mark.parametrize(
+    ("process", "preload", "is_preloaded"),
+    [
+        ("scheduler", "True", True),
+        ("scheduler", "False", False),
+        ("scheduler", "oh", False),
+        ("triggerer", "True", False),
+    ],
+)
+def test_a_scheduler_loads_beforehand_all_that_a_task_needs_if_it_is_wanted(
+    airflow_home, process, preload, is_preloaded
+):
+    ran = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", _LOAD_PLUGINS, process],
+        input=_RESUMED,
+        env={**os.environ, "AIRFLOW__FDS__PRELOAD": preload},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    loaded_by_the_task = ran.stdout.splitlines()[-1].split()
+    assert (not loaded_by_the_task) == is_preloaded, loaded_by_the_task
 
 
 def test_the_package_root_imports_neither_airflow_nor_anything_heavy():

@@ -105,6 +105,7 @@ def test_options_have_text_defaults_as_airflow_needs_them():
         "spark_history_url_template",
         "ui_staging",
         "staging_conn_id",
+        "preload",
     }
 
 

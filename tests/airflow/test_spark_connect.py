@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import threading
 import time
 
@@ -229,3 +232,40 @@ def test_a_failed_function_gets_each_batch_again_and_its_writes_land_once(
     assert (delivered.xcom("load")["first_batch_id"], delivered.xcom("load")["rows"]) == (1, 1)
     calls = [line.split(maxsplit=1) for line in (tmp_path / "calls").read_text().splitlines()]
     assert calls == [["0", failed.run_id], ["1", failed.run_id], ["1", delivered.run_id]]
+
+
+_FORKED = """
+import os, sys
+sys.argv = ["airflow", "scheduler"]
+from airflow.plugins_manager import ensure_plugins_loaded
+ensure_plugins_loaded()
+from airflow_provider_fds.spark.sessions.connect_server import ConnectServer
+assert "pyspark.sql.connect.session" in sys.modules and "pandas" in sys.modules
+children = []
+for _ in range(2):
+    child = os.fork()
+    if not child:
+        before = set(sys.modules)
+        with ConnectServer(os.environ["SERVER"], "the server").session("fds-forked") as spark:
+            rows = spark.range(1000).repartition(4).toPandas()
+        ours = {name for name in set(sys.modules) - before if name.startswith(("pyspark", "airflow_provider_fds"))}
+        os._exit(0 if len(rows) == 1000 and not ours else 1)
+    children.append(child)
+print([os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children])
+"""
+
+
+def test_tasks_that_are_forked_after_the_preload_reach_the_server(airflow_database, spark_server):
+    """gRPC, pyarrow and pandas are imported in the parent; only the children connect."""
+    env = {**os.environ, "AIRFLOW__FDS__PRELOAD": "True", "SERVER": f"sc://127.0.0.1:{spark_server.port}"}
+
+    ran = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", _FORKED],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+    assert ran.stdout.splitlines()[-1:] == ["[0, 0]"], ran.stderr

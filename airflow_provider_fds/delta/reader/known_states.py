@@ -44,7 +44,7 @@ class KnownState(msgspec.Struct, frozen=True, kw_only=True):
         if found is None or found.size_bytes != self.size_bytes:
             return False
         # listing and object may give the time with different precision, so it counts only without ETags
-        return _text(found.etag) == self.etag if self.etag else found.modified_ms == self.modified_ms
+        return _text(found.etag) == _text(self.etag) if self.etag else found.modified_ms == self.modified_ms
 
 
 class KnownStates:
@@ -90,7 +90,8 @@ class KnownStates:
 
 
 def _text(etag: object) -> str:
-    return "" if etag is None else str(etag)
+    # some stores quote it in one answer and not in another
+    return "" if etag is None else str(etag).removeprefix("W/").strip('"')
 
 
 __all__ = ["NEAR", "KnownState", "KnownStates"]

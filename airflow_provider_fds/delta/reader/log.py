@@ -65,9 +65,10 @@ class DeltaLog:
         return f"DeltaLog({self.table_uri!r})"
 
     def one_answer(self) -> AbstractContextManager[None]:
-        """Return a context for one poll or plan: a catalog that shows this log is asked at most once in its body.
+        """Return a context for one poll or plan: in its body, a catalog that shows this log is asked at most once.
 
-        The newest version is then the same in the whole body. Only for the thread that enters it.
+        A log in an object store is listed as few times as possible, see :class:`~.listed_log.ListedLog`. The newest
+        version is then the same in the whole body. Only for the thread that enters it.
         """
         scope: AbstractContextManager[None] = getattr(self.storage, "one_answer", nullcontext)()
         return scope

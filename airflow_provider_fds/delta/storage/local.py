@@ -76,7 +76,8 @@ class LocalStorage:
     def list_after(self, folder: str, after: str | None = None) -> Iterator[ObjectMeta]:
         """Yield the files of ``folder`` in ascending order of name, only those after ``after``."""
         with self._errors("listing", folder):
-            path = self._inside(folder)
+            path = f"{self._path}/{folder}" if folder in self._folders_inside else self._inside(folder)
+            self._folders_inside.add(folder)
             try:
                 names = os.listdir(path)  # noqa: PTH208 - names only, sorted before any file is examined
             except _ABSENT:

@@ -12,7 +12,6 @@ from airflow_provider_fds.delta.actions import Remove
 from airflow_provider_fds.errors import ConfigurationError, StoppedError
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.source.changes.change_feed import files_of_changes
-from airflow_provider_fds.source.filters.row_filter import RowFilter
 from airflow_provider_fds.source.options.exclusion import compile_exclusion
 
 if TYPE_CHECKING:
@@ -21,8 +20,15 @@ if TYPE_CHECKING:
     from airflow_provider_fds.delta.actions import Add, Cdc, Metadata
     from airflow_provider_fds.delta.commits import Commit
     from airflow_provider_fds.source.changes.classify import CommitContent
-    from airflow_provider_fds.source.filters.row_filter import BoundRowFilter
+    from airflow_provider_fds.source.filters.row_filter import BoundRowFilter, RowFilter
     from airflow_provider_fds.source.options.options import SourceOptions
+
+
+def _row_filter(where: str) -> RowFilter:
+    # most streams have none
+    from airflow_provider_fds.source.filters.row_filter import RowFilter
+
+    return RowFilter(where)
 
 
 class FilesRead:
@@ -42,7 +48,7 @@ class FilesRead:
             compile_exclusion(options.exclude_regex).search if options.exclude_regex else None
         )
         self.has_filter = options.where is not None
-        self._where = None if options.where is None else RowFilter(options.where)
+        self._where = None if options.where is None else _row_filter(options.where)
         self._options = options
         self._table = table
         self._bound: tuple[Metadata, BoundRowFilter] | None = None

@@ -182,9 +182,7 @@ class ConnectServer:
             is_active: Whether ``SparkSession.getActiveSession()`` finds it, in a user's function.
             parameters: Replace those of the URL.
         """
-        from pyspark.sql.connect.client.core import DefaultChannelBuilder
-        from pyspark.sql.connect.client.retries import DefaultPolicy
-        from pyspark.sql.connect.session import SparkSession
+        DefaultChannelBuilder, DefaultPolicy, SparkSession = import_client()  # noqa: N806 - pyspark's classes
 
         builder = DefaultChannelBuilder(self.url)
         for key, value in parameters.items():
@@ -233,6 +231,18 @@ class ConnectServer:
                 f"{EXTENSIONS} is {extensions!r}. Start it with `fds connect-server`, or with Delta's two "
                 f"JARs, --conf {EXTENSIONS}={DELTA_EXTENSION} and --conf {CATALOG}={DELTA_SESSION[CATALOG]}"
             )
+
+
+def import_client() -> tuple[Any, Any, Any]:
+    """Import pyspark's client; return its channel builder, its policy for retries, and its session.
+
+    Most of the CPU time of a small batch: 650 modules, pandas and pyarrow among them.
+    """
+    from pyspark.sql.connect.client.core import DefaultChannelBuilder
+    from pyspark.sql.connect.client.retries import DefaultPolicy
+    from pyspark.sql.connect.session import SparkSession
+
+    return DefaultChannelBuilder, DefaultPolicy, SparkSession
 
 
 def is_over(error: Exception) -> bool:
@@ -315,6 +325,7 @@ __all__ = [
     "ServerUnreachableError",
     "close",
     "connect_mode",
+    "import_client",
     "is_over",
     "is_shared",
     "version_difference",

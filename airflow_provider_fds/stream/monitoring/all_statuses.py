@@ -79,7 +79,7 @@ def open_stream(context: StreamContext, ledger: Ledger) -> ConnectedStream:
     table, conn_id = source_name(state, context.places)
     stream = DeltaStream(state.name, table=table, catalog_conn_id=conn_id, staging=context.staging_uri)
     context = replace(context, deployment=state.deployment, owner=Owner.of_plan(state.deployment))
-    connected = ConnectedStream(stream, context, is_declared=False)
+    connected = ConnectedStream(stream, context, is_declared=False, staging=ledger.storage)
     check_not_managed(ledger, connected.place)
     connected.use(ledger)
     return connected

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
@@ -178,11 +179,12 @@ def _status_of(
     extra: dict[str, Any] = {}
     finished: str | None = None
     try:
-        newest = connected.log.latest()
-        finished = _checked(connected, state, newest)
+        newest, finished = _checked(connected, state)
     except FdsError as error:
         # a stream that has ended needs its table no more
         problem = error if state.retired is None else None
+        with suppress(FdsError):
+            newest = connected.log.latest()
     lag: int | None = None
     last: int | None = None
     age: timedelta | None = None
@@ -346,22 +348,23 @@ def _last_commit(last: CommittedFacts | None) -> dict[str, Any] | None:
     return {"epoch": last.epoch, "batch_id": last.batch_id, "rows": last.rows, **measures}
 
 
-def _checked(connected: ConnectedStream, state: StreamState, newest: int) -> str | None:
-    """Return why the stream is finished, or ``None`` if it is not; in that case check its position and its plan.
+def _checked(connected: ConnectedStream, state: StreamState) -> tuple[int, str | None]:
+    """Return the newest version, and why the stream is finished; if it is not, check its position and its plan.
 
     Raises:
+        TableNotFoundError: There is no table.
         LostPositionError: The stream cannot continue from its position, or the planned batches belong to another table.
     """
-    if state.position is None:
-        return None
-    finished = reason_to_end(state, end_of(connected, state))
-    if finished is None and state.retired is None:
-        log = connected.log
-        check_position(log, state)
-        Offset.from_json(state.position).ensure_table(log.state_at(newest).metadata.id, table=log.table_uri)
-        if state.planned and state.blocked is None and state.accepted is None:
-            check_planned(log, state.planned)
-    return finished
+    log = connected.log
+    finished = None if state.position is None else reason_to_end(state, end_of(connected, state))
+    if state.position is None or finished is not None or state.retired is not None:
+        return log.latest(), finished
+    # the log from the position on says which version is the newest
+    newest = check_position(log, state)
+    Offset.from_json(state.position).ensure_table(log.state_at(newest).metadata.id, table=log.table_uri)
+    if state.planned and state.blocked is None and state.accepted is None:
+        check_planned(log, state.planned)
+    return newest, None
 
 
 __all__ = ["StreamStatus", "lag_of", "said_of", "status_of"]

@@ -27,7 +27,6 @@ from airflow_provider_fds.stream.planning.backlog import guard_batches
 from airflow_provider_fds.stream.planning.event_times import EventTimes
 from airflow_provider_fds.stream.planning.sink_columns import SinkColumns
 from airflow_provider_fds.stream.planning.unknown_rows import UnknownRows
-from airflow_provider_fds.stream.polling.alignment import Alignment
 from airflow_provider_fds.stream.polling.min_batch import MinBatch
 
 if TYPE_CHECKING:
@@ -93,6 +92,8 @@ def plan_batches(
     position = Offset.from_json(state.position)
     drift = None
     if connected.stream.options.align_with:
+        from airflow_provider_fds.stream.polling.alignment import Alignment
+
         drift = Alignment(connected.stream, connected.staging, connected.context.open_table).drift(state)
     planner = BatchPlanner(
         connected.log,

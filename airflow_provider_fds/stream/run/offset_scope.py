@@ -187,17 +187,20 @@ class OffsetScope(Scope):
             return self._finished(end)
         state, newest = newest_from_position(self.connected, state, me)
         position = self._position
-        if (warning := nearly_lost(self.connected.log, oldest_commit(position), newest)) is not None:
-            logger.warning("stream %s: %s", state.name, warning)
         record = state.run_of(me)
         target = newest if end is None else end.target(position, newest)
         target = target if record is None or record.target is None else min(target, record.target)
         if position.version > target:
+            self._warn_if_nearly_lost(position, newest)
             self._check_sink()
             return RunWork("up_to_date", state.epoch, target=target)
         self._check_overlap(sink, end)
         is_whole = self._keeps_replaced_rows(sink, user_job=user_job)
-        found = plan_batches(self.connected, state, target, max_batches, sink=sink, keeps_replaced_rows=is_whole)
+        try:
+            found = plan_batches(self.connected, state, target, max_batches, sink=sink, keeps_replaced_rows=is_whole)
+        finally:
+            # the commits that are planned need not be read twice for the table's properties
+            self._warn_if_nearly_lost(position, newest)
         self.waits_for = None if found.waiting is None else found.waiting.describe()
         if found.empty is not None:
             self._advance(state.epoch, found.empty)
@@ -215,6 +218,10 @@ class OffsetScope(Scope):
             return self._finished(end)
         self._check_sink()
         return RunWork("up_to_date", state.epoch, target=target, reason=waits)
+
+    def _warn_if_nearly_lost(self, position: Offset, newest: int) -> None:
+        if (warning := nearly_lost(self.connected.log, oldest_commit(position), newest)) is not None:
+            logger.warning("stream %s: %s", self.stream.name, warning)
 
     def _fixed_target(self, target: int) -> int:
         """Return the target to record, which stays the same in all plans of a run."""

@@ -14,13 +14,10 @@ from airflow_provider_fds.stream.attempt.result import Collected, describe_repor
 from airflow_provider_fds.stream.connected_stream import ConnectedStream
 from airflow_provider_fds.stream.epochs import opening
 from airflow_provider_fds.stream.epochs.fencing import collect_fence, put_fence_job
-from airflow_provider_fds.stream.monitoring.status import StreamStatus, status_of
 from airflow_provider_fds.stream.planning.sink_columns import SinkColumns
 from airflow_provider_fds.stream.position.changed_start import start_note
 from airflow_provider_fds.stream.position.source_unchanged import check_planned
 from airflow_provider_fds.stream.run.batch_commits import BatchCommits
-from airflow_provider_fds.stream.run.commit_user_job import commit_user_job
-from airflow_provider_fds.stream.run.interval_scope import IntervalScope
 from airflow_provider_fds.stream.run.like_source import sink_for_job
 from airflow_provider_fds.stream.run.limits import Limits
 from airflow_provider_fds.stream.run.offset_scope import OffsetScope, run_result
@@ -36,6 +33,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.stream.attempt.result import LoadResult, RunResult, RunWork
     from airflow_provider_fds.stream.connected_stream import StreamContext
     from airflow_provider_fds.stream.declaration.delta_stream import DeltaStream
+    from airflow_provider_fds.stream.monitoring.status import StreamStatus
     from airflow_provider_fds.stream.position.data_interval import DataInterval
     from airflow_provider_fds.stream.run.scope import Scope
 
@@ -87,7 +85,9 @@ class StreamSession:
         self.context = context
         self.interval = interval
         self.connected = ConnectedStream(stream, context)
-        self.scope: Scope = OffsetScope(self.connected) if interval is None else IntervalScope(self.connected, interval)
+        self.scope: Scope = (
+            OffsetScope(self.connected) if interval is None else _interval_scope(self.connected, interval)
+        )
         self.commits = BatchCommits(self.scope)
         self.work: RunWork | None = None
         self.idle: RunWork | None = None
@@ -341,6 +341,8 @@ class StreamSession:
 
     def commit_user_job(self, batch: Mapping[str, str], *, verify: DeltaSink | None = None) -> RunResult:
         """Commit a batch that a user job has loaded; see :func:`~.run.commit_user_job.commit_user_job`."""
+        from airflow_provider_fds.stream.run.commit_user_job import commit_user_job
+
         owner = commit_user_job(self.connected, batch, verify=verify, on_committed=self.commits.on_committed)
         result = run_result(self.connected, owner)
         if result is None:
@@ -367,8 +369,17 @@ class StreamSession:
 
     def status(self) -> StreamStatus:
         """Return the status of the stream. Writes nothing."""
+        from airflow_provider_fds.stream.monitoring.status import status_of
+
         return status_of(self.connected)
 
     def _register_sink(self) -> None:
         if self._sink is not None:
             self.connected.register_sink(self._sink.table_uri)
+
+
+def _interval_scope(connected: ConnectedStream, interval: DataInterval) -> Scope:
+    # a run by offset starts without it, and a resumed task starts anew for each commit
+    from airflow_provider_fds.stream.run.interval_scope import IntervalScope
+
+    return IntervalScope(connected, interval)

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from tests.bench.far_store import Step, steps
+from tests.bench.far_store import Step, shape, steps
 
 #: Requests whose order is the protocol, one for each batch: an entry is written after the entry before it exists.
 _ORDERED = frozenset({"PUT staging/s#/ledger/#.json"})
@@ -43,6 +43,40 @@ def test_more_batches_or_streams_do_not_wait_for_each_other(runs, step):
     ordered = sum(count for name, count in more.items() if name in _ORDERED)
 
     assert grown - ordered <= _MOST, more
+
+
+@pytest.mark.parametrize(
+    ("step", "lists", "in_sequence"), [("first run: plan", 1, 28), ("run: plan", 2, 11), ("status", 1, 8)]
+)
+def test_a_plan_and_a_status_list_the_source_once(runs, step, lists, in_sequence):
+    """A plan lists once more, for the times of the commits before the position."""
+    for run in runs:
+        asked = Counter(one.method for one in run[step].requests if one.key.startswith("t/_delta_log/"))
+
+        assert (asked["LIST"], asked["HEAD"]) == (lists, 0)
+    small, _ = runs
+    assert len(small[step].chain()) <= in_sequence, small[step].describe()
+
+
+def test_a_plan_reads_each_commit_once(runs):
+    for run in runs:
+        read = Counter(one.key for one in run["run: plan"].requests if one.key.startswith("t/_delta_log/0"))
+
+        assert set(read.values()) == {1}
+
+
+def test_a_status_reads_of_a_stream_what_it_needs(runs):
+    """The newest fold and its last entry, what came after it, the status file; the log from the position on."""
+    for run in runs:
+        assert Counter(shape(one.key) for one in run["status --all"].of_streams()["s0"].requests) == {
+            "staging/s#/ledger/_checkpoint/": 1,
+            "staging/s#/ledger/_checkpoint/#.json": 1,
+            "staging/s#/ledger/#.json": 1,
+            "staging/s#/ledger/": 1,
+            "staging/.status/s#.json": 1,
+        }
+        asked = [shape(one.key) for one in run["status"].requests if one.key.startswith("t/")]
+        assert asked == ["t/_delta_log/", "t/_delta_log/#.json"]
 
 
 def test_the_streams_of_a_folder_do_not_wait_for_each_other(runs):
