@@ -27,8 +27,9 @@ from airflow_provider_fds.stream.run.interval_scope import IntervalScope
 from airflow_provider_fds.stream.run.like_source import sink_for_job
 from airflow_provider_fds.stream.run.offset_scope import OffsetScope, run_result
 from airflow_provider_fds.stream.run.purge import purge_stream
-from airflow_provider_fds.stream.sink_record.evidence import ReportedBatch, SinkLog
+from airflow_provider_fds.stream.sink_record.evidence import ReportedBatch
 from airflow_provider_fds.stream.sink_record.live_start import with_known_end
+from airflow_provider_fds.stream.sink_record.sink_evidence import evidence_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.stream.declaration.delta_stream import DeltaStream
     from airflow_provider_fds.stream.position.data_interval import DataInterval
     from airflow_provider_fds.stream.run.scope import Scope, Transaction
+    from airflow_provider_fds.stream.sink_record.evidence import Evidence
 
 logger = logging.getLogger(__name__)
 
@@ -111,7 +113,7 @@ class StreamSession:
         self.on_committed: Callable[[Committed, int], None] = lambda _committed, _batches: None
         self._so_far = CollectedSoFar()
         self._sink: Sink | None = None
-        self._log: SinkLog | None = None
+        self._evidence: Evidence | None = None
 
     def ensure_open(self, sink: Sink | None = None, *, start: Offset | None = None) -> StreamState:
         """Create the stream and resolve its start, or the ends of the interval, if that is not already done.
@@ -164,7 +166,7 @@ class StreamSession:
         with self.connected.log.one_answer():
             scope = self.scope
             scope.check_sink(sink)
-            self._sink, self._log = sink, None
+            self._sink, self._evidence = sink, None
             state = scope.ensure_open(sink, start=start)
             if (work := scope.before_binding(state, sink)) is not None:
                 return work
@@ -313,7 +315,7 @@ class StreamSession:
             return Collected() if is_running else collect_fence(self.connected, work)
         self._so_far = so_far = self._so_far.of(work)
         # the object remembers whether this worker may read the sink's log
-        self._log = self._log or SinkLog.of(self.connected, self._sink)
+        self._evidence = self._evidence or evidence_of(self.connected, self._sink)
         left = self.scope.transactions(work.batches)[len(so_far.reports) :]
         connected = self.connected
         # what a catalog answered is known to this thread only
@@ -351,7 +353,7 @@ class StreamSession:
     def _report(self, work: RunWork, transaction: Transaction) -> AttemptReport | None:
         uuid, batch_id = self.connected.state.uuid, transaction.last.batch_id
         reported = ReportedBatch(uuid, work.epoch, batch_id, transaction.digest, self.scope.interval)
-        return read_report(self.connected, self.scope.reports, reported, work.attempt_id, self._log)
+        return read_report(self.connected, self.scope.reports, reported, work.attempt_id, self._evidence)
 
     def _commit(self, work: RunWork, transaction: Transaction, report: AttemptReport) -> None:
         """Record that the transaction is in the sink and verified."""
