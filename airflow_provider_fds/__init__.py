@@ -24,7 +24,7 @@ _PUBLIC = located(
         "operators.delta_stream_action": ("DeltaStreamActionOperator",),
         "operators.fleet_dags": ("fds_dags",),
         "sensors.delta_table_version": ("DeltaTableVersionSensor",),
-        "sinks": ("DeltaMergeSink", "DeltaReplaceSink", "DeltaAppendSink", "ForeachBatchSink"),
+        "sinks": ("DeltaMergeSink", "DeltaReplaceSink", "DeltaAppendSink", "ForeachBatchSink", "PostgresSink"),
         "stream": ("DeltaStream",),
         "stream.monitoring.alerts": ("StreamAlerts",),
         "triggers.delta_fleet": ("DeltaFleetTrigger",),

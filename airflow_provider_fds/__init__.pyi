@@ -15,6 +15,7 @@ from airflow_provider_fds.sinks import DeltaAppendSink as DeltaAppendSink
 from airflow_provider_fds.sinks import DeltaMergeSink as DeltaMergeSink
 from airflow_provider_fds.sinks import DeltaReplaceSink as DeltaReplaceSink
 from airflow_provider_fds.sinks import ForeachBatchSink as ForeachBatchSink
+from airflow_provider_fds.sinks import PostgresSink as PostgresSink
 from airflow_provider_fds.stream import DeltaStream as DeltaStream
 from airflow_provider_fds.stream.monitoring.alerts import StreamAlerts as StreamAlerts
 from airflow_provider_fds.triggers.delta_fleet import DeltaFleetTrigger as DeltaFleetTrigger
@@ -53,6 +54,7 @@ __all__ = [
     "FdsError",
     "FleetStream",
     "ForeachBatchSink",
+    "PostgresSink",
     "StreamAlerts",
     "TablePattern",
     "__version__",

@@ -51,6 +51,7 @@ POINTS: Final[dict[str, str]] = {
     "submit.after": "Spark has ended, but its reports are not read",
     "fold.before": "the run's entries are written, but their fold is not",
     "driver.started": "the driver has recorded that it starts a batch",
+    # in a database a second time, with the rows in a transaction that is not committed
     "driver.commit.before": "the driver has checked the sink and is about to write",
     "driver.commit.after": "the sink has the batch",
     "driver.report.before": "the batch is verified, but its report is not written",

@@ -292,6 +292,9 @@ class Reason(str, Enum):  # noqa: UP042 - the driver may run Python 3.9
     #: other writers commit to the sink so often that FDS found no gap for a fence or registration
     #: To do: nothing at first; if it stays, let the other writers pause
     SINK_BUSY = "SINK_BUSY"
+    #: the database of the sink does not answer, or ended the connection
+    #: To do: nothing at first: the retry asks it what it has
+    SINK_CONNECTION_LOST = "SINK_CONNECTION_LOST"
     #: the sink has a later epoch of the stream
     #: To do: nothing at first; if it stays, compare with `fds status`
     EPOCH_OVERTAKEN = "EPOCH_OVERTAKEN"

@@ -9,7 +9,7 @@ from airflow_provider_fds.errors import ConfigurationError
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from airflow_provider_fds.sinks import Sink
 
@@ -20,6 +20,9 @@ _NOT_HERE: Final = {
     "storage_conn_id": ": it names a connection of Airflow, which the command line does not read. Use --storage-option "
     "or the environment",
     "catalog_conn_id": ". Use --sink-catalog",
+    "conn_id": ": it names a connection of Airflow, which the command line does not read. The environment says where "
+    "the database is (PGHOST, PGSERVICE, PGPASSFILE …)",
+    "table": ". Use --sink-postgres",
 }
 
 
@@ -31,6 +34,12 @@ def add_sink(parser: argparse.ArgumentParser, about: str) -> None:
         metavar="URI",
         help="catalog that has the name --sink, as for --catalog; a table that it does not have is created with "
         f"{_OPTION} create=yes",
+    )
+    parser.add_argument(
+        "--sink-postgres",
+        metavar="SCHEMA.TABLE",
+        help="table of PostgreSQL to load into, instead of --sink; the environment says where the database is, as for "
+        "psql (PGHOST, PGDATABASE, PGSERVICE, PGPASSFILE …)",
     )
     parser.add_argument(
         _OPTION,
@@ -61,21 +70,31 @@ def sink_of(arguments: argparse.Namespace, known: Mapping[str, str] | None = Non
     for key, way_on in _NOT_HERE.items():
         if key in given:
             raise ConfigurationError(f"{_OPTION} has no key {key!r}{way_on}")
+    if arguments.sink_postgres is not None:
+        given = {"kind": "postgres", **given, "table": arguments.sink_postgres}
     if arguments.sink_catalog is not None:
         if arguments.sink is None:
             raise ConfigurationError("--sink-catalog needs --sink, the name of a table in it")
         given["catalog_conn_id"] = arguments.sink_catalog
-    if arguments.sink is None and known is not None:
+    if arguments.sink is None and arguments.sink_postgres is None and known is not None:
         kept = ("kind", *sink_keys(given.get("kind", known["kind"])))
         given = {**{key: value for key, value in known.items() if key in kept}, **given}
-    kind = given.get("kind", DEFAULT_KIND)
-    if kind == "foreach_batch" and arguments.sink is not None:
-        raise ConfigurationError(f"--sink and {_OPTION} kind=foreach_batch cannot be combined. Omit --sink")
     if arguments.sink is not None:
         given["uri"] = arguments.sink
-    elif "uri" not in given and "uri" in sink_keys(kind):
-        raise ConfigurationError(f"missing --sink, the table of a sink of kind {kind}")
+    kind = given.get("kind", DEFAULT_KIND)
+    _check_place(arguments, kind, given, sink_keys(kind))
     return sink_of_options(given, _OPTION)
+
+
+def _check_place(arguments: argparse.Namespace, kind: str, given: Mapping[str, str], keys: Collection[str]) -> None:
+    """Refuse arguments that say twice where the rows go, or not at all."""
+    if arguments.sink is not None and arguments.sink_postgres is not None:
+        raise ConfigurationError("--sink and --sink-postgres cannot be combined. Omit one of them")
+    if kind == "foreach_batch" and arguments.sink is not None:
+        raise ConfigurationError(f"--sink and {_OPTION} kind=foreach_batch cannot be combined. Omit --sink")
+    for key, flag in (("uri", "--sink"), ("table", "--sink-postgres")):
+        if key in keys and key not in given:
+            raise ConfigurationError(f"missing {flag}, the table of a sink of kind {kind}")
 
 
 __all__ = ["add_sink", "sink_of"]

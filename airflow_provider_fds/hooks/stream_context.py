@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from airflow_provider_fds.checkpoint.registry import checkpoint_store
+from airflow_provider_fds.hooks.databases import grant_database
 from airflow_provider_fds.hooks.places import sink_places, table_places
 from airflow_provider_fds.hooks.settings import deployment as this_deployment
 from airflow_provider_fds.hooks.settings import refuse_former_settings, schema_changes, staging_uri
@@ -37,6 +38,8 @@ def working_context(
     """
     refuse_former_settings()
     staging = staging_uri(stream.staging, stream.name)
+    if sink is not None:
+        grant_database(sink.database_conn_id)
     return StreamContext(
         places=table_places(stream.storage_conn_id, stream.table, stream.catalog_conn_id),
         staging_uri=staging,
@@ -47,6 +50,7 @@ def working_context(
         owner=owner,
         owner_is_running=owner_is_running,
         sink_places=sink_places(stream.storage_conn_id, sink),
+        grant_database=grant_database,
         schema_changes=schema_changes(),
         run_since=run_since,
     )

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from airflow_provider_fds.ledger.layout import check_manifest_key, check_snapshot_key
-from airflow_provider_fds.sinks import sink_class
+from airflow_provider_fds.sinks import Sink, sink_class
 
 
 class CatalogName(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,7 +129,24 @@ class SinkBinding(msgspec.Struct, frozen=True, kw_only=True):
         if self.is_user_job:
             return True
         sink = sink_class(self.kind)
-        return sink is not None and sink.target != "delta_table"
+        return sink is not None and sink.target not in ("delta_table", "database_table")
+
+    @property
+    def has_log(self) -> bool:
+        """Whether it is a Delta table that FDS writes, whose log can be read without Spark."""
+        sink = sink_class(self.kind)
+        return not self.is_user_job and (sink is None or sink.target == "delta_table")
+
+    @property
+    def can_remove_rows(self) -> bool:
+        """Whether a fence can remove rows from it."""
+        sink = sink_class(self.kind)
+        return not self.is_user_defined and (sink is None or sink.can_remove_rows)
+
+    def sink(self) -> Sink | None:
+        """Return a sink of this kind and target, which is enough to close epochs in it; ``None``: unknown kind."""
+        found = sink_class(self.kind)
+        return None if found is None else found.of_target(self.target)
 
     @property
     def delivery(self) -> str | None:
@@ -182,10 +199,10 @@ class SinkBinding(msgspec.Struct, frozen=True, kw_only=True):
 def sink_rows_option(sink: SinkBinding | None, *, to_start: bool = False) -> str:
     """Return, with a space before it, the option of `fds rewind` in a message: what becomes of the sink's rows.
 
-    A sink that merges needs none of them removed, FDS removes none from a function's tables, and the start is no
-    version from which to delete.
+    A sink that merges needs none of them removed, FDS removes none from a function's tables or from a database, and the
+    start is no version from which to delete.
     """
-    if sink is not None and (sink.merges or sink.is_user_defined):
+    if sink is not None and (sink.merges or not sink.can_remove_rows):
         return " --sink-rows keep"
     return " --sink-rows keep|empty" if to_start else " --sink-rows keep|delete|empty"
 

@@ -16,6 +16,7 @@ from airflow_provider_fds.sinks.base import Sink
 from airflow_provider_fds.sinks.delta import DeltaAppendSink, DeltaReplaceSink, DeltaSink
 from airflow_provider_fds.sinks.foreach import ForeachBatchSink
 from airflow_provider_fds.sinks.merge import DeltaMergeSink
+from airflow_provider_fds.sinks.postgres import PostgresSink
 
 
 def _kinds() -> dict[str, type[Sink]]:
@@ -66,6 +67,7 @@ __all__ = [
     "DeltaReplaceSink",
     "DeltaSink",
     "ForeachBatchSink",
+    "PostgresSink",
     "Sink",
     "needs_whole_commits",
     "sink_class",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-Target = Literal["delta_table", "function", "other_table"]
+Target = Literal["delta_table", "function", "database_table", "other_table"]
 Delivery = Literal["transaction", "token", "at_least_once"]
 
 
@@ -23,8 +23,9 @@ class Sink:
 
     #: Name of the class in job specs and in the ledger.
     kind: ClassVar[str]
-    #: What it writes to: a Delta table, whose log is evidence for every batch; a user function; or a table of another
-    #: format, which FDS reads only through Spark.
+    #: What it writes to: a Delta table, whose log is evidence for every batch; a user function; a table of a database,
+    #: where FDS keeps an account of the batches beside it; or a table of another format, which FDS reads only through
+    #: Spark.
     target: ClassVar[Target]
     #: What keeps a repeated batch from being written twice: a transaction of the table refuses it, or the writer looks
     #: for a token before it writes. Without either it is written at least once. ``fds status`` shows it.
@@ -39,6 +40,8 @@ class Sink:
     needs_whole_commits: ClassVar[bool] = False
     #: Whether a repeated row replaces the row with its key.
     needs_keys: ClassVar[bool] = False
+    #: Whether the commit that closes old epochs can remove rows that the new one reads again.
+    can_remove_rows: ClassVar[bool] = False
 
     @property
     def table_uri(self) -> str | None:
@@ -53,6 +56,11 @@ class Sink:
     @property
     def connection_id(self) -> str | None:
         """Airflow connection for the sink's storage; ``None`` to use the stream's connection."""
+        return None
+
+    @property
+    def database_conn_id(self) -> str | None:
+        """Airflow connection of the database that the driver writes to, ``None`` if there is none."""
         return None
 
     @property
@@ -121,6 +129,11 @@ class Sink:
         different sinks.
         """
         raise NotImplementedError
+
+    @classmethod
+    def of_target(cls, target: str) -> Sink:
+        """Return a sink with the ``target`` of an identity, which is enough to close epochs in it."""
+        raise NotImplementedError(f"{cls.__name__} is bound by more than {target!r}")
 
     def describe(self) -> str:
         """Return where the rows go, for messages: the target of the sink's identity."""

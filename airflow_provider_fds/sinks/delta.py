@@ -70,6 +70,7 @@ class DeltaSink(Sink):
     target: ClassVar[Target] = "delta_table"
     delivery: ClassVar[Delivery] = "transaction"
     needs_order: ClassVar[bool] = False
+    can_remove_rows: ClassVar[bool] = True
 
     uri: str
     partition_by: tuple[str, ...] = ()

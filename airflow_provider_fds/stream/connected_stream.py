@@ -66,6 +66,7 @@ class StreamContext:
         sink_places: Finds the tables of the sink; ``None``: as ``places``.
         schema_changes: Rules of the installation for changes of the schema (``[fds] on_schema_change``).
         run_since: Earliest time at which the asking run can have begun; older entries are not searched for its work.
+        grant_database: Lets this process, and the drivers that it starts, open the database of a connection.
     """
 
     staging_uri: str
@@ -79,6 +80,7 @@ class StreamContext:
     checkpoints: CheckpointStore | None = None
     schema_changes: Rules = ()
     run_since: datetime | None = None
+    grant_database: Callable[[str | None], object] = field(default=lambda _conn_id: None, repr=False)
 
     def open_table(self, table: str) -> Storage:
         """Return the storage of a source table."""
@@ -458,7 +460,7 @@ def readable(storage: Storage | None) -> DeltaLog | None:
 
 def readable_sink(state: StreamState, open_table: Callable[[str], Storage]) -> DeltaLog | None:
     """Return the log of the sink that FDS writes to if it can be read from here, else ``None``."""
-    if state.sink is None or state.sink.is_user_defined:
+    if state.sink is None or not state.sink.has_log:
         return None
     try:
         return readable(open_table(state.sink.target))

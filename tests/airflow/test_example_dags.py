@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_fds import example_dags
+from tests.postgresql import missing, running_server
 
 
 @pytest.fixture(autouse=True)
@@ -179,3 +180,26 @@ def test_orders_on_change_is_started_by_its_table_and_loads_what_is_new(installa
     assert asyncio.run(event()).payload["last_version"] == 0
     assert installation.run(dag).xcom("ingest")["rows"] == 2
     assert lake.ids("on_change/orders") == [1, 2]
+
+
+def test_orders_to_postgres_loads_each_row_once_and_its_task_shows_no_password(
+    installation, on_server, lake, monkeypatch
+):
+    if (problem := missing("psycopg")) is not None:
+        pytest.skip(problem)
+    import psycopg
+
+    with running_server("fds") as server:
+        monkeypatch.setenv("AIRFLOW_CONN_WAREHOUSE", f"postgres://fds:not-shown@127.0.0.1:{server.port}/postgres")
+        with psycopg.connect(host="127.0.0.1", port=server.port, user="fds", dbname="postgres", autocommit=True) as one:
+            one.execute("CREATE TABLE public.orders (id bigint, _source_version bigint, _source_timestamp timestamptz)")
+            dag = installation.add_example("orders_to_postgres")
+            for ids in ((1, 2), (3,)):
+                lake.append("orders", *ids)
+                run = installation.run(dag)
+                assert run.state("ingest") == "success"
+            found = one.execute("SELECT id, _source_version FROM public.orders ORDER BY id").fetchall()
+        assert found == [(1, 0), (2, 0), (3, 1)]
+        assert (run.xcom("ingest")["rows"], run.xcom("ingest")["sink_version"]) == (1, 2)
+        staged = [path for path in lake.root.rglob("*") if path.is_file() and b"not-shown" in path.read_bytes()]
+        assert not staged

@@ -13,9 +13,11 @@ from airflow_stack import AirflowStack
 from deltalake import DeltaTable, write_deltalake
 
 from airflow_provider_fds import DeltaStream
-from tests.stack.postgresql import missing, postgresql
+from tests.postgresql import missing, postgresql
 
-pytestmark = [pytest.mark.timeout(900), pytest.mark.skipif(missing() is not None, reason=str(missing()))]
+_MISSING = missing("psycopg2", "asyncpg")
+
+pytestmark = [pytest.mark.timeout(900), pytest.mark.skipif(_MISSING is not None, reason=str(_MISSING))]
 
 
 @pytest.fixture

@@ -14,11 +14,11 @@ from airflow_stack import AirflowStack
 from deltalake import DeltaTable, write_deltalake
 
 from airflow_provider_fds.fault_points import ASKED_BY, ASKED_LATER, MARKS_IN
-from tests.stack.postgresql import missing, postgresql
+from tests.postgresql import missing, postgresql
 
 pytestmark = [
     pytest.mark.timeout(900),
-    pytest.mark.skipif(missing() is not None, reason=str(missing())),
+    pytest.mark.skipif(missing("psycopg2", "asyncpg") is not None, reason=str(missing("psycopg2", "asyncpg"))),
     pytest.mark.skipif(
         not hasattr(BaseEventTrigger, "create_shared_stream_producer"), reason="this Airflow has no shared streams"
     ),

@@ -100,7 +100,8 @@ def test_the_metadata_is_valid_and_every_address_in_it_is_absolute(dist):
     assert metadata.description_content_type == "text/markdown"
     assert metadata.description == (ROOT / "README.md").read_text(encoding="utf-8")
     assert str(metadata.requires_python) == ">=3.11"
-    assert set(metadata.provides_extra) == {"azure", "connect", "gcs", "glue", "hdfs", "hive", "local", "s3", "unity"}
+    extras = {"azure", "connect", "gcs", "glue", "hdfs", "hive", "local", "postgres", "s3", "unity"}
+    assert set(metadata.provides_extra) == extras
     assert len(metadata.summary) <= 512
     for address in (metadata.project_urls or {}).values():
         assert address.startswith("https://")

@@ -33,6 +33,7 @@ ADDED_BY = {
     "": set(),
     "s3,gcs,azure,hdfs,hive,glue,unity": {"hdfs-native", "pymetastore"},
     "connect": set(),
+    "postgres": {"psycopg", "psycopg-binary"},
     "local": {"pyspark", "py4j"},
 }
 

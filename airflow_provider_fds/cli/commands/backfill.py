@@ -68,7 +68,7 @@ def backfill(arguments: argparse.Namespace) -> int:
             reason=Reason.STREAM_NOT_FOUND,
         )
     arguments.table = arguments.table or live.table
-    sink = sink_of(arguments, None if arguments.sink else _known_sink(live))
+    sink = sink_of(arguments, None if arguments.sink or arguments.sink_postgres else _known_sink(live))
     stream = common.stream_of(arguments).backfill(start=arguments.start, end=arguments.end)
     if arguments.checkpoint:
         arguments.checkpoint = stream.checkpoint.removeprefix("file:")

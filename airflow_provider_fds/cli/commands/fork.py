@@ -66,7 +66,8 @@ def fork(arguments: argparse.Namespace) -> int:
         fork_of=arguments.source,
         allow_overlap=arguments.allow_overlap,
     )
-    has_sink = arguments.sink is not None or arguments.sink_catalog is not None or arguments.sink_option
+    named = (arguments.sink, arguments.sink_catalog, arguments.sink_postgres)
+    has_sink = any(name is not None for name in named) or arguments.sink_option
     sink = sink_of(arguments) if has_sink else None
     context = common.context_of(arguments, owner=Owner.of_plan(arguments.deployment), sink=sink)
     session = StreamSession(stream, replace(context, places=places))

@@ -103,7 +103,8 @@ def run(arguments: argparse.Namespace) -> int:
         from airflow_provider_fds.cli.fleet.run import run_fleet
 
         return run_fleet(arguments)
-    fleet.require(arguments, _NEEDED if arguments.sink_option else (*_NEEDED, ("sink", "--sink")))
+    has_sink = arguments.sink_option or arguments.sink_postgres is not None
+    fleet.require(arguments, _NEEDED if has_sink else (*_NEEDED, ("sink", "--sink")))
     return load(arguments, common.stream_of(arguments), sink_of(arguments))
 
 

@@ -39,6 +39,7 @@ _OF_ONE: Final = (
     ("stream", "--stream"),
     ("option", "--option"),
     ("sink", "--sink"),
+    ("sink_postgres", "--sink-postgres"),
     ("checkpoint", "--checkpoint"),
     ("sink_option", "--sink-option"),
     ("allow_overlap", "--allow-overlap"),

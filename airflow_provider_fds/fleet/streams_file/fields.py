@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-from airflow_provider_fds.sinks import DeltaAppendSink, DeltaMergeSink, ForeachBatchSink
+from airflow_provider_fds.sinks import DeltaAppendSink, DeltaMergeSink, ForeachBatchSink, PostgresSink
 from airflow_provider_fds.source.options.options import SourceOptions
 
 if TYPE_CHECKING:
@@ -44,7 +44,9 @@ def one_of(*values: str) -> dict[str, Any]:
 
 
 #: The sinks that a fleet can have, by the word for them in the file.
-SINKS: Final[dict[str, type[Sink]]] = {sink.kind: sink for sink in (DeltaAppendSink, DeltaMergeSink, ForeachBatchSink)}
+SINKS: Final[dict[str, type[Sink]]] = {
+    sink.kind: sink for sink in (DeltaAppendSink, DeltaMergeSink, ForeachBatchSink, PostgresSink)
+}
 
 #: Keys of the file.
 TOP_KEYS: Final = ("defaults", "groups", "streams")

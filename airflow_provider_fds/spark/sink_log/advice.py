@@ -12,7 +12,7 @@ from airflow_provider_fds.batch.spec import txn_batch_id, txn_epoch
 
 if TYPE_CHECKING:
     from airflow_provider_fds.batch.spec import BatchSpec
-    from airflow_provider_fds.sinks import DeltaSink
+    from airflow_provider_fds.sinks import Sink
     from airflow_provider_fds.spark.sink_log.history import History
 
 
@@ -27,14 +27,14 @@ class Advice:
     """The commands for one stream.
 
     Args:
-        sink: The sink; a merge requires a decision about the rows it has.
+        sink: The sink; what becomes of the rows that it has depends on it.
         stream: The stream.
         is_interval: Whether it reads data intervals, which no command moves.
         is_requested: Whether another epoch is already requested.
     """
 
-    def __init__(self, sink: DeltaSink, stream: str, *, is_interval: bool = False, is_requested: bool = False) -> None:
-        self._merges = sink.needs_keys
+    def __init__(self, sink: Sink, stream: str, *, is_interval: bool = False, is_requested: bool = False) -> None:
+        self._keeps_rows = sink.needs_keys or not sink.can_remove_rows
         self._replaces = sink.replaces
         self._stream = stream
         self._is_interval = is_interval
@@ -46,7 +46,7 @@ class Advice:
         if self._is_interval:
             # an appended interval that is done is not written again
             return "clearing the runs of their data intervals" if self._replaces else _MISSING_INTERVALS
-        if self._merges:
+        if self._keeps_rows:
             if self._is_requested:
                 return f"running `fds rewind {name} --replace --to N --sink-rows keep --why …`"
             return f"running `fds rewind {name} --to N --sink-rows keep --why …`"
@@ -58,7 +58,7 @@ class Advice:
         """Return the command that loads everything anew."""
         if self._is_interval:
             return "giving the stream another name and clearing the runs of all data intervals"
-        if self._merges:
+        if self._keeps_rows:
             return f"running `fds rewind {self._stream} --to start --sink-rows keep --why …`"
         return f"running `fds rewind {self._stream} --to start --sink-rows keep|empty --why …`"
 
@@ -113,7 +113,7 @@ class Advice:
             return (
                 "the sink has this batch or a later one, although none was committed, and log cleanup removed the "
                 "commit from the sink's log, so it is unknown which rows it has. Have the rows removed and read "
-                f"again by {remove_and_load(self._stream, None if self._merges else batch.first_version)}"
+                f"again by {remove_and_load(self._stream, None if self._keeps_rows else batch.first_version)}"
             )
         gone_on = "another run has continued, so there is nothing to do"
         if batch.interval is not None:
@@ -128,7 +128,7 @@ class Advice:
         )
 
     def _to_batch(self, batch: str) -> str:
-        if self._merges:
+        if self._keeps_rows:
             return f"running `fds rewind {self._stream} --to batch:{batch} --sink-rows keep --why …`"
         return f"running `fds rewind {self._stream} --to batch:{batch} --sink-rows keep|delete|empty --why …`"
 

@@ -26,6 +26,7 @@ _MODULES: Final = (
     "batch/doubled_rows.py",
     "batch/fleet_spec.py",
     "batch/next_job.py",
+    "batch/postgres_account.py",
     "batch/replaced_rows.py",
     "batch/report.py",
     "batch/sink_account.py",

@@ -5,7 +5,7 @@ Python 3.9 syntax.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, List
+from typing import TYPE_CHECKING, Any, List, Union
 
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.sinks.constants import sql_literal
@@ -15,13 +15,13 @@ from airflow_provider_fds.spark.runtime.sql import quoted_name
 from airflow_provider_fds.spark.writers.user_code import call, load_function
 
 if TYPE_CHECKING:
-    from airflow_provider_fds.sinks import DeltaSink
+    from airflow_provider_fds.sinks import DeltaSink, PostgresSink
 
 #: Columns of a batch that the source does not have.
 COMMIT_VERSION, COMMIT_TIMESTAMP, CHANGE_TYPE = "_commit_version", "_commit_timestamp", "_change_type"
 
 
-def prepared(frame: Any, sink: DeltaSink) -> Any:
+def prepared(frame: Any, sink: Union[DeltaSink, PostgresSink]) -> Any:
     """Return the batch's rows after ``where``, ``transform``, ``columns`` and ``constant_columns``, in this order.
 
     Columns that a batch has in addition to the source's are kept beside the chosen ones.
@@ -64,13 +64,13 @@ def prepared(frame: Any, sink: DeltaSink) -> Any:
     return _with_constants(frame, sink) if sink.constant_columns else frame
 
 
-def _with_constants(frame: Any, sink: DeltaSink) -> Any:
+def _with_constants(frame: Any, sink: Union[DeltaSink, PostgresSink]) -> Any:
     there = {name.lower() for name in frame.columns}
     if taken := [name for name in sink.constant_columns if name.lower() in there]:
         raise RefusalError(
             Reason.SINK_SCHEMA_MISMATCH,
             f"the batch already has a column {', '.join(taken)}, which constant_columns would add to the sink "
-            f"{sink.uri}. Use another name, or leave the batch's column out with columns=…",
+            f"{sink.describe()}. Use another name, or leave the batch's column out with columns=…",
         )
     added = [f"{sql_literal(value)} AS {quoted_name(name)}" for name, value in sink.constant_columns.items()]
     return frame.selectExpr("*", *added)

@@ -5,7 +5,7 @@ Which types fit is the rule of ``batch/column_fit.py``. Standard library and pys
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Union
 
 from airflow_provider_fds.batch.column_fit import ColumnFit, column_fit, describe_misfit
 from airflow_provider_fds.batch.column_meaning import SinkChange, column_types, moved_problem
@@ -17,7 +17,7 @@ from airflow_provider_fds.spark.runtime.sql import quoted_name
 if TYPE_CHECKING:
     from airflow_provider_fds.batch.column_fit import Widening
     from airflow_provider_fds.batch.spec import BatchSpec
-    from airflow_provider_fds.sinks import DeltaSink
+    from airflow_provider_fds.sinks import DeltaSink, PostgresSink
     from airflow_provider_fds.spark.sink_log.history import SinkLog
 
 
@@ -127,7 +127,7 @@ def with_casts(rows: Any, found: ColumnFit) -> Any:
     return rows.select(*(c.cast(types[n.lower()]).alias(n) if n.lower() in types else c for n, c in columns))
 
 
-def with_provenance(frame: Any, sink: DeltaSink, path: str) -> Any:
+def with_provenance(frame: Any, sink: Union[DeltaSink, PostgresSink], path: str) -> Any:
     """Return the frame with version and time of the source under the sink's names for them.
 
     Raises:

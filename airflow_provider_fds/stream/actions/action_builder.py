@@ -158,7 +158,7 @@ class ActionBuilder:
         state = self._state
         if new_sink:
             sink = "none" if state.sink is None else state.sink.describe()
-            commits = "" if state.sink is None or state.sink.is_user_defined else _EMPTY_COMMITS
+            commits = "" if state.sink is None or not state.sink.has_log else _EMPTY_COMMITS
             moved = f"Its sink was {sink}. The rows in that sink stay; only new rows go to the new sink.{commits}"
             notes = self._inside_notes(None if to is None else Offset.from_json(to["offset"]))
             return self._request("rebind", to, "stays there; its next run binds it to that run's sink", (moved, *notes))

@@ -163,6 +163,12 @@ def survey(
         target, uuid = sink_uri or known_sink(damage), known_uuid(damage)
         lines.append("ledger:     cannot be read")
     else:
+        if state.sink is not None and not (state.sink.has_log or state.sink.is_user_defined):
+            raise ConfigurationError(
+                f"stream {name!r} writes to {state.sink.describe()}, and a ledger is recovered from the log of a Delta "
+                "table only. Restore the newest copy of the staging folder",
+                reason=Reason.RECOVERY_REFUSED,
+            )
         target, uuid = sink_uri or (state.sink.target if state.sink is not None else None), state.uuid or None
         position = state.position or (state.closed.position if state.closed is not None else None)
         lines.append(

@@ -242,7 +242,7 @@ def known_sink(damage: LedgerDamage) -> str | None:
     bound = [found.sink for found in damage.of_kind(Bound)]
     recovered = [found.recovered.sink for found in damage.of_kind(Created) if found.recovered is not None]
     sinks = bound or recovered
-    return sinks[-1].target if sinks and not sinks[-1].is_user_defined else None
+    return sinks[-1].target if sinks and sinks[-1].has_log else None
 
 
 def known_uuid(damage: LedgerDamage) -> str | None:
@@ -262,11 +262,11 @@ def _refuse_what_no_sink_tells(name: str, damage: LedgerDamage) -> None:
             reason=Reason.RECOVERY_REFUSED,
         )
     bound = damage.of_kind(Bound)
-    if bound and bound[-1].sink.is_user_defined:
+    if bound and not bound[-1].sink.has_log:
         raise ConfigurationError(
-            f"stream {name!r} is loaded by {bound[-1].sink.describe()}, so FDS has no sink to check for what was "
-            "loaded. Restore the ledger from a copy, or find out what was loaded and continue with a stream of "
-            "another name",
+            f"stream {name!r} is loaded by {bound[-1].sink.describe()}, so FDS has no log of "
+            "a sink to check for what was loaded. Restore the ledger from a copy, or find out what was loaded and "
+            "continue with a stream of another name",
             reason=Reason.RECOVERY_REFUSED,
         )
 

@@ -62,11 +62,13 @@ def removal_of(
         return None
     what: Literal["rows", "all"] = "rows" if sink_rows == "delete" else "all"
     option = f"--sink-rows {sink_rows}"
-    if sink is None or sink.is_user_defined:
+    if sink is None or not sink.can_remove_rows:
         bound = (
             "is not bound to a sink"
             if sink is None
             else f"writes through {sink.describe()}, whose tables FDS does not know"
+            if sink.is_user_defined
+            else f"writes to {sink.describe()}, from which FDS removes no rows"
         )
         raise ConfigurationError(f"stream {name!r} {bound}, so {option} is not available; remove the rows yourself.")
     problem = "the version at that time is unknown" if not destination.is_known else None

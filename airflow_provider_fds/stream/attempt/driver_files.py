@@ -91,7 +91,7 @@ def driver_files(connected: ConnectedStream, sink: Sink) -> DriverFiles:
     uris = list(sink.known_tables)
     fenced = connected.state.fence_sink
     if fenced is not None:
-        uris += fenced.tables.values() if fenced.is_user_defined else [fenced.target]
+        uris += [fenced.target] if fenced.has_log else fenced.tables.values()
     return DriverFiles(connected.staging, *(connected.open_sink(uri) for uri in uris))
 
 

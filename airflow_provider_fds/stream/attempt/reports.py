@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.ledger.log import Ledger
     from airflow_provider_fds.ledger.values import PlannedBatch
     from airflow_provider_fds.stream.connected_stream import ConnectedStream
-    from airflow_provider_fds.stream.sink_record.evidence import ReportedBatch, SinkLog
+    from airflow_provider_fds.stream.sink_record.evidence import Evidence, ReportedBatch
 
 _Report = TypeVar("_Report", AttemptReport, FenceReport)
 
@@ -45,7 +45,7 @@ def put_job(connected: ConnectedStream, folder: str, spec: JobSpec) -> str:
 
 
 def read_report(
-    connected: ConnectedStream, folder: str, batch: ReportedBatch, attempt_id: str, sink: SinkLog | None
+    connected: ConnectedStream, folder: str, batch: ReportedBatch, attempt_id: str, sink: Evidence | None
 ) -> AttemptReport | None:
     """Return the driver's report about a transaction of an attempt, or ``None`` if the attempt left no report.
 
@@ -57,7 +57,7 @@ def read_report(
         folder: The folder of reports in staging.
         batch: The batch, or the last batch of a transaction that has several.
         attempt_id: The attempt.
-        sink: The sink's log, or ``None`` if the sink has no table known to FDS.
+        sink: The sink's own evidence, or ``None`` if the sink has no table known to FDS.
 
     Raises:
         BatchFailedError: The file is not a report, belongs to another batch or attempt, or contradicts the sink.

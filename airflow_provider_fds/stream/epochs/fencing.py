@@ -20,8 +20,8 @@ from airflow_provider_fds.stream.attempt.reports import decoded, new_attempt_id,
 from airflow_provider_fds.stream.attempt.result import Collected, RunWork
 from airflow_provider_fds.stream.epochs import opening
 from airflow_provider_fds.stream.epochs.sink_before import foreign_fence_error, lacks_committed
-from airflow_provider_fds.stream.sink_record.evidence import SinkLog
 from airflow_provider_fds.stream.sink_record.function_tables import floor_of, read_tables
+from airflow_provider_fds.stream.sink_record.sink_evidence import evidence_of_bound
 
 if TYPE_CHECKING:
     from airflow_provider_fds.ledger.state import StreamState
@@ -70,7 +70,7 @@ def put_fence_job(connected: ConnectedStream, work: RunWork, sink: Sink) -> str:
     if state.request is not None and state.request.removal is not None:
         # how rows are removed depends on the sink as the run declares it
         opening.check_binding(connected, sink)
-    is_same = sink.table_uri is not None and connected.sink_target(sink.table_uri) == state.fence_sink.target
+    is_same = _target_of(connected, sink) == state.fence_sink.target
     spec = JobSpec(
         batches=(),
         sink=_fenced(connected, sink, state.fence_sink).to_dict(),
@@ -87,10 +87,19 @@ def _fenced(connected: ConnectedStream, sink: Sink, bound: SinkBinding) -> Sink:
     """Return what is to be fenced, as Spark reaches it: the tables of a function, or a sink's one table."""
     if bound.is_function:
         return ForeachBatchSink(bound.target, writes=bound.tables).located(connected.spark_sink)
+    if not bound.has_log:
+        found = bound.sink()
+        assert found is not None  # noqa: S101  # this version has bound it
+        connected.context.grant_database(found.database_conn_id)
+        return found
     if not isinstance(sink, DeltaSink):
-        # the run's own sink is not a table
+        # the run's own sink is not a Delta table
         sink = DeltaAppendSink(bound.target)
     return sink.located(lambda _: connected.spark_sink(bound.target))
+
+
+def _target_of(connected: ConnectedStream, sink: Sink) -> str:
+    return sink.identity()["target"] if sink.table_uri is None else connected.sink_target(sink.table_uri)
 
 
 def collect_fence(connected: ConnectedStream, work: RunWork) -> Collected:
@@ -161,16 +170,17 @@ def fence_report(connected: ConnectedStream, epoch: int, attempt_id: str) -> Fen
             if problem is not None:
                 raise refused(connected, key, problem)
         elif report.outcome == "fenced" and sink is not None:
-            log = SinkLog(connected, sink.target)
+            found = evidence_of_bound(connected, sink)
             request = connected.state.request
             asked = None if request is None or not report.has_removed else request.removal
             removal = None if asked is None else {"what": asked.what, "from_version": asked.from_version}
-            log.check_fence(connected.state.uuid, epoch, report.sink_version, report.landed, removal)
+            uuid, version, table_id = connected.state.uuid, report.sink_version, report.sink_table_id
+            found.check_fence(uuid, epoch, version, report.landed, removal, table_id)
             closed = connected.state.closed
             known = None if closed is None else closed.sink_version
-            log.check_before_fence(report, known, is_removing=removal is not None)
+            found.check_before_fence(report, known, is_removing=removal is not None)
         elif report.outcome == "sink_missing" and sink is not None:
-            SinkLog(connected, sink.target).check_missing(epoch)
+            evidence_of_bound(connected, sink).check_missing(epoch)
     except BatchFailedError as error:
         return error
     if report.outcome != "failed":

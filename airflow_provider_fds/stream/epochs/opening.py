@@ -165,14 +165,16 @@ def _binding(connected: ConnectedStream, sink: Sink, uuid: str) -> SinkBinding:
         if place.name and state.sink is not None and state.sink.kind == sink.kind and state.sink.target != target:
             raise sink_of_another_name(state, sink.describe(), place)
         return SinkBinding(kind=sink.kind, target=target, app_ids=(txn_app_id(uuid),))
+    if sink.target == "database_table":
+        return SinkBinding(kind=sink.kind, target=sink.identity()["target"], app_ids=(txn_app_id(uuid),))
     app_ids = tuple(txn_app_id(uuid, write=name) for name in sink.names)
     tables = {name: _refuse_own_folders(connected, uri) for name, uri in sink.tables.items()}
     return SinkBinding(kind=sink.kind, target=sink.identity()["target"], app_ids=app_ids, tables=tables)
 
 
 def _table_id(connected: ConnectedStream, sink: SinkBinding) -> str | None:
-    """Return ``metaData.id`` of an existing sink, or ``None`` if the first batch must create it."""
-    if sink.is_user_defined:
+    """Return ``metaData.id`` of an existing Delta sink, or ``None`` if the first batch must create it."""
+    if not sink.has_log:
         return None
     log = DeltaLog(connected.open_sink(sink.target))
     try:

@@ -137,7 +137,7 @@ def repeated_notes(
     if removal is not None:
         return (f"{lead}.", *_removal_notes(state, removal))
     sink = state.sink
-    if sink is None or sink.is_user_defined:
+    if sink is None or not sink.can_remove_rows:
         return (f"{lead}: unless the job replaces them, remove their rows from its table before the next run.",)
     if sink.merges:
         stays = (

@@ -12,7 +12,8 @@ from airflow_provider_fds.ledger.commit_entries import Blocked, Committed
 from airflow_provider_fds.stream.attempt.reports import read_report
 from airflow_provider_fds.stream.attempt.result import Collected, measured, rows_differ
 from airflow_provider_fds.stream.position.source_unchanged import check_range_unchanged
-from airflow_provider_fds.stream.sink_record.evidence import ReportedBatch, SinkLog
+from airflow_provider_fds.stream.sink_record.evidence import ReportedBatch
+from airflow_provider_fds.stream.sink_record.sink_evidence import evidence_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.sinks import Sink
     from airflow_provider_fds.stream.attempt.result import RunWork
     from airflow_provider_fds.stream.run.scope import Scope, Transaction
+    from airflow_provider_fds.stream.sink_record.evidence import Evidence
 
 logger = logging.getLogger(__name__)
 
@@ -45,8 +47,8 @@ class BatchCommits:
         self._committed: list[PlannedBatch] = []
         self._reports: list[AttemptReport] = []
         self._sink: Sink | None = None
-        # remembers whether this worker may read the sink's log
-        self._log: SinkLog | None = None
+        # remembers whether this worker may read the sink
+        self._evidence: Evidence | None = None
 
     def collect(self, work: RunWork, sink: Sink | None, *, is_running: bool) -> Collected:
         """Commit what is reported of ``work`` and not committed yet; return the outcome of all calls for it.
@@ -61,7 +63,7 @@ class BatchCommits:
         """
         if self._attempt_id != work.attempt_id:
             self._attempt_id, self._committed, self._reports = work.attempt_id, [], []
-            self._sink, self._log = sink, SinkLog.of(self.connected, sink)
+            self._sink, self._evidence = sink, evidence_of(self.connected, sink)
         left = self.scope.transactions(work.batches)[len(self._reports) :]
         connected = self.connected
         # what a catalog answered is known to this thread only
@@ -103,7 +105,7 @@ class BatchCommits:
     def _report(self, work: RunWork, transaction: Transaction) -> AttemptReport | None:
         uuid, batch_id = self.connected.state.uuid, transaction.last.batch_id
         reported = ReportedBatch(uuid, work.epoch, batch_id, transaction.digest, self.scope.interval)
-        return read_report(self.connected, self.scope.reports, reported, work.attempt_id, self._log)
+        return read_report(self.connected, self.scope.reports, reported, work.attempt_id, self._evidence)
 
     def _commit(self, work: RunWork, transaction: Transaction, report: AttemptReport) -> None:
         """Record that the transaction is in the sink and verified."""

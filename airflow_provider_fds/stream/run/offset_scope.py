@@ -126,7 +126,7 @@ class OffsetScope(Scope):
         """
         state = self.connected.state
         sink = state.sink
-        if sink is None or sink == was or sink.is_user_defined or state.epoch < 2 or state.next_batch_id:  # noqa: PLR2004
+        if sink is None or sink == was or not sink.has_log or state.epoch < 2 or state.next_batch_id:  # noqa: PLR2004
             return False
         log = DeltaLog(self.connected.open_sink(sink.target))
         app_id = txn_app_id(state.uuid)

@@ -7,6 +7,7 @@ sink, the report alone counts (docs/threat_model.md).
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +30,6 @@ from airflow_provider_fds.stream.sink_record.before_fence import problem_before
 if TYPE_CHECKING:
     from airflow_provider_fds.batch.report import FenceReport, LandedBatch
     from airflow_provider_fds.batch.sink_commit import SinkCommit
-    from airflow_provider_fds.sinks import Sink
     from airflow_provider_fds.stream.connected_stream import ConnectedStream
 
 logger = logging.getLogger(__name__)
@@ -56,20 +56,20 @@ class ReportedBatch:
         return f"batch {self.batch_id} of {of}"
 
 
-class SinkLog:
-    """The commits of one sink, if this worker may read them."""
+class Evidence(ABC):
+    """What a sink itself has of its batches, if this worker may read it.
 
-    def __init__(self, connected: ConnectedStream, uri: str) -> None:
+    Args:
+        connected: The stream.
+        sink: The sink, as messages call it.
+    """
+
+    def __init__(self, connected: ConnectedStream, sink: str) -> None:
         self._connected = connected
-        self._uri = uri
+        self._uri = sink
         self._is_readable = True
 
-    @classmethod
-    def of(cls, connected: ConnectedStream, sink: Sink | None) -> SinkLog | None:
-        """Return the log of a sink, or ``None`` if it is not a table that FDS writes."""
-        uri = None if sink is None else sink.table_uri
-        return None if uri is None else cls(connected, uri)
-
+    @abstractmethod
     def check_batch(self, batch: ReportedBatch, version: int | None, rows: int | None, table_id: str | None) -> None:
         """Compare a report with the commit it names.
 
@@ -83,6 +83,71 @@ class SinkLog:
             BatchFailedError: The commit is missing, is not this batch, or has another number of rows.
             StorageError: The sink's storage did not answer.
         """
+
+    @abstractmethod
+    def check_fence(
+        self,
+        uuid: str,
+        epoch: int,
+        version: int | None,
+        landed: tuple[LandedBatch, ...],
+        removal: dict[str, Any] | None = None,
+        table_id: str | None = None,
+    ) -> None:
+        """Compare the report of a fence, and of the batches that landed before it, with the commits it names.
+
+        Raises as :meth:`check_batch` does.
+
+        Args:
+            uuid: The stream's uuid.
+            epoch: The epoch that the fence begins.
+            version: Version of the sink that holds the fence, according to the report.
+            landed: Batches that landed before it, according to the report.
+            removal: What the fence removed according to the report, in the form its commit uses; ``None`` for nothing.
+            table_id: Id of the sink's table, according to the report.
+        """
+
+    @abstractmethod
+    def check_before_fence(self, report: FenceReport, known: int | None, *, is_removing: bool) -> None:
+        """Compare what a report says of the commits before a fence with the commits. Raises as :meth:`check_batch`.
+
+        Args:
+            report: The report of the fence, which is in the sink.
+            known: Version of the stream's last known commit, or ``None`` if it has no commit.
+            is_removing: Whether the fence itself removed the rows that are read again.
+        """
+
+    @abstractmethod
+    def check_missing(self, epoch: int) -> None:
+        """Refuse a report of a missing sink if the sink exists. Raises as :meth:`check_batch` does."""
+
+    def _refuse_reading(self, error: Exception) -> None:
+        self._is_readable = False
+        logger.warning(
+            "Stream %s: the sink %s cannot be read from here, so FDS relies on the report of the Spark driver "
+            "alone: %s",
+            self._connected.stream.name,
+            self._uri,
+            error,
+        )
+
+    def _refused(self, what: str, why: str) -> BatchFailedError:
+        connected = self._connected
+        return BatchFailedError(
+            f"stream {connected.stream.name!r}: the report of {what} does not match the sink {self._uri}: {why}. "
+            "Nothing was committed; a retry checks the sink and works on the same rows. If this happens again, "
+            "find out who else can write to 'attempts/' in staging",
+            error_class=Reason.REPORT_REFUSED,
+            table=connected.stream.table,
+            reason=Reason.REPORT_REFUSED,
+        )
+
+
+class SinkLog(Evidence):
+    """The commits of one Delta sink."""
+
+    def check_batch(self, batch: ReportedBatch, version: int | None, rows: int | None, table_id: str | None) -> None:
+        """Compare a report with the commit it names. Raises as :meth:`Evidence.check_batch`."""
         what = batch.describe()
         if version is None:
             raise self._refused(what, "the report names no version of the sink")
@@ -106,18 +171,10 @@ class SinkLog:
         version: int | None,
         landed: tuple[LandedBatch, ...],
         removal: dict[str, Any] | None = None,
+        table_id: str | None = None,
     ) -> None:
-        """Compare the report of a fence, and of the batches that landed before it, with the commits it names.
-
-        Raises as :meth:`check_batch` does.
-
-        Args:
-            uuid: The stream's uuid.
-            epoch: The epoch that the fence begins.
-            version: Version of the sink that holds the fence, according to the report.
-            landed: Batches that landed before it, according to the report.
-            removal: What the fence removed according to the report, in the form its commit uses; ``None`` for nothing.
-        """
+        """Compare the report of a fence with the commits it names. Raises as :meth:`Evidence.check_batch`."""
+        del table_id
         what = f"the fence of epoch {epoch}"
         if version is None:
             raise self._refused(what, "the report names no version of the sink")
@@ -136,13 +193,7 @@ class SinkLog:
                 raise self._refused(what, f"version {batch.sink_version} of the sink is not {wanted.describe()}")
 
     def check_before_fence(self, report: FenceReport, known: int | None, *, is_removing: bool) -> None:
-        """Compare what a report says of the commits before a fence with the commits. Raises as :meth:`check_batch`.
-
-        Args:
-            report: The report of the fence, which is in the sink.
-            known: Version of the stream's last known commit, or ``None`` if it has no commit.
-            is_removing: Whether the fence itself removed the rows that are read again.
-        """
+        """Compare what a report says of the commits before a fence. Raises as :meth:`Evidence.check_batch`."""
         if not self._is_readable or report.sink_version is None:
             return
         if known is not None and report.sink_version <= known:
@@ -176,16 +227,6 @@ class SinkLog:
             f"the fence of epoch {epoch}", f"its report says that there is no sink, but the sink is at {version}"
         )
 
-    def _refuse_reading(self, error: Exception) -> None:
-        self._is_readable = False
-        logger.warning(
-            "Stream %s: the sink %s cannot be read from here, so FDS relies on the report of the Spark driver "
-            "alone: %s",
-            self._connected.stream.name,
-            self._uri,
-            error,
-        )
-
     def _read(self, version: int, what: str) -> SinkCommit | None:
         """Return a commit, or ``None`` if this worker cannot read the sink."""
         if not self._is_readable:
@@ -202,17 +243,6 @@ class SinkLog:
         except DAMAGE as error:
             raise self._refused(what, f"version {version} of the sink cannot be read ({describe(error)})") from error
 
-    def _refused(self, what: str, why: str) -> BatchFailedError:
-        connected = self._connected
-        return BatchFailedError(
-            f"stream {connected.stream.name!r}: the report of {what} does not match the sink {self._uri}: {why}. "
-            "Nothing was committed; a retry checks the sink and works on the same rows. If this happens again, "
-            "find out who else can write to 'attempts/' in staging",
-            error_class=Reason.REPORT_REFUSED,
-            table=connected.stream.table,
-            reason=Reason.REPORT_REFUSED,
-        )
-
 
 def _holds(commit: SinkCommit, batch: ReportedBatch) -> bool:
     """Whether a commit is the batch: same transaction, manifest and epoch."""
@@ -222,4 +252,4 @@ def _holds(commit: SinkCommit, batch: ReportedBatch) -> bool:
     return (commit.transaction_of(batch.app_id), *fields) == wanted and told.get("interval") == batch.interval
 
 
-__all__ = ["ReportedBatch", "SinkLog"]
+__all__ = ["Evidence", "ReportedBatch", "SinkLog"]

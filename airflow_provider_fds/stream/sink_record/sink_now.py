@@ -41,7 +41,7 @@ def sink_now(connected: ConnectedStream, state: StreamState) -> SinkNow:
     A sink that cannot be read from here is not compared. Of many commits since then, the newest are read.
     """
     sink, known = state.sink, state.sink_version
-    if sink is None or sink.is_user_defined or known is None or state.reads_by_interval:
+    if sink is None or not sink.has_log or known is None or state.reads_by_interval:
         return SinkNow()
     log = DeltaLog(connected.open_sink(sink.target))
     try:
@@ -80,6 +80,8 @@ def find_sink(connected: ConnectedStream, state: StreamState) -> Literal["there"
         if sink.is_function:
             # a table without the stream's writes is another one
             return "gone" if gone_tables(state, read_tables(state, connected.open_sink, ())) else "there"
+        if not sink.has_log:
+            return "unknown"
         DeltaLog(connected.open_sink(sink.target)).latest()
     except TableNotFoundError:
         return "gone"

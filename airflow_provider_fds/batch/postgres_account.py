@@ -1,0 +1,400 @@
+"""What a PostgreSQL database has of a stream: the account beside the rows, for the driver and for Airflow.
+
+The account is three tables in a schema of the user's choice. ``targets`` has each table that a stream has written to:
+a table that is dropped and created again has another oid, and so another id here. ``streams`` has the epoch of each
+stream in a target, and counts its commits there: that number is the "version of the sink" in reports and ledger.
+``batches`` has each commit of a stream: a batch, or the fence of an epoch as batch -1. A row of it is written in the
+transaction that writes the rows, so that one cannot be there without the other.
+
+psycopg is imported when a connection is opened. Standard library otherwise, Python 3.9 syntax.
+"""
+# The driver may run Python 3.9, so the annotations stay in its syntax.
+# ruff: noqa: UP006, UP035, UP045
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Dict, Iterator, List, Optional, Tuple
+from uuid import uuid4
+
+from airflow_provider_fds.sinks.postgres import quoted
+
+#: The environment variable with the parameters of connections by their ids, as JSON, for the driver.
+CONNECTIONS = "FDS_POSTGRES"
+
+#: Batch of a fence.
+FENCE = -1
+
+#: Parameters of each connection; those of the Airflow connection take precedence.
+_DEFAULTS: Dict[str, Any] = {
+    "connect_timeout": 10,
+    "keepalives_idle": 30,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+    "fallback_application_name": "airflow-provider-fds",
+}
+#: The tables of the account.
+_DDL = (
+    """CREATE TABLE IF NOT EXISTS {targets} (id uuid PRIMARY KEY, oid bigint NOT NULL UNIQUE, name text NOT NULL)""",
+    """CREATE TABLE IF NOT EXISTS {streams} (
+        uuid uuid, target uuid, name text NOT NULL, epoch bigint NOT NULL, version bigint NOT NULL DEFAULT 0,
+        PRIMARY KEY (uuid, target)
+    )""",
+    """CREATE TABLE IF NOT EXISTS {batches} (
+        uuid uuid, target uuid, epoch bigint, batch bigint, digest text NOT NULL, rows bigint NOT NULL,
+        "end" text NOT NULL, source text, first_version bigint, last_version bigint, version bigint NOT NULL,
+        attempt text NOT NULL, xid xid8 NOT NULL DEFAULT pg_current_xact_id(),
+        time timestamptz NOT NULL DEFAULT clock_timestamp(),
+        PRIMARY KEY (uuid, target, epoch, batch)
+    )""",
+)
+#: The first version with ``client_connection_check_interval``.
+OLDEST_SERVER = 140000
+
+
+class NoPsycopgError(Exception):
+    """psycopg is not installed where it is needed."""
+
+
+class UnknownConnectionError(Exception):
+    """The process was not given the parameters of a connection."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """The table that a stream writes to.
+
+    Attributes:
+        oid: Its oid in the database.
+        kind: ``pg_class.relkind``.
+        persistence: ``pg_class.relpersistence``.
+        id: What the account knows it by; ``None`` if no stream has written to it.
+    """
+
+    oid: int
+    kind: str
+    persistence: str
+    id: Optional[str]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A commit of a stream in the account: a batch, or a fence.
+
+    Attributes:
+        version: Number of the commit, counted per stream and target from 1.
+        end: Where the batch ends (inclusive), offset JSON; empty for a fence.
+    """
+
+    epoch: int
+    batch: int
+    digest: str
+    rows: int
+    end: str
+    version: int
+    attempt: str
+
+
+def psycopg() -> Any:
+    """Return the module. Raises :class:`NoPsycopgError` if it is not installed."""
+    try:
+        return import_module("psycopg")
+    except ImportError as error:
+        raise NoPsycopgError(
+            "a PostgresSink needs psycopg 3 in the Python of the Spark driver, and with Spark Connect in that of the "
+            f"worker: pip install 'airflow-provider-fds[postgres]' ({error})"
+        ) from error
+
+
+def parameters_of(conn_id: Optional[str]) -> Dict[str, Any]:
+    """Return the parameters of a connection for libpq, which without an id takes the others from the environment.
+
+    Raises:
+        UnknownConnectionError: This process was not given the connection.
+    """
+    if conn_id is None:
+        return dict(_DEFAULTS)
+    known = json.loads(os.environ.get(CONNECTIONS) or "{}")
+    if conn_id not in known:
+        raise UnknownConnectionError(
+            f"the connection {conn_id!r} is unknown in this process, which gets it from Airflow by the environment "
+            f"variable {CONNECTIONS}. With deploy_mode='cluster' the driver does not get it: use client mode, or a "
+            "PostgresSink without conn_id, and give the driver PGSERVICEFILE or PGPASSFILE in the cluster's own way"
+        )
+    return {**_DEFAULTS, **known[conn_id]}
+
+
+def grant(conn_id: str, parameters: Dict[str, Any]) -> None:
+    """Let this process, and the drivers that it starts, open a connection."""
+    known = json.loads(os.environ.get(CONNECTIONS) or "{}")
+    os.environ[CONNECTIONS] = json.dumps({**known, conn_id: parameters})
+
+
+@contextmanager
+def connected(conn_id: Optional[str]) -> Iterator[Any]:
+    """Yield a connection, which is closed afterwards; a transaction that is open then is rolled back."""
+    connection = psycopg().connect(**parameters_of(conn_id), client_encoding="UTF8", prepare_threshold=None)
+    try:
+        yield connection
+    finally:
+        with suppress(Exception):
+            connection.close()
+
+
+@contextmanager
+def at_most(connection: Any, seconds: float) -> Iterator[None]:
+    """Break the connection if the body takes longer: a server that holds an answer back keeps a client waiting."""
+    timer = threading.Timer(seconds, _break, (connection,))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _break(connection: Any) -> None:
+    with suppress(Exception), socket.socket(fileno=os.dup(connection.fileno())) as found:
+        found.shutdown(socket.SHUT_RDWR)
+
+
+class Account:
+    """The account in a database, by a connection with an open transaction or none.
+
+    Args:
+        connection: The connection.
+        schema: Schema of the account.
+        table: Schema and name of the target.
+    """
+
+    def __init__(self, connection: Any, schema: str, table: Tuple[str, str]) -> None:
+        self._connection = connection
+        self._schema = schema
+        self._table = table
+
+    def begin(self, *, lock_seconds: float) -> None:
+        """Set what the transaction relies on, for this transaction only: a pooler gives the session to others."""
+        run = self._connection.execute
+        # after the wait for a lock, each statement must see what the other transaction committed
+        run("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
+        for name, value in (
+            # a role may have turned it off: a crash then takes commits back that were reported
+            ("synchronous_commit", "on"),
+            ("lock_timeout", f"{round(lock_seconds * 1000)}ms"),
+            ("idle_in_transaction_session_timeout", "10min"),
+            ("statement_timeout", "0"),
+            # otherwise the backend of a driver that was killed first ends its statement
+            ("client_connection_check_interval", "1s"),
+            ("TimeZone", "UTC"),
+            ("DateStyle", "ISO"),
+            ("search_path", f"pg_catalog, {quoted(self._table[0])}"),
+        ):
+            run("SELECT set_config(%s, %s, true)", (name, value))
+
+    def problem(self) -> Optional[str]:
+        """Return why this server cannot keep what it commits, or ``None`` if it can."""
+        if self._connection.info.server_version < OLDEST_SERVER:
+            return f"it is PostgreSQL {self._connection.info.server_version // 10000}; 14 or newer is needed"
+        row = self._connection.execute(
+            "SELECT pg_is_in_recovery(), current_setting('fsync'), current_setting('full_page_writes')"
+        ).fetchone()
+        if row[0]:
+            return "it is a standby, which cannot be written to: connect to the primary (target_session_attrs)"
+        off = [name for name, value in (("fsync", row[1]), ("full_page_writes", row[2])) if value != "on"]
+        return f"{' and '.join(off)} is off: a crash can lose what was committed" if off else None
+
+    def is_standby(self) -> bool:
+        """Whether the server is a standby."""
+        row = self._one("SELECT pg_is_in_recovery()", ())
+        return row is not None and bool(row[0])
+
+    def target(self) -> Optional[Target]:
+        """Return the table, or ``None`` if there is none of this name that the role can see."""
+        row = self._connection.execute(
+            "SELECT c.oid::bigint, c.relkind::text, c.relpersistence::text FROM pg_class c "
+            "JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relname = %s",
+            self._table,
+        ).fetchone()
+        if row is None:
+            return None
+        found = None
+        if self.exists():
+            found = self._one(f"SELECT id::text FROM {self._of('targets')} WHERE oid = %s", (row[0],))
+        return Target(row[0], row[1], row[2], None if found is None else found[0])
+
+    def exists(self) -> bool:
+        """Whether the tables of the account are there."""
+        row = self._one("SELECT to_regclass(%s)", (quoted(self._schema, "batches"),))
+        return row is not None and row[0] is not None
+
+    def ddl(self) -> List[str]:
+        """Return the statements that create the account."""
+        targets, streams, batches = (quoted(self._schema, name) for name in ("targets", "streams", "batches"))
+        return [statement.format(targets=targets, streams=streams, batches=batches) for statement in _DDL]
+
+    def create(self) -> None:
+        """Create the account, in a transaction of its own, unless it is there."""
+        if self.exists():
+            self._connection.rollback()
+            return
+        # two that create a table at the same moment collide in the catalog, in spite of IF NOT EXISTS
+        self._connection.execute(
+            "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (f"account in {self._schema}",)
+        )
+        if self._one("SELECT 1 FROM pg_namespace WHERE nspname = %s", (self._schema,)) is None:
+            self._connection.execute(f"CREATE SCHEMA {quoted(self._schema)}")
+        for statement in self.ddl():
+            self._connection.execute(statement)
+        self._connection.commit()
+
+    def registered(self, target: Target) -> str:
+        """Return the id of a target, which is registered in the transaction if it is new."""
+        name = quoted(*self._table)
+        self._connection.execute(
+            f"INSERT INTO {self._of('targets')} (id, oid, name) VALUES (%s, %s, %s) ON CONFLICT (oid) DO NOTHING",
+            (str(uuid4()), target.oid, name),
+        )
+        row = self._one(f"SELECT id::text FROM {self._of('targets')} WHERE oid = %s", (target.oid,))
+        assert row is not None  # noqa: S101  # it was inserted, here or by the other transaction
+        return str(row[0])
+
+    def lock_target(self, target: str) -> None:
+        """Keep other streams from registering for the target until the transaction ends."""
+        self._one(f"SELECT 1 FROM {self._of('targets')} WHERE id = %s FOR UPDATE", (target,))
+
+    def lock(self, uuid: str, target: str) -> Optional[Tuple[int, int]]:
+        """Lock the stream in the target until the transaction ends; return its epoch and version, if it is known.
+
+        The advisory lock shows who holds the stream, for :meth:`holders`; the row's lock is what counts.
+        """
+        self._connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (_key(uuid, target),))
+        row = self._one(
+            f"SELECT epoch, version FROM {self._of('streams')} WHERE uuid = %s AND target = %s FOR UPDATE",
+            (uuid, target),
+        )
+        return None if row is None else (row[0], row[1])
+
+    def holders(self, uuid: str, target: str) -> List[int]:
+        """Return the backends that hold the lock of the stream."""
+        rows = self._connection.execute(
+            "WITH k AS (SELECT hashtextextended(%s, 0) AS key) SELECT l.pid FROM pg_locks l, k "
+            "WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1 "
+            "AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()) "
+            "AND l.classid::bigint = ((k.key >> 32) & 4294967295) AND l.objid::bigint = (k.key & 4294967295) "
+            "AND l.pid <> pg_backend_pid()",
+            (_key(uuid, target),),
+        ).fetchall()
+        return [row[0] for row in rows]
+
+    def end(self, pid: int) -> None:
+        """End a backend, and wait for it."""
+        self._connection.execute("SELECT pg_terminate_backend(%s, 5000)", (pid,))
+
+    def add_stream(self, uuid: str, target: str, name: str, epoch: int) -> None:
+        """Register a stream for a target."""
+        self._connection.execute(
+            f"INSERT INTO {self._of('streams')} (uuid, target, name, epoch) VALUES (%s, %s, %s, %s)",
+            (uuid, target, name, epoch),
+        )
+
+    def namesake(self, uuid: str, target: str, name: str, others: Tuple[str, ...]) -> Optional[str]:
+        """Return the uuid of another stream of this name in the target, or ``None``."""
+        row = self._one(
+            f"SELECT uuid::text FROM {self._of('streams')} WHERE target = %s AND name = %s AND uuid <> %s "
+            "AND NOT uuid::text = ANY(%s) LIMIT 1",
+            (target, name, uuid, list(others)),
+        )
+        return None if row is None else str(row[0])
+
+    def overlap(
+        self, uuid: str, target: str, source: str, versions: Tuple[int, int], others: Tuple[str, ...]
+    ) -> Optional[Tuple[str, int, int]]:
+        """Return name and versions of another stream's batch of the same source table with one of the versions."""
+        row = self._one(
+            f"SELECT s.name, b.first_version, b.last_version FROM {self._of('batches')} b "
+            f"JOIN {self._of('streams')} s USING (uuid, target) WHERE b.target = %s AND b.uuid <> %s AND b.source = %s "
+            "AND NOT b.uuid::text = ANY(%s) AND b.first_version <= %s AND b.last_version >= %s LIMIT 1",
+            (target, uuid, source, list(others), versions[1], versions[0]),
+        )
+        return None if row is None else (row[0], row[1], row[2])
+
+    def entry(self, uuid: str, target: str, epoch: int, batch: int) -> Optional[Entry]:
+        """Return a commit of the stream, or ``None``."""
+        found = self._entries("epoch = %s AND batch = %s", (uuid, target, epoch, batch))
+        return found[0] if found else None
+
+    def at(self, uuid: str, target: str, version: int) -> Optional[Entry]:
+        """Return the commit of the stream with this number, or ``None``."""
+        found = self._entries("version = %s", (uuid, target, version))
+        return found[0] if found else None
+
+    def since(self, uuid: str, target: str, version: int) -> List[Entry]:
+        """Return the commits of the stream after a version (exclusive), oldest first."""
+        return self._entries("version > %s", (uuid, target, version))
+
+    def newest(self, uuid: str, target: str) -> Optional[Entry]:
+        """Return the newest commit of the stream, or ``None``."""
+        found = self._entries("true", (uuid, target), "ORDER BY epoch DESC, batch DESC LIMIT 1")
+        return found[0] if found else None
+
+    def record(
+        self,
+        uuid: str,
+        target: str,
+        entry: Entry,
+        source: Optional[str] = None,
+        versions: Tuple[Optional[int], Optional[int]] = (None, None),
+    ) -> None:
+        """Record a commit of the stream, and that it is in the entry's epoch."""
+        self._connection.execute(
+            f'INSERT INTO {self._of("batches")} (uuid, target, epoch, batch, digest, rows, "end", source, '
+            "first_version, last_version, version, attempt) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
+            (uuid, target, entry.epoch, entry.batch, entry.digest, entry.rows, entry.end, source, *versions,
+             entry.version, entry.attempt),
+        )  # fmt: skip
+        self._connection.execute(
+            f"UPDATE {self._of('streams')} SET epoch = %s, version = %s WHERE uuid = %s AND target = %s",
+            (entry.epoch, entry.version, uuid, target),
+        )
+
+    def _entries(self, where: str, values: Tuple[Any, ...], order: str = "ORDER BY version") -> List[Entry]:
+        rows = self._connection.execute(
+            f'SELECT epoch, batch, digest, rows, "end", version, attempt FROM {self._of("batches")} '
+            f"WHERE uuid = %s AND target = %s AND {where} {order}",
+            values,
+        ).fetchall()
+        return [Entry(*row) for row in rows]
+
+    def _one(self, statement: str, values: Tuple[Any, ...]) -> Optional[Tuple[Any, ...]]:
+        row: Optional[Tuple[Any, ...]] = self._connection.execute(statement, values).fetchone()
+        return row
+
+    def _of(self, table: str) -> str:
+        # psycopg looks for placeholders in statements
+        return quoted(self._schema, table).replace("%", "%%")
+
+
+def _key(uuid: str, target: str) -> str:
+    return f"fds {uuid} {target}"
+
+
+__all__ = [
+    "CONNECTIONS",
+    "FENCE",
+    "Account",
+    "Entry",
+    "NoPsycopgError",
+    "Target",
+    "UnknownConnectionError",
+    "at_most",
+    "connected",
+    "grant",
+    "parameters_of",
+    "psycopg",
+]

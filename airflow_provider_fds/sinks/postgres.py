@@ -1,0 +1,198 @@
+"""The sink that appends to a table of PostgreSQL. Standard library only, Python 3.9 syntax."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar
+from urllib.parse import parse_qs, quote, unquote, urlencode, urlsplit
+
+from airflow_provider_fds.sinks import options
+from airflow_provider_fds.sinks.base import Delivery, Sink, Target
+from airflow_provider_fds.sinks.constants import constant_columns, jsonable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from airflow_provider_fds.sinks.constants import Constant
+
+#: PostgreSQL cuts a longer name without an error.
+_MOST_BYTES = 63
+_PART = re.compile(r'"((?:[^"]|"")+)"|([a-z_][a-z0-9_$]*)')
+_PARTS = 2
+
+
+@dataclass(frozen=True)
+class PostgresSink(Sink):
+    """Appends each batch to a table of PostgreSQL exactly once.
+
+    The driver copies the rows of a batch into the table with COPY, in one transaction that also records the batch in
+    an account: tables in a schema of the same database. A batch is done if the account has it.
+
+    Args:
+        table: Name of the table with its schema, such as ``"public.orders"``. The table must exist. A name that is
+            anything but lower-case letters, digits, ``_`` and ``$`` is written in double quotes, as in SQL.
+        conn_id: Airflow connection of type ``postgres``; ``None``: the environment of the driver says where the
+            database is, as it does for ``psql`` (``PGHOST``, ``PGSERVICE``, ``PGPASSFILE`` …).
+        mode: ``"append"``, the only mode.
+        account: Schema of the account. The first batch creates the tables in it, and the schema, if they are missing.
+        provenance: Also write ``_source_version`` (bigint) and ``_source_timestamp`` (timestamptz) per row.
+        where: Write only the rows that satisfy this predicate over the batch's columns, including ``_commit_version``
+            and ``_commit_timestamp``.
+        transform: ``"pkg.module:function"``, a function on the driver. It takes the batch's DataFrame, after ``where``,
+            and returns the DataFrame to write.
+        columns: Columns to write, chosen from the result of ``transform``; default all.
+        constant_columns: Columns to add to each row, with their values, as for the sinks of Delta tables.
+        unsafe_sql: Allow ``where`` to call ``reflect`` and similar functions and to read other tables in subqueries.
+        other_streams: UUIDs of streams of the same name, with ledgers in other staging folders, that load other rows.
+    """
+
+    kind: ClassVar[str] = "postgres"
+    target: ClassVar[Target] = "database_table"
+    delivery: ClassVar[Delivery] = "transaction"
+
+    table: str
+    conn_id: str | None = None
+    mode: str = "append"
+    account: str = "fds"
+    provenance: bool = False
+    where: str | None = None
+    transform: str | None = None
+    columns: tuple[str, ...] = ()
+    constant_columns: Mapping[str, Constant] = field(default_factory=dict, hash=False)
+    unsafe_sql: bool = False
+    other_streams: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        options.flags(self)
+        if not isinstance(self.table, str) or "{" not in self.table:
+            table_parts(self.table)
+        _check_identifier(self.account, "PostgresSink: account")
+        if self.conn_id is not None and (not isinstance(self.conn_id, str) or not self.conn_id.strip()):
+            raise ValueError(f"PostgresSink: conn_id must be the id of a connection, got {self.conn_id!r}")
+        if self.mode != "append":
+            raise ValueError(
+                f"PostgresSink: mode must be 'append', got {self.mode!r}. Rows cannot be merged by key; use a "
+                "DeltaMergeSink, or merge the appended rows in the database"
+            )
+        object.__setattr__(self, "columns", options.names(self.columns, "PostgresSink: columns"))
+        constants = constant_columns(self.constant_columns, "PostgresSink: constant_columns", chosen=self.columns)
+        object.__setattr__(self, "constant_columns", constants)
+        uuids = options.uuids(self.other_streams, "PostgresSink: other_streams")
+        object.__setattr__(self, "other_streams", uuids)
+        if self.transform is not None:
+            options.function(self.transform, "PostgresSink: transform")
+        if self.where is not None:
+            options.predicate(self.where, "PostgresSink: where")
+            if not options.is_template(self.where):
+                self.check_predicates()
+
+    def check_predicates(self) -> None:
+        """Raise ``ValueError`` if ``where`` is anything other than an expression over columns."""
+        if self.where is not None and not self.unsafe_sql:
+            options.columns_only(self.where, "PostgresSink: where")
+
+    @property
+    def database_conn_id(self) -> str | None:
+        """Airflow connection of the database; ``None``: the environment of the driver."""
+        return self.conn_id
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """UUIDs of streams in other staging folders that are known to write to the same table."""
+        return self.other_streams
+
+    @property
+    def needed_columns(self) -> tuple[str, ...]:
+        """The columns to write, unless ``transform`` may add them."""
+        return self.columns if self.transform is None else ()
+
+    @property
+    def refused_columns(self) -> tuple[str, ...]:
+        """The columns with constants, unless ``columns`` or ``transform`` may leave the batch's own out."""
+        return () if self.columns or self.transform is not None else tuple(self.constant_columns)
+
+    @property
+    def takes_all_rows(self) -> bool:
+        """Whether every row of a batch is read unchanged and counted."""
+        return self.where is None and self.transform is None
+
+    @property
+    def writes_rows_as_they_are(self) -> bool:
+        """Whether the sink writes as many rows as the batch has."""
+        return self.takes_all_rows
+
+    @property
+    def parts(self) -> tuple[str, str]:
+        """Schema and name of the table."""
+        return table_parts(self.table)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the sink as JSON-compatible values, without anything secret."""
+        return {**super().to_dict(), "constant_columns": jsonable(self.constant_columns)}
+
+    def identity(self) -> dict[str, str]:
+        """Return the identity that a stream is bound to: connection, table and account."""
+        where = quote(self.conn_id or "", safe="")
+        query = "" if self.account == "fds" else "?" + urlencode({"account": self.account})
+        return {"kind": self.kind, "target": f"postgres://{where}/{quote(self.table, safe='{}')}{query}"}
+
+    @classmethod
+    def of_target(cls, target: str) -> PostgresSink:
+        """Return the sink that a stream was bound to: connection, table and account."""
+        found = urlsplit(target)
+        account = parse_qs(found.query).get("account", ["fds"])[0]
+        return cls(unquote(found.path[1:]), conn_id=unquote(found.netloc) or None, account=account)
+
+    def describe(self) -> str:
+        """Return where the rows go, for messages."""
+        where = "the environment" if self.conn_id is None else f"connection {self.conn_id!r}"
+        return f"table {self.table} of {where}"
+
+    def rendered(self, render: Callable[[str], str]) -> PostgresSink:
+        """Return a copy with ``table`` and ``where`` rendered by ``render`` (Airflow's templates)."""
+        where = None if self.where is None else render(self.where)
+        made = replace(self, table=render(self.table), where=where)
+        made.check_predicates()
+        return made
+
+
+def table_parts(name: object) -> tuple[str, str]:
+    """Return schema and name of a table.
+
+    >>> table_parts('public."Orders, new"')
+    ('public', 'Orders, new')
+
+    Raises:
+        ValueError: It is not the name of a table with its schema.
+    """
+    found, at = [], 0
+    text = name if isinstance(name, str) else ""
+    while (part := _PART.match(text, at)) is not None:
+        found.append(part[2] if part[1] is None else part[1].replace('""', '"'))
+        at = part.end()
+        if text[at : at + 1] != ".":
+            break
+        at += 1
+    if at != len(text) or len(found) != _PARTS or text.endswith("."):
+        raise ValueError(
+            f"PostgresSink: table must be the name of a table with its schema, such as 'public.orders', got {name!r}. "
+            "Write a part with other characters than lower-case letters, digits, '_' and '$' in double quotes: "
+            "'public.\"Orders\"'"
+        )
+    for one in found:
+        _check_identifier(one, "PostgresSink: table")
+    return found[0], found[1]
+
+
+def quoted(*parts: str) -> str:
+    """Return an identifier of SQL, whatever characters its parts have."""
+    return ".".join('"' + part.replace('"', '""') + '"' for part in parts)
+
+
+def _check_identifier(name: object, what: str) -> None:
+    if not isinstance(name, str) or not name or "\0" in name or len(name.encode()) > _MOST_BYTES:
+        raise ValueError(f"{what} must be a name of 1 to {_MOST_BYTES} bytes, got {name!r}")
+
+
+__all__ = ["PostgresSink", "quoted", "table_parts"]

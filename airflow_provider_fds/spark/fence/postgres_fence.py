@@ -1,0 +1,155 @@
+"""The fence in PostgreSQL: a row of the account that closes everything older than an epoch.
+
+The fence takes the lock of the stream, which a driver of an older epoch holds while it writes, reads what has landed,
+and raises the epoch. A driver that gets the lock later sees the epoch and is refused. One that holds it, however long
+it was paused, is ended by the server. Standard library and pyspark, Python 3.9 syntax.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, List
+
+from airflow_provider_fds.batch.postgres_account import FENCE, Account, Entry, at_most, connected
+from airflow_provider_fds.batch.report import FenceEvidence, FenceReport, LandedBatch
+from airflow_provider_fds.batch.spec import fence_version, txn_version
+from airflow_provider_fds.fault_points import reach
+from airflow_provider_fds.reasons import Reason
+from airflow_provider_fds.spark.runtime.failures import RefusalError, explain, shortened
+from airflow_provider_fds.spark.runtime.postgres_errors import refusals
+
+if TYPE_CHECKING:
+    from airflow_provider_fds.batch.spec import FenceSpec, JobSpec
+    from airflow_provider_fds.sinks import PostgresSink
+
+#: Each attempt ends whoever holds the lock; other drivers of the stream may be waiting for it.
+_MOST_ATTEMPTS = 10
+_LOCK_SECONDS = 2.0
+_COMMIT_SECONDS = 60.0
+
+
+def close_epochs(spec: JobSpec, fence: FenceSpec, sink: PostgresSink) -> FenceReport:
+    """Write the fence if it is not there, and report which batches of older epochs landed before it."""
+    try:
+        with refusals(f"stream {fence.stream!r}: the fence of epoch {fence.epoch}"):
+            return _Fence(spec, fence, sink).close()
+    except Exception as e:  # noqa: BLE001 - any error: the report is the only way to convey it
+        failure = explain(e)
+        return FenceReport(
+            uuid=fence.uuid,
+            epoch=fence.epoch,
+            attempt_id=spec.attempt_id,
+            outcome="failed",
+            error_class=failure.error_class,
+            reason=failure.reason,
+            error_message=shortened(failure.message),
+            retryable=failure.retryable,
+        )
+
+
+class _Fence:
+    def __init__(self, spec: JobSpec, fence: FenceSpec, sink: PostgresSink) -> None:
+        self._spec = spec
+        self._fence = fence
+        self._sink = sink
+
+    def close(self) -> FenceReport:
+        """Close the epochs, and end the holder of the lock as often as it takes."""
+        fence = self._fence
+        if fence.removes is not None:
+            raise RefusalError(
+                Reason.SINK_UNSUITABLE,
+                f"stream {fence.stream!r}: FDS removes no rows from {self._sink.describe()}. Remove them, and "
+                f"run `fds rewind {fence.stream} --replace --sink-rows keep --to N --why …`",
+            )
+        for _ in range(_MOST_ATTEMPTS):
+            try:
+                return self._close()
+            except Exception as error:
+                if getattr(error, "sqlstate", None) != "55P03":
+                    raise
+                self._end_holders()
+        raise RefusalError(
+            Reason.SINK_BUSY,
+            f"stream {fence.stream!r}: the fence of epoch {fence.epoch} is not in {self._sink.describe()}: other "
+            f"transactions held the stream's lock {_MOST_ATTEMPTS} times. A retry tries again",
+            retryable=True,
+        )
+
+    def _close(self) -> FenceReport:
+        fence, sink = self._fence, self._sink
+        with connected(sink.conn_id) as connection:
+            account = Account(connection, sink.account, sink.parts)
+            if account.target() is None:
+                return FenceReport(fence.uuid, fence.epoch, self._spec.attempt_id, "sink_missing")
+            connection.rollback()
+            account.create()
+            account.begin(lock_seconds=_LOCK_SECONDS)
+            target = account.target()
+            if target is None:
+                return FenceReport(fence.uuid, fence.epoch, self._spec.attempt_id, "sink_missing")
+            if (problem := account.problem()) is not None:
+                raise RefusalError(Reason.SINK_UNSUITABLE, f"{sink.describe()}: the server is unsuitable: {problem}")
+            target_id = account.registered(target)
+            known = account.lock(fence.uuid, target_id)
+            found = None if known is None else account.entry(fence.uuid, target_id, fence.epoch, FENCE)
+            if found is not None:
+                report = self._report(account, target_id, found)
+                connection.commit()
+                return report
+            if known is None:
+                account.add_stream(fence.uuid, target_id, fence.stream, fence.epoch)
+            elif known[0] >= fence.epoch:
+                raise RefusalError(
+                    Reason.EPOCH_OVERTAKEN,
+                    f"stream {fence.stream!r}: {sink.describe()} is in epoch {known[0]} of the stream, later than "
+                    f"{fence.epoch}. Check the stream with `fds status`",
+                    retryable=True,
+                )
+            version = 1 + (0 if known is None else known[1])
+            entry = Entry(fence.epoch, FENCE, "", 0, "", version, self._spec.attempt_id)
+            account.record(fence.uuid, target_id, entry)
+            report = self._report(account, target_id, entry)
+            reach("fence.commit.before")
+            with at_most(connection, _COMMIT_SECONDS):
+                connection.commit()
+            reach("fence.commit.after")
+            return report
+
+    def _report(self, account: Account, target_id: str, fence: Entry) -> FenceReport:
+        since, known = self._spec.sink_version, self._spec.sink_table_id
+        if known is not None and known != target_id:
+            # another table: the ledger knows what the stream has written to the one before
+            since = None
+        entries = [entry for entry in account.since(self._fence.uuid, target_id, 0) if entry.version < fence.version]
+        newest = max((_transaction(entry) for entry in entries), default=None)
+        return FenceReport(
+            uuid=self._fence.uuid,
+            epoch=self._fence.epoch,
+            attempt_id=self._spec.attempt_id,
+            outcome="fenced",
+            sink_version=fence.version,
+            sink_table_id=target_id,
+            landed=tuple(
+                LandedBatch(entry.epoch, entry.batch, entry.end, entry.digest, entry.version)
+                for entry in entries
+                if entry.batch != FENCE and entry.version > (since or 0)
+            ),
+            evidence=FenceEvidence(newest=newest),
+        )
+
+    def _end_holders(self) -> None:
+        sink = self._sink
+        with connected(sink.conn_id) as connection:
+            account = Account(connection, sink.account, sink.parts)
+            target = account.target()
+            if target is None or target.id is None:
+                return
+            for pid in account.holders(self._fence.uuid, target.id):
+                account.end(pid)
+
+
+def _transaction(entry: Entry) -> int:
+    return fence_version(entry.epoch) if entry.batch == FENCE else txn_version(entry.epoch, entry.batch)
+
+
+__all__: List[str] = ["close_epochs"]

@@ -1,0 +1,391 @@
+"""The writer of ``PostgresSink``: each batch lands in the table once, or fails with the reason.
+
+Spark makes the rows as lines of COPY text, and the driver copies them, partition by partition, inside the one
+transaction that locks the stream in the account, refuses a closed epoch, skips a batch that is there, and records the
+batch. There is no staging table that could be emptied or filled twice, and executors need no password. Standard library
+and pyspark, Python 3.9 syntax; psycopg is imported when a connection is opened.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Tuple
+
+from airflow_provider_fds.batch.postgres_account import FENCE, Account, Entry, at_most, connected, psycopg
+from airflow_provider_fds.batch.sink_commit import SinkCommit
+from airflow_provider_fds.batch.spec import fence_version, txn_version
+from airflow_provider_fds.fault_points import reach
+from airflow_provider_fds.reasons import Reason
+from airflow_provider_fds.sinks.constants import PROVENANCE
+from airflow_provider_fds.sinks.postgres import quoted
+from airflow_provider_fds.spark.fence.postgres_fence import close_epochs
+from airflow_provider_fds.spark.runtime.failures import RefusalError
+from airflow_provider_fds.spark.runtime.postgres_errors import refusals
+from airflow_provider_fds.spark.sink_log.advice import Advice
+from airflow_provider_fds.spark.writers.copy_text import TargetColumn, lines, suggested, unfit
+from airflow_provider_fds.spark.writers.prepared_rows import prepared
+from airflow_provider_fds.spark.writers.sink_columns import with_provenance
+from airflow_provider_fds.spark.writers.writer import Landed, Writer
+
+if TYPE_CHECKING:
+    from airflow_provider_fds.batch.report import FenceReport
+    from airflow_provider_fds.batch.spec import BatchSpec, FenceSpec, JobSpec
+    from airflow_provider_fds.sinks import PostgresSink
+
+#: How long a batch waits for another driver of its stream.
+_LOCK_SECONDS = 60.0
+#: How long COMMIT may take; then the connection is cut, and the account says what became of it.
+_COMMIT_SECONDS = 60.0
+#: How often, and after which pauses, the account is asked for a batch whose COMMIT had no answer.
+_PAUSES = (0.0, 1.0, 2.0, 4.0, 8.0)
+#: Characters that are given to COPY at once.
+_CHUNK = 1 << 18
+#: Ordinary and partitioned tables.
+_KINDS = ("r", "p")
+
+
+class PostgresWriter(Writer):
+    """Appends to a table of PostgreSQL; opens a connection for each batch."""
+
+    _sink: PostgresSink
+
+    def __init__(self, spark: Any, sink: PostgresSink, job: JobSpec, settings: Dict[str, str]) -> None:
+        super().__init__(spark, sink, job, settings)
+        self._target_id: Optional[str] = None
+        self._advice = Advice(sink, job.batches[0].stream)
+
+    @property
+    def table_id(self) -> Optional[str]:
+        """Id of the table in the account, ``None`` until the stream has looked at it."""
+        return self._target_id
+
+    @classmethod
+    def close_epochs(cls, spark: Any, job: JobSpec, fence: FenceSpec, sink: Any) -> FenceReport:  # noqa: ARG003
+        """Close older epochs by a row of the account; see :func:`.fence.postgres_fence.close_epochs`."""
+        return close_epochs(job, fence, sink)
+
+    def find(self, batch: BatchSpec) -> Optional[Landed]:
+        """Return the batch's commit if the account has it, else ``None``; checks table, server and order.
+
+        Raises:
+            RefusalError: The sink differs from what was recorded, or it is not this batch's turn.
+        """
+        with refusals(self._describe(batch)), connected(self._sink.conn_id) as connection:
+            account = self._account(connection)
+            self._check_target(account)
+            connection.rollback()
+            account.create()
+            account.begin(lock_seconds=_LOCK_SECONDS)
+            known = self._known(account, batch)
+            landed = self._find(account, batch, known)
+            connection.commit()
+            return landed
+
+    def append(self, frame: Any, batch: BatchSpec) -> Landed:
+        """Write the batch and return its commit, made by this attempt or by a concurrent one that was faster.
+
+        Raises:
+            RefusalError: Columns do not fit, the epoch is closed, or the number of rows is not the batch's.
+        """
+        what = self._describe(batch)
+        rows = prepared(frame, self._sink)
+        rows = (
+            with_provenance(rows, self._sink, self._sink.describe())
+            if self._sink.provenance
+            else rows.drop(*PROVENANCE)
+        )
+        types = {one.name: one.dataType.simpleString() for one in rows.schema.fields}
+        with refusals(what):
+            return self._append(rows, types, batch)
+
+    def _append(self, rows: Any, types: Dict[str, str], batch: BatchSpec) -> Landed:
+        what = self._describe(batch)
+        with connected(self._sink.conn_id) as connection:
+            account = self._account(connection)
+            account.begin(lock_seconds=_LOCK_SECONDS)
+            columns = self._columns(connection)
+            names = self._fitted(columns, types, batch)
+            reach("driver.commit.before")
+            known = self._known(account, batch)
+            if (landed := self._find(account, batch, known)) is not None:
+                return landed
+            target = self._require_target()
+            if known is None:
+                self._register(account, batch)
+            if not self._job.allow_overlap:
+                self._refuse_overlap(account, batch)
+            count = self._copy(connection, lines(rows, types), names, batch)
+            # COPY has locked the table, so that from here on it stays as it is
+            now = account.target()
+            if now is None or now.id != target or self._columns(connection) != columns:
+                raise RefusalError(
+                    Reason.SINK_BUSY,
+                    f"{what}: {self._sink.describe()} was just changed. Nothing was written; a retry looks again",
+                    retryable=True,
+                )
+            version = 1 + (0 if known is None else known[1])
+            end = batch.end
+            entry = Entry(batch.epoch, batch.batch_id, batch.manifest_digest, count, end, version, self._job.attempt_id)
+            account.record(batch.uuid, target, entry, *_source(batch))
+            reach("driver.commit.before")
+            try:
+                with at_most(connection, _COMMIT_SECONDS):
+                    connection.commit()
+            except psycopg().OperationalError as error:
+                return self._after_lost_answer(batch, error)
+            reach("driver.commit.after")
+            return self._landed(entry)
+
+    def _copy(self, connection: Any, frame: Any, names: List[str], batch: BatchSpec) -> int:
+        """Copy the lines into the table, holding one partition of Spark in memory; return the number of rows.
+
+        Raises:
+            RefusalError: The table did not take each line, or it is not the number of rows that the log counts.
+        """
+        columns = ", ".join(quoted(name) for name in names)
+        sent = 0
+        with connection.cursor() as cursor:
+            with cursor.copy(f"COPY {quoted(*self._sink.parts)} ({columns}) FROM STDIN") as copy:
+                for text, count in _chunks(frame.toLocalIterator()):
+                    copy.write(text)
+                    sent += count
+            taken = int(cursor.rowcount)
+        if taken != sent:
+            raise RefusalError(
+                Reason.ROWS_DIFFER,
+                f"{self._describe(batch)}: {self._sink.describe()} took {taken:,} of {sent:,} rows, so a trigger left "
+                "some out. Nothing was written: FDS loads all rows of a batch, or none",
+            )
+        planned = batch.num_rows
+        if planned is not None and self._sink.writes_rows_as_they_are and sent != planned:
+            raise RefusalError(
+                Reason.ROWS_DIFFER,
+                f"{self._describe(batch)}: Spark reads {sent:,} rows, but the source's log counts {planned:,}. Nothing "
+                "was written. Find out why; if the log is wrong, set where='true' on the sink, with which FDS does not "
+                "compare the two",
+            )
+        return sent
+
+    def _after_lost_answer(self, batch: BatchSpec, error: Exception) -> Landed:
+        """Return the batch if it was committed although COMMIT had no answer; else raise ``error``.
+
+        The lock waits for the transaction of the lost connection, so what the account says then is final.
+        """
+        for pause in _PAUSES:
+            time.sleep(pause)
+            with suppress(psycopg().OperationalError), connected(self._sink.conn_id) as connection:
+                account = self._account(connection)
+                account.begin(lock_seconds=_LOCK_SECONDS)
+                landed = self._find(account, batch, self._known(account, batch))
+                if landed is not None:
+                    return landed
+                break
+        raise error
+
+    # What the account says ------------------------------------------------------------------------------------------
+
+    def _account(self, connection: Any) -> Account:
+        return Account(connection, self._sink.account, self._sink.parts)
+
+    def _check_target(self, account: Account) -> None:
+        """Refuse a table that is missing, or that cannot keep what is committed."""
+        sink = self._sink
+        target = account.target()
+        if target is None:
+            gone = "the stream has written to it, but it is" if self._job.sink_table_id is not None else "it is"
+            raise RefusalError(
+                Reason.SINK_MISSING,
+                f"{sink.describe()}: {gone} missing in the database, or its schema is hidden from this role. "
+                + ("Create it: FDS does not" if self._job.sink_table_id is None else "Restore it"),
+            )
+        problem = account.problem()
+        if problem is not None:
+            raise RefusalError(Reason.SINK_UNSUITABLE, f"{sink.describe()}: the server is unsuitable: {problem}")
+        if target.kind not in _KINDS or target.persistence != "p":
+            kind = "unlogged or temporary, so a crash empties it" if target.persistence != "p" else "no ordinary table"
+            raise RefusalError(Reason.SINK_UNSUITABLE, f"{sink.describe()} is {kind}. Use an ordinary table")
+
+    def _known(self, account: Account, batch: BatchSpec) -> Optional[Tuple[int, int]]:
+        """Lock the stream, and return its epoch and version in the account, ``None`` if it is new there.
+
+        Raises:
+            RefusalError: The table was replaced or restored, or the epoch of the batch is closed.
+        """
+        target = account.target()
+        if target is None:
+            raise RefusalError(Reason.SINK_MISSING, f"{self._sink.describe()} is gone. Restore it")
+        self._target_id = account.registered(target)
+        wanted = self._job.sink_table_id
+        if wanted is not None and wanted != self._target_id:
+            raise RefusalError(
+                Reason.SINK_REPLACED,
+                f"{self._sink.describe()} is another table than the one that the stream has written to: it was dropped "
+                f"and created again. Load everything into it by {self._advice.from_start()}",
+            )
+        known = account.lock(batch.uuid, self._target_id)
+        if known is not None and known[0] > batch.epoch:
+            raise RefusalError(
+                Reason.EPOCH_OVERTAKEN,
+                f"{self._describe(batch)} was not written: {self._sink.describe()} is in epoch {known[0]}, which "
+                "somebody has begun since",
+                retryable=True,
+            )
+        return known
+
+    def _find(self, account: Account, batch: BatchSpec, known: Optional[Tuple[int, int]]) -> Optional[Landed]:
+        target = self._require_target()
+        entry = None if known is None else account.entry(batch.uuid, target, batch.epoch, batch.batch_id)
+        if entry is not None and entry.digest == batch.manifest_digest:
+            return self._landed(entry)
+        newest = None if known is None else account.newest(batch.uuid, target)
+        found = None if newest is None else _transaction(newest)
+        expected = batch.prev_txn_version
+        # a sink that the stream had left was closed at an earlier epoch, and has nothing of those since
+        is_left = expected is None and newest is not None and newest.epoch < batch.epoch and newest.batch == FENCE
+        if entry is None and (found == expected or is_left):
+            return None
+        if entry is None and expected is None and newest is not None and newest.epoch < batch.epoch:
+            raise RefusalError(
+                Reason.SINK_APPEARED,
+                f"{self._describe(batch)} was not written: {self._sink.describe()} was missing when the epoch began. "
+                f"It has transaction {found} of the stream, from an epoch that was already closed",
+                retryable=True,
+            )
+        has = "no transaction" if found is None else f"transaction {found}"
+        lacks = expected is not None and (found or 0) < expected
+        again = self._advice.after(found, batch.epoch) if lacks else ""
+        what = (
+            f"the table lacks committed batches, because it was restored from a copy. Load them again by {again}"
+            if lacks
+            else "another run has continued, so there is nothing to do; or the ledger is older than the table: restore "
+            "the newest copy of the staging folder"
+        )
+        raise RefusalError(
+            Reason.SINK_OUT_OF_ORDER,
+            f"{self._describe(batch)} is out of order: {self._sink.describe()} has {has} of the stream as its newest; "
+            f"expected {'none' if expected is None else expected} before {batch.txn_version}. Nothing was written: "
+            f"{what}",
+        )
+
+    def _register(self, account: Account, batch: BatchSpec) -> None:
+        """Make the stream known for the table. Two streams of one name would load the same rows."""
+        target = self._require_target()
+        account.lock_target(target)
+        other = account.namesake(batch.uuid, target, batch.stream, self._sink.other_streams)
+        if other is not None:
+            raise RefusalError(
+                Reason.SINK_OF_NAMESAKE,
+                f"stream {batch.stream!r} (uuid {batch.uuid}): another stream of the same name (uuid {other}), whose "
+                f"ledger is in another staging folder, writes to {self._sink.describe()}. Both would load the same "
+                "rows. Use one staging folder for both, or give this stream another name and table; if the other "
+                f"stream loads different rows, declare it on this sink: other_streams=['{other}']",
+            )
+        account.add_stream(batch.uuid, target, batch.stream, batch.epoch)
+
+    def _refuse_overlap(self, account: Account, batch: BatchSpec) -> None:
+        source, versions = _source(batch)
+        if source is None or versions[0] is None or versions[1] is None:
+            return
+        span = (versions[0], versions[1])
+        others = self._sink.other_streams
+        found = account.overlap(batch.uuid, self._require_target(), source, span, others)
+        if found is not None:
+            raise RefusalError(
+                Reason.SINK_HAS_ROWS,
+                f"{self._describe(batch)}: stream {found[0]!r} has loaded versions {found[1]} to {found[2]} of the "
+                f"same table into {self._sink.describe()}, so rows of versions {span[0]} to {span[1]} would be there "
+                "twice. If the two load different rows, set allow_overlap=True on this stream (`fds`: --allow-overlap)",
+            )
+
+    def _landed(self, entry: Entry) -> Landed:
+        metadata = {"attempt": entry.attempt, "digest": entry.digest, "settings": {}}
+        commit = SinkCommit(entry.version, "COPY", {"numOutputRows": str(entry.rows)}, metadata)
+        return Landed(commit, by_this_attempt=entry.attempt == self._job.attempt_id)
+
+    def _require_target(self) -> str:
+        assert self._target_id is not None  # noqa: S101  # the lock has set it
+        return self._target_id
+
+    def _describe(self, batch: BatchSpec) -> str:
+        return f"stream {batch.stream!r}, epoch {batch.epoch}, batch {batch.batch_id}"
+
+    # Columns of the table -------------------------------------------------------------------------------------------
+
+    def _fitted(self, columns: List[TargetColumn], types: Dict[str, str], batch: BatchSpec) -> List[str]:
+        """Return the columns of the table for those of the batch, in their order.
+
+        Raises:
+            RefusalError: Columns are missing, need a value that the batch lacks, or could not hold each value.
+        """
+        found: List[TargetColumn] = []
+        problems: List[str] = []
+        missing: List[str] = []
+        for name, spark_type in types.items():
+            same = [one for one in columns if one.name == name]
+            same = same or [one for one in columns if one.name.lower() == name.lower()]
+            if len(same) != 1:
+                missing.append(f"ADD COLUMN {quoted(name)} {suggested(spark_type)}")
+                continue
+            found.append(same[0])
+            if (problem := unfit(spark_type, same[0])) is not None:
+                problems.append(f"{name}: {problem}")
+        if len({one.name for one in found}) < len(found):
+            problems.append("two columns of the batch differ only in upper and lower case")
+        needed = [one.name for one in columns if one.is_needed and one not in found]
+        if needed:
+            problems.append(f"the batch lacks {', '.join(needed)}, which the table needs (NOT NULL)")
+        if missing:
+            table = quoted(*self._sink.parts)
+            problems.append(f"the table lacks columns of the batch: `ALTER TABLE {table} {', '.join(missing)}`")
+        if problems:
+            raise RefusalError(
+                Reason.SINK_SCHEMA_MISMATCH,
+                f"{self._describe(batch)} does not fit {self._sink.describe()}: {'; '.join(problems)}. Nothing was "
+                "written",
+            )
+        return [one.name for one in found]
+
+    def _columns(self, connection: Any) -> List[TargetColumn]:
+        rows = connection.execute(
+            "SELECT a.attname, t.typname, a.atttypmod, a.attnotnull AND NOT a.atthasdef AND a.attidentity = '', "
+            "a.attgenerated <> '', tn.nspname = 'pg_catalog' AND t.typtype = 'b', format_type(a.atttypid, a.atttypmod) "
+            "FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid JOIN pg_namespace n ON n.oid = c.relnamespace "
+            "JOIN pg_type t ON t.oid = a.atttypid JOIN pg_namespace tn ON tn.oid = t.typnamespace "
+            "WHERE n.nspname = %s AND c.relname = %s AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum",
+            self._sink.parts,
+        ).fetchall()
+        return [TargetColumn(*row) for row in rows]
+
+
+def _chunks(rows: Iterator[Any]) -> Iterator[Tuple[str, int]]:
+    """Yield the lines of rows in pieces of some size, with the number of lines."""
+    piece: List[str] = []
+    size = 0
+    for row in rows:
+        piece.append(row[0])
+        size += len(row[0])
+        if size >= _CHUNK:
+            yield "".join(piece), len(piece)
+            piece, size = [], 0
+    if piece:
+        yield "".join(piece), len(piece)
+
+
+def _source(batch: BatchSpec) -> Tuple[Optional[str], Tuple[Optional[int], Optional[int]]]:
+    """Return the source table's id and the versions whose rows a batch has; a snapshot has those of all before it."""
+    try:
+        end = json.loads(batch.end)
+        table = str(end["reservoirId"])
+        first = 0 if end.get("isStartingVersion") else batch.first_version
+    except (ValueError, KeyError, TypeError):
+        return None, (None, None)
+    return table, (first, batch.last_version)
+
+
+def _transaction(entry: Entry) -> int:
+    return fence_version(entry.epoch) if entry.batch == FENCE else txn_version(entry.epoch, entry.batch)
+
+
+__all__: List[str] = ["PostgresWriter"]

@@ -1,0 +1,242 @@
+"""Whole runs of ``fds run --sink-postgres``, killed and moved: whatever happens, each row is in the table once."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import deltalake
+import pyarrow as pa
+import pytest
+
+from airflow_provider_fds.errors import BatchFailedError
+from airflow_provider_fds.fault_points import ASKED_BY, MARKS_IN
+from airflow_provider_fds.sinks import PostgresSink
+from airflow_provider_fds.stream.sink_record.database_evidence import DatabaseEvidence
+from airflow_provider_fds.stream.sink_record.evidence import ReportedBatch
+from tests.fds_command import Ran, fds
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.interop.postgres.conftest import Database
+
+pytestmark = pytest.mark.timeout(900)
+
+#: Where the driver is killed, and the points of the run around it that matter for "done".
+POINTS = (
+    "driver.started",
+    "driver.commit.before",
+    "driver.commit.before#2",
+    "driver.commit.after",
+    "driver.report.before",
+    "driver.report.after",
+    "entry.before.committed",
+)
+
+
+class Lake:
+    """A source that grows, and the commands that load it into PostgreSQL."""
+
+    def __init__(self, folder: Path, spark: str | None) -> None:
+        self.folder = folder
+        self._spark = () if spark is None else ("--remote", spark)
+        self._ids: list[int] = []
+
+    def append(self, *ids: int) -> None:
+        table = pa.table({"id": list(ids), "name": [f"name {n}" for n in ids], "p": [n % 2 for n in ids]})
+        deltalake.write_deltalake(self.folder / "orders", table, mode="append")
+        self._ids += ids
+
+    @property
+    def ids(self) -> list[int]:
+        return sorted(self._ids)
+
+    def words(self, *more: str) -> tuple[str, ...]:
+        source = ("run", str(self.folder / "orders"), "--stream", "orders", "--staging", str(self.folder / "staging"))
+        return (*source, *self._spark, "--sink-postgres", "public.orders", "--option", "starting_version=0", *more)
+
+    def load(self, *more: str) -> Ran:
+        done = fds(*self.words(*more))
+        assert done.returncode == 0, done.stderr[-3000:] + done.stdout[-2000:]
+        return done
+
+    def start(self, fault: str) -> subprocess.Popen[str]:
+        environment = {**os.environ, ASKED_BY: fault, MARKS_IN: str(self.folder)}
+        command = [sys.executable, "-m", "airflow_provider_fds.cli.main", *self.words()]
+        return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+    def die(self, point: str) -> None:
+        """Let a run be killed at a point."""
+        process = self.start(f"kill@{point}")
+        said, _ = process.communicate(timeout=300)
+        assert process.returncode == -signal.SIGKILL, said[-3000:]
+
+    def move(self, *words: str) -> Ran:
+        return fds(
+            words[0], "orders", *words[1:], "--staging", str(self.folder / "staging"), "--why", "a test", "--yes"
+        )
+
+
+@pytest.fixture
+def environment(database: Database, monkeypatch: pytest.MonkeyPatch) -> Database:
+    """The database, as the environment of libpq has it."""
+    for name, value in database.parameters().items():
+        monkeypatch.setenv({"dbname": "PGDATABASE"}.get(name, f"PG{name.upper()}"), str(value))
+    return database
+
+
+@pytest.fixture
+def lake(tmp_path: Path, environment: Database, connect_server: Any) -> Lake:
+    lake = Lake(tmp_path, connect_server.url)
+    lake.append(1, 2)
+    lake.append(3)
+    return lake
+
+
+def test_a_run_loads_what_is_new_and_the_status_shows_where_it_went(lake, environment):
+    lake.load()
+    lake.append(4, 5)
+    lake.load("--sink-option", "account=fds")
+    assert environment.rows() == lake.ids
+    shown = fds("status", "orders", "--staging", str(lake.folder / "staging"), "--output", "json")
+    sink = json.loads(shown.stdout)["sink"]
+    assert sink == {"kind": "postgres", "target": "postgres:///public.orders", "delivery": "transaction"}
+    assert "public.orders" in fds("status", "orders", "--staging", str(lake.folder / "staging")).stdout
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_run_that_is_killed_loses_and_doubles_no_row(lake, environment, point):
+    lake.die(point)
+    lake.append(4)
+    lake.load()
+    assert environment.rows() == lake.ids
+    assert environment.run("SELECT sum(rows) FROM fds.batches") == [(4,)]
+
+
+def test_a_replan_counts_what_landed_as_loaded_and_closes_the_epoch(lake, environment):
+    lake.die("driver.commit.after")
+    done = lake.move("replan")
+    assert done.returncode == 0, done.stderr
+    lake.append(4)
+    lake.load()
+    assert environment.rows() == lake.ids
+    assert environment.run("SELECT epoch FROM fds.streams") == [(2,)]
+
+
+def test_a_driver_that_was_stopped_before_a_replan_is_kept_out(lake, environment):
+    with lake.start("stop@driver.commit.before#2") as process:
+        try:
+            mark = lake.folder / "stop@driver.commit.before#2"
+            while not (mark.exists() and mark.read_text()):
+                assert process.poll() is None, process.communicate()[0][-3000:]
+                time.sleep(0.05)
+            assert lake.move("unlock", "--force").returncode == 0
+            done = lake.move("replan", "--force")
+            assert done.returncode == 0, done.stderr
+            lake.load()
+            assert environment.rows() == lake.ids
+            process.send_signal(signal.SIGCONT)
+            process.communicate(timeout=300)
+        finally:
+            process.kill()
+    assert environment.rows() == lake.ids
+    lake.append(4)
+    lake.load()
+    assert environment.rows() == lake.ids
+    assert environment.run("SELECT epoch FROM fds.streams") == [(2,)]
+
+
+def test_a_rewind_keeps_the_rows_and_refuses_to_remove_them(lake, environment):
+    lake.load()
+    for words in ("delete", "empty"):
+        refused = lake.move("rewind", "--to", "1", "--sink-rows", words)
+        assert refused.returncode != 0
+        assert "from which FDS removes no rows" in refused.stderr
+    moved = lake.move("rewind", "--to", "1", "--sink-rows", "keep")
+    assert moved.returncode == 0, moved.stderr
+    environment.run("DELETE FROM public.orders WHERE id = 3")
+    lake.load()
+    assert environment.rows() == lake.ids
+
+
+def test_a_table_that_was_restored_without_its_newest_batch_is_noticed(lake, environment):
+    lake.load()
+    environment.run("DELETE FROM public.orders WHERE id > 3")
+    environment.run("DELETE FROM fds.batches WHERE version = (SELECT max(version) FROM fds.batches)")
+    environment.run("UPDATE fds.streams SET version = version - 1")
+    lake.append(4)
+    failed = fds(*lake.words())
+    assert failed.returncode != 0
+    assert "lacks committed batches" in failed.stderr
+
+
+def test_a_stream_moves_to_a_delta_table_and_back(lake, environment):
+    lake.load()
+    moved = lake.move("replan", "--new-sink")
+    assert moved.returncode == 0, moved.stderr
+    lake.append(4)
+    words = [word for word in lake.words() if word not in ("--sink-postgres", "public.orders")]
+    done = fds(*words, "--sink", str(lake.folder / "copy"))
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert environment.rows() == [1, 2, 3]
+    assert environment.run("SELECT epoch FROM fds.streams") == [(2,)]
+    assert lake.move("replan", "--new-sink").returncode == 0
+    lake.append(5)
+    lake.load()
+    assert environment.rows() == [1, 2, 3, 5]
+
+
+def test_a_ledger_is_not_recovered_from_a_database(lake, environment):
+    lake.load()
+    refused = lake.move("recover")
+    assert refused.returncode != 0
+    assert "a ledger is recovered from the log of a Delta table only" in refused.stderr
+    assert environment.rows() == lake.ids
+
+
+def test_a_report_that_the_account_contradicts_is_refused(lake, environment, monkeypatch):
+    lake.load()
+    ((uuid, table_id, digest),) = environment.run("SELECT uuid::text, target::text, digest FROM fds.batches")
+    stream = SimpleNamespace(stream=SimpleNamespace(name="orders", table="orders"))
+    evidence = DatabaseEvidence(stream, PostgresSink("public.orders"))
+    batch = ReportedBatch(uuid, 1, 0, digest)
+    evidence.check_batch(batch, 1, 3, table_id)
+    for wrong in ((batch, 2, 3, table_id), (batch, 1, 4, table_id), (ReportedBatch(uuid, 1, 0, "x"), 1, 3, table_id)):
+        with pytest.raises(BatchFailedError, match="does not match the sink"):
+            evidence.check_batch(*wrong)
+    with pytest.raises(BatchFailedError, match="but the table exists"):
+        evidence.check_missing(2)
+    monkeypatch.setenv("PGPORT", "1")
+    unreachable = DatabaseEvidence(stream, PostgresSink("public.orders"))
+    unreachable.check_batch(batch, 7, 7, table_id)
+
+
+def test_a_driver_of_spark_submit_gets_the_database_from_the_environment(tmp_path, environment):
+    lake = Lake(tmp_path, None)
+    lake.append(1, 2, 3)
+    lake.load()
+    assert environment.rows() == lake.ids
+
+
+def test_a_fleet_loads_its_tables_into_one_schema(tmp_path, environment, connect_server):
+    for name, ids in (("orders", [1, 2]), ("returns", [3])):
+        deltalake.write_deltalake(tmp_path / "lake" / name, pa.table({"id": ids}))
+        environment.run(f"CREATE TABLE IF NOT EXISTS public.{name} (id bigint)")
+    file = tmp_path / "streams.yaml"
+    file.write_text(
+        f"defaults: {{staging: {tmp_path}/staging}}\n"
+        f"streams: [{{tables: '{tmp_path}/lake/*', sink: {{kind: postgres, table: 'public.{{table}}'}}}}]\n"
+    )
+    for _ in range(2):
+        done = fds("run", "--file", str(file), "--remote", connect_server.url)
+        assert done.returncode == 0, done.stderr[-3000:]
+    assert environment.rows() == [1, 2]
+    assert environment.run("SELECT id FROM public.returns") == [(3,)]
+    assert environment.run("SELECT count(*) FROM fds.streams") == [(2,)]

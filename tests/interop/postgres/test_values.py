@@ -1,0 +1,167 @@
+"""Values of each type through real Spark into real columns: unchanged, or refused before the write."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+
+import pytest
+
+from airflow_provider_fds.sinks import PostgresSink
+from airflow_provider_fds.sinks.postgres import quoted
+from tests.interop.postgres.conftest import PostgresStream
+
+pytestmark = pytest.mark.timeout(600)
+
+#: Characters with a meaning for COPY, Spark's SQL or a shell, and one of four bytes.
+TEXT = "tab\t newline\n return\r back\\slash \\N \\. 'quote' \"double\" ${x} %s \x08 é 🦉"
+
+COLUMNS = {
+    "flag": ("boolean", "boolean", "true"),
+    "tiny": ("tinyint", "smallint", "-128Y"),
+    "small": ("smallint", "smallint", "32767S"),
+    "whole": ("int", "integer", "-2147483648"),
+    "big": ("bigint", "bigint", "9223372036854775807"),
+    "big_numeric": ("bigint", "numeric(19)", "-9223372036854775807"),
+    "single": ("float", "real", "0.1F"),
+    "double": ("double", "double precision", "1.7976931348623157E308D"),
+    "nan": ("double", "double precision", "double('NaN')"),
+    "infinite": ("float", "double precision", "float('-Infinity')"),
+    "amount": ("decimal(38,18)", "numeric(38,18)", "12345678901234567890.123456789012345678BD"),
+    "empty": ("string", "text", "''"),
+    "bytes": ("binary", "bytea", "X'00FF5C0A'"),
+    "day": ("date", "date", "DATE'1582-10-10'"),
+    "far": ("date", "date", "DATE'9999-12-31'"),
+    "at": ("timestamp", "timestamptz", "TIMESTAMP'2025-10-26 00:30:00.123456Z'"),
+    "before": ("timestamp", "timestamptz", "TIMESTAMP'1500-01-01 00:00:00Z'"),
+    "local": ("timestamp_ntz", "timestamp", "TIMESTAMP_NTZ'2025-03-30 02:30:00.000001'"),
+    "local_before": ("timestamp_ntz", "timestamp", "TIMESTAMP_NTZ'1582-10-10 00:00:00'"),
+}
+
+EXPECTED = {
+    "flag": True, "tiny": -128, "small": 32767, "whole": -(2**31), "big": 2**63 - 1, "big_numeric": Decimal(1 - 2**63),
+    "single": pytest.approx(0.1), "double": 1.7976931348623157e308, "infinite": float("-inf"),
+    "amount": Decimal("12345678901234567890.123456789012345678"), "empty": "", "bytes": b"\x00\xff\x5c\x0a",
+    "day": dt.date(1582, 10, 10), "far": dt.date(9999, 12, 31),
+    "at": dt.datetime(2025, 10, 26, 0, 30, 0, 123456, dt.UTC),
+    "before": dt.datetime(1500, 1, 1, tzinfo=dt.UTC),
+    "local": dt.datetime(2025, 3, 30, 2, 30, 0, 1),
+    "local_before": dt.datetime(1582, 10, 10),
+}  # fmt: skip
+
+
+class Source:
+    """A source with one commit, loaded into a table of its own."""
+
+    def __init__(self, spark, database, folder):
+        self.spark = spark
+        self._database = database
+        self._folder = folder
+
+    def load(self, frame, table_columns, *, table="public.things", **options):
+        """Load a frame; return the exit code and the report."""
+        path = self._folder / "source"
+        frame.coalesce(1).write.format("delta").save(str(path))
+        sink = PostgresSink(table, "pg", **options)
+        columns = ", ".join(f"{quoted(name)} {kind}" for name, kind in table_columns.items())
+        self._database.run(f"CREATE TABLE {quoted(*sink.parts)} ({columns})")
+        stream = PostgresStream(self._folder, path)
+        code, (report,) = stream.work(self.spark, stream.job(*stream.plan(), sink=sink))
+        return code, report
+
+
+@pytest.fixture
+def source(spark, database, tmp_path):
+    return Source(spark, database, tmp_path)
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "America/New_York"])
+def test_values_arrive_unchanged_whatever_the_time_zone_of_the_session(spark, source, database, zone):
+    before = spark.conf.get("spark.sql.session.timeZone")
+    chosen = ", ".join(f"{value} AS {name}" for name, (_, _, value) in COLUMNS.items())
+    nothing = ", ".join(f"CAST(NULL AS {kind}) AS {name}" for name, (kind, _, _) in COLUMNS.items())
+    frame = spark.sql(f"SELECT 1 AS id, {chosen} UNION ALL SELECT 2 AS id, {nothing}")
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        code, report = source.load(frame, {"id": "integer", **{name: kind for name, (_, kind, _) in COLUMNS.items()}})
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before)
+    assert code == 0, report
+    with database.connection(options="-c TimeZone=UTC") as connection:
+        found = connection.execute("SELECT * FROM public.things ORDER BY id")
+        names = [column.name for column in found.description]
+        one, other = (dict(zip(names, row, strict=True)) for row in found.fetchall())
+    assert {name: one[name] for name in EXPECTED} == EXPECTED
+    assert one["nan"] != one["nan"]
+    assert {value for name, value in other.items() if name != "id"} == {None}
+
+
+@pytest.mark.parametrize("is_escaped", ["true", "false"])
+def test_any_text_arrives_unchanged_under_any_setting_of_literals(spark, source, database, is_escaped):
+    frame = spark.createDataFrame([(1, TEXT), (2, None), (3, "x" * 1_000_000)], "id int, text string")
+    key = "spark.sql.parser.escapedStringLiterals"
+    before = spark.conf.get(key)
+    spark.conf.set(key, is_escaped)
+    try:
+        code, report = source.load(frame, {"id": "integer", "text": "text"})
+    finally:
+        spark.conf.set(key, before)
+    assert code == 0, report
+    assert database.run("SELECT text FROM public.things ORDER BY id") == [(TEXT,), (None,), ("x" * 1_000_000,)]
+
+
+def test_hostile_names_are_names(spark, source, database):
+    hostile = ["a'b", "c--", "d.e", "F", "g%s", "h`i", "j?k", "$$"]
+    frame = spark.createDataFrame([(1, *hostile)], ["id", *hostile])
+    table = '"s"";drop schema public;--%"."t%s.""u"'
+    database.run('CREATE SCHEMA "s"";drop schema public;--%"')
+    kinds = {"id": "bigint", **dict.fromkeys(hostile, "text")}
+    code, report = source.load(frame, kinds, table=table, account='acc"o%s;unt')
+    assert code == 0, report
+    assert database.run('SELECT * FROM "s"";drop schema public;--%"."t%s.""u"') == [(1, *hostile)]
+    assert database.run('SELECT rows FROM "acc""o%s;unt".batches') == [(1,)]
+
+
+@pytest.mark.parametrize(
+    ("expression", "kind", "message"),
+    [
+        ("1.5D", "integer", "needs float8, not integer"),
+        ("CAST(1.23 AS DECIMAL(5,2))", "numeric(5,1)", "it would be rounded"),
+        ("current_timestamp()", "timestamp", "needs timestamptz"),
+        ("'ab  '", "varchar(2)", "cuts blanks"),
+        ("array(1)", "integer[]", "is not written to PostgreSQL"),
+        ("1", "text", "needs int4 or int8 or numeric, not text"),
+    ],
+)
+def test_a_column_that_could_change_a_value_is_refused_before_the_write(
+    spark, source, database, expression, kind, message
+):
+    code, report = source.load(spark.sql(f"SELECT {expression} AS value"), {"value": kind})
+    assert (code, report.reason) == (11, "SINK_SCHEMA_MISMATCH")
+    assert message in report.error_message
+    assert database.run("SELECT count(*) FROM public.things") == [(0,)]
+
+
+@pytest.mark.parametrize(
+    ("expression", "kind"),
+    [("concat('a', char(0))", "text"), ("DATE'+10000-01-01'", "date"), ("DATE'-0001-01-01'", "date")],
+)
+def test_a_value_that_postgresql_cannot_hold_fails_the_batch_for_good(spark, source, database, expression, kind):
+    code, report = source.load(spark.sql(f"SELECT {expression} AS value"), {"value": kind})
+    assert (code, report.reason) == (11, "SINK_SCHEMA_MISMATCH")
+    assert database.run("SELECT count(*) FROM public.things") == [(0,)]
+
+
+def test_what_the_table_lacks_or_needs_is_named_with_the_statement_that_adds_it(spark, source, database):
+    code, report = source.load(spark.sql("SELECT 1L AS id, 2 AS `new`"), {"id": "bigint", "needed": "text NOT NULL"})
+    assert (code, report.reason) == (11, "SINK_SCHEMA_MISMATCH")
+    assert "the batch lacks needed" in report.error_message
+    assert '`ALTER TABLE "public"."things" ADD COLUMN "new" int4`' in report.error_message
+    assert database.run("SELECT count(*) FROM public.things") == [(0,)]
+
+
+def test_a_column_is_found_in_upper_and_lower_case_and_others_get_their_default(spark, source, database):
+    kinds = {"ID": "bigint", "made": "text DEFAULT 'here'", "own": "bigint GENERATED ALWAYS AS IDENTITY"}
+    code, report = source.load(spark.sql("SELECT 7L AS id"), kinds)
+    assert code == 0, report
+    assert database.run("SELECT * FROM public.things") == [(7, "here", 1)]

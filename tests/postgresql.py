@@ -1,0 +1,108 @@
+"""PostgreSQL servers on this machine: for an Airflow that SQLite is not enough for, and as a sink."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+#: Signals by which a server ends: it waits for clients, ends them, or leaves everything as a crash does.
+SMART, FAST, IMMEDIATE = signal.SIGTERM, signal.SIGINT, signal.SIGQUIT
+
+
+def missing(*modules: str) -> str | None:
+    """Return what is missing to run a server and to reach it with these modules, ``None`` if nothing is."""
+    lacking = [program for program in ("initdb", "postgres", "pg_isready") if shutil.which(program) is None]
+    lacking += [module for module in modules if importlib.util.find_spec(module) is None]
+    return f"needs PostgreSQL: {', '.join(lacking)} not found" if lacking else None
+
+
+class PostgresServer:
+    """A server with its data in a folder of its own.
+
+    Args:
+        folder: Its folder.
+        user: The superuser, who needs no password.
+        settings: Settings of the server.
+    """
+
+    def __init__(self, folder: Path, user: str, *settings: str) -> None:
+        self.user = user
+        self._folder = folder
+        self._settings = settings
+        self._process: subprocess.Popen[bytes] | None = None
+        as_user: dict[str, Any] = {}
+        if os.geteuid() == 0:
+            # PostgreSQL does not run as root
+            as_user = {"user": "nobody", "group": "nogroup", "extra_groups": []}
+            shutil.chown(folder, "nobody", "nogroup")
+        with socket.socket() as holder:
+            holder.bind(("127.0.0.1", 0))
+            self.port = holder.getsockname()[1]
+        self._run: dict[str, Any] = {"cwd": folder, "stdout": subprocess.DEVNULL, **as_user}
+        command = ["initdb", "-D", self._data, "-U", user, "-A", "trust", "-E", "UTF8", "-N"]
+        subprocess.run(command, check=True, **self._run)
+
+    @property
+    def _data(self) -> str:
+        return str(self._folder / "data")
+
+    def start(self) -> None:
+        """Start the server, and wait until it answers."""
+        settings = [
+            f"port={self.port}", "listen_addresses=127.0.0.1", f"unix_socket_directories={self._folder}",
+            *self._settings,
+        ]  # fmt: skip
+        command = ["postgres", "-D", self._data, *(part for setting in settings for part in ("-c", setting))]
+        self._process = subprocess.Popen(command, stderr=subprocess.DEVNULL, **self._run)
+        _wait_for(self.port, self._process)
+
+    def stop(self, how: signal.Signals = SMART) -> None:
+        """Stop the server, if it runs, and wait for its end."""
+        if self._process is not None:
+            self._process.send_signal(how)
+            self._process.wait(60)
+            self._process = None
+
+
+@contextmanager
+def running_server(user: str, *settings: str) -> Iterator[PostgresServer]:
+    """Run a server on a free port of this machine."""
+    # not in the folders of the tests, which only their own user may enter
+    folder = Path(tempfile.mkdtemp(prefix="fds-postgresql-"))
+    try:
+        server = PostgresServer(folder, user, *settings)
+        try:
+            server.start()
+            yield server
+        finally:
+            server.stop(FAST)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def postgresql() -> Iterator[str]:
+    """Run a server for one Airflow, and yield its SQLAlchemy URL: on SQLite, `airflow backfill create` is refused."""
+    with running_server("airflow", "fsync=off") as server:
+        yield f"postgresql+psycopg2://airflow@127.0.0.1:{server.port}/postgres"
+
+
+def _wait_for(port: int, server: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 120
+    command = ["pg_isready", "-q", "-h", "127.0.0.1", "-p", str(port)]
+    while subprocess.run(command, check=False).returncode != 0:
+        assert server.poll() is None, f"PostgreSQL ended with {server.returncode}"
+        assert time.monotonic() < deadline, "PostgreSQL did not answer in time"
+        time.sleep(0.2)

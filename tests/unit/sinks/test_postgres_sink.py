@@ -1,0 +1,101 @@
+"""``PostgresSink`` as a value: names, identity, and what it refuses when the DAG is read."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_provider_fds.ledger.values import SinkBinding, sink_rows_option
+from airflow_provider_fds.sinks import PostgresSink, sink_from_dict
+from airflow_provider_fds.sinks.postgres import quoted, table_parts
+
+HOSTILE = 'public."a"";drop table b;--%s {x}"'
+
+
+@pytest.mark.parametrize(
+    ("name", "parts"),
+    [
+        ("public.orders", ("public", "orders")),
+        ('"My Schema"."a.b"', ("My Schema", "a.b")),
+        ('s."He said ""no"""', ("s", 'He said "no"')),
+        ("s.t$1", ("s", "t$1")),
+    ],
+)
+def test_a_name_has_a_schema_and_quotes_as_in_sql(name, parts):
+    assert table_parts(name) == parts
+    assert PostgresSink(name).parts == parts
+
+
+@pytest.mark.parametrize(
+    "name", ["orders", "a.b.c", "public.Orders", "public.", ".orders", 'public."', "", None, 7, "public.a b", 's.""']
+)
+def test_a_name_that_postgresql_would_read_as_another_one_is_refused(name):
+    with pytest.raises(ValueError, match=r"must be the name of a table with its schema"):
+        PostgresSink(name)
+
+
+def test_a_name_that_postgresql_would_cut_is_refused():
+    with pytest.raises(ValueError, match="1 to 63 bytes"):
+        PostgresSink(f"public.{'o' * 64}")
+    with pytest.raises(ValueError, match="account must be a name of 1 to 63 bytes"):
+        PostgresSink("public.orders", account="é" * 32)
+
+
+def test_an_identifier_is_quoted_whatever_it_contains():
+    assert quoted('a"b', "c;--") == '"a""b"."c;--"'
+
+
+@pytest.mark.parametrize(
+    "sink",
+    [
+        PostgresSink("public.orders"),
+        PostgresSink("public.orders", conn_id="pg/1 é", account="a?b&c=%"),
+        PostgresSink(HOSTILE, conn_id="pg"),
+    ],
+)
+def test_a_binding_says_enough_to_close_epochs_in_the_table(sink):
+    bound = SinkBinding(**sink.identity())
+    assert bound.sink() == sink
+    assert not bound.is_user_defined
+    assert bound.is_fenced
+    assert not bound.has_log
+
+
+def test_the_identity_shows_connection_table_and_another_account():
+    assert PostgresSink("public.orders", conn_id="pg").identity()["target"] == "postgres://pg/public.orders"
+    assert PostgresSink("public.orders").identity()["target"] == "postgres:///public.orders"
+    target = PostgresSink("public.orders", account="loads").identity()["target"]
+    assert target == "postgres:///public.orders?account=loads"
+
+
+def test_values_survive_a_job_spec():
+    sink = PostgresSink(HOSTILE, "pg", provenance=True, where="id > 1", constant_columns={"tier": 1})
+    assert sink_from_dict(sink.to_dict()) == sink
+
+
+def test_templates_are_rendered_and_checked_afterwards():
+    sink = PostgresSink("public.orders_{{ ds_nodash }}", where="day = '{{ ds }}'")
+    made = sink.rendered(lambda text: text.replace("{{ ds_nodash }}", "20260101").replace("{{ ds }}", "2026-01-01"))
+    assert (made.table, made.where) == ("public.orders_20260101", "day = '2026-01-01'")
+    with pytest.raises(ValueError, match="must be the name of a table"):
+        sink.rendered(lambda text: text.replace("{{ ds_nodash }}", "A"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"mode": "merge"}, "mode must be 'append', got 'merge'"),
+        ({"conn_id": " "}, "conn_id must be the id of a connection"),
+        ({"where": "reflect('a', 'b')"}, "must be a plain expression"),
+        ({"transform": "nothing"}, "must name a function"),
+        ({"provenance": "no"}, "provenance must be True or False"),
+        ({"other_streams": ["x"]}, "must be a list of uuids"),
+    ],
+)
+def test_what_cannot_work_is_refused_when_the_dag_is_read(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        PostgresSink("public.orders", **arguments)
+
+
+def test_messages_about_a_rewind_do_not_offer_to_remove_rows():
+    bound = SinkBinding(**PostgresSink("public.orders").identity())
+    assert sink_rows_option(bound) == " --sink-rows keep"
