@@ -158,6 +158,10 @@ def snapshot() -> list[Row]:
             3, ours=("planning:order_snapshot", arguments), theirs=("planning:order_with_deltalake", arguments)
         )
         frozen = [measure.run("planning:freeze", **arguments) for _ in range(3)]
+    files = _size("SNAPSHOT_FILES", 10_000_000)
+    with tempfile.TemporaryDirectory() as folder:
+        version = generate_snapshot.write_big_checkpoint(Path(folder), files, "classic")
+        big = measure.run("planning:freeze", root=folder, version=version)
     ours, theirs = measure.median(found["ours"]), measure.median(found["theirs"])
     same = ours.value == theirs.value
     return [
@@ -170,6 +174,24 @@ def snapshot() -> list[Row]:
         Row("… same list (digest)", float(same), "", 1.0, at_least=True),
         Row("… frozen with its whole add actions", measure.median(frozen).seconds, "s", 8),
         Row("… memory", measure.median(frozen).peak_mb, "MB", 400),
+        Row(
+            f"snapshot of {files:,} files, frozen, time / with 1,000,000",
+            big.seconds / measure.median(frozen).seconds,
+            "x",
+            9,
+        ),
+        Row("… time", big.seconds, "s", None),
+        Row(
+            "… CPU seconds / with 1,000,000",
+            big.value["cpu"] / _middle([one.value for one in frozen], "cpu"),
+            "x",
+            None,
+        ),
+        Row("… memory", big.peak_mb, "MB", 350),
+        Row(
+            "… CPU to plan its last batch of 1,000 files / the first", big.value["last"] / big.value["first"], "x", 1.1
+        ),
+        Row("… to plan the first", big.value["first"], "s", None),
     ]
 
 

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 from tests.bench import driver_report
 
 if TYPE_CHECKING:
+    from airflow_provider_fds.delta.reader.log import DeltaLog
+    from airflow_provider_fds.delta.reader.snapshot import FrozenSnapshot
     from airflow_provider_fds.delta.storage.storage import Storage
 
 
@@ -149,16 +151,40 @@ def order_with_deltalake(root: str, version: int) -> dict[str, Any]:
 
 
 def freeze(root: str, version: int) -> dict[str, Any]:
-    """Write the complete add actions of a snapshot, in order, as Parquet."""
+    """Write the complete add actions of a snapshot, in order, as Parquet; then plan its first and its last batches."""
     from airflow_provider_fds.delta.reader.log import DeltaLog
     from airflow_provider_fds.delta.reader.snapshot import freeze_snapshot
     from airflow_provider_fds.delta.storage.open import open_storage
 
     with tempfile.TemporaryDirectory() as folder:
-        start = time.perf_counter()
-        frozen = freeze_snapshot(DeltaLog(open_storage(root)), version, open_storage(folder), "snapshots")
-        seconds = time.perf_counter() - start
-    return {"seconds": seconds, "files": frozen.num_files}
+        log, staging = DeltaLog(open_storage(root)), open_storage(folder)
+        start, cpu = time.perf_counter(), time.process_time()
+        frozen = freeze_snapshot(log, version, staging, "snapshots")
+        seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
+        # the batches of a whole row group, because one that begins inside of a group reads the rows before it in vain
+        ends = [(index, frozen.num_files - 10_000 + index) for index in range(0, 10_000, 1_000)]
+        planned = [[_cpu_of_a_batch(log, frozen, staging, index) for index in both] for both in ends]
+    return {
+        "seconds": seconds,
+        "cpu": cpu,
+        "files": frozen.num_files,
+        "first": sum(first for first, _ in planned) / len(planned),
+        "last": sum(last for _, last in planned) / len(planned),
+    }
+
+
+def _cpu_of_a_batch(log: DeltaLog, frozen: FrozenSnapshot, staging: Storage, index: int) -> float:
+    """Return the CPU seconds of a plan of one batch of 1,000 files from ``index`` on, as a run of its own makes it."""
+    from airflow_provider_fds.source.offset import Offset
+    from airflow_provider_fds.source.options.options import SourceOptions
+    from airflow_provider_fds.source.planning.plan import BatchPlanner
+
+    state, options = log.state_at(frozen.version), SourceOptions(max_files_per_batch=1_000)
+    start = time.process_time()
+    position = Offset(state.metadata.id, frozen.version, index - 1, is_initial_snapshot=True)
+    planner = BatchPlanner(log, position, state, options, frozen.version, snapshot=frozen, snapshot_storage=staging)
+    assert next(iter(planner)).num_files == 1_000
+    return time.process_time() - start
 
 
 def _digest(digest: Any, paths: Any, sizes: Any) -> None:

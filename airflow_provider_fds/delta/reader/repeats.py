@@ -2,14 +2,16 @@
 
 A checkpoint with a (path, deletion vector) in two rows or two sidecars is damaged, but Delta reads it: its replay keeps
 one ``add`` for each pair (``InMemoryLogReplay`` of delta-spark). The rows of a snapshot are too many for a set of their
-names, so only an eight-byte hash of each path is kept; only rows with equal hashes are compared.
+names, so only an eight-byte hash of each path is kept, on disk; only rows with equal hashes are compared.
 """
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow_provider_fds.delta.log_checkpoint.add_rows import text_bounds
+from airflow_provider_fds.delta.reader.scratch import ScratchFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -22,24 +24,30 @@ _WORD: Final = 8
 _FROM_END: Final = (12, 28, 44)
 _FACTOR: Final = 0x9E3779B97F4A7C15
 _SHIFT: Final = 29
+#: Hashes kept in memory, as bytes; those of a table with more than a million files pass through a temporary file.
+_KEPT_BYTES: Final = 8 << 20
 
 
 class Repeats:
     """Finds rows with equal path and ``vectorId``: :meth:`watched` sees all rows, then :meth:`once` drops repeats."""
 
     def __init__(self) -> None:
-        # one block of memory that grows: arrays that are joined later need twice as much
-        self._numbers = bytearray()
         self._met: Any = ()
         self._seen: set[tuple[str, str]] = set()
 
     def watched(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield all rows unchanged."""
-        for batch in batches:
-            self._numbers += _numbers(batch.column("path")).data
-            yield batch
-        self._met = _met(self._numbers)
-        self._numbers.clear()
+        kept = bytearray()
+        with ExitStack() as stack:
+            scratch: ScratchFile | None = None
+            for batch in batches:
+                kept += _numbers(batch.column("path")).data
+                if len(kept) > _KEPT_BYTES:
+                    scratch = scratch or stack.enter_context(ScratchFile("fds-repeats-"))
+                    scratch.write(kept)
+                    kept.clear()
+                yield batch
+            self._met = _met(kept if scratch is None else _all(scratch, kept))
 
     def once(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows without those that occurred before."""
@@ -54,6 +62,15 @@ class Repeats:
                 keep[row] = key not in self._seen
                 self._seen.add(key)
         return batch if all(keep) else batch.filter(pa.array(keep))
+
+
+def _all(scratch: ScratchFile, rest: bytearray) -> bytearray:
+    """Return the hashes in a file, and the rest."""
+    import pyarrow as pa
+
+    # the allocator keeps what it took for rows in the meantime
+    pa.default_memory_pool().release_unused()
+    return scratch.read(rest)
 
 
 def _met(found: bytearray) -> frozenset[int]:

@@ -11,14 +11,14 @@ cleanup removes the checkpoint and the commits they came from.
 from __future__ import annotations
 
 import hashlib
-import tempfile
+from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
 from airflow_provider_fds.delta.damage import DAMAGE, MAX_INT64, describe
 from airflow_provider_fds.delta.log_checkpoint.add_rows import WHOLE_COLUMNS, adds_from_rows, row_schema
 from airflow_provider_fds.delta.reader.replay import files_in_order
+from airflow_provider_fds.delta.reader.scratch import ScratchFile, scratch_errors
 from airflow_provider_fds.delta.statistics import count_only
 from airflow_provider_fds.errors import FdsError, LostPositionError, TornFileError
 from airflow_provider_fds.reasons import Reason
@@ -119,21 +119,22 @@ def freeze_snapshot(
     A version always gets the same name and content, no matter which process or checkpoint they come from; an
     existing file is not changed. Each ``add`` is kept with everything that a reader needs
     (:data:`~airflow_provider_fds.delta.log_checkpoint.add_rows.WHOLE_COLUMNS`), except that without ``stats`` the
-    statistics only say how many rows a file has. Memory is bounded; the rows pass through a local temporary folder.
+    statistics only say how many rows a file has. Memory is bounded; the rows pass through files without a name in the
+    local temporary folder, which disappear even if this process is killed.
 
     Raises:
         LogTruncatedError: Neither a checkpoint nor the commits reach back far enough.
         LogGapError: A commit between checkpoint and ``version`` is missing.
         TornFileError: A file of the checkpoint is not readable.
+        StorageError: The temporary folder is full.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
 
     digest = hashlib.sha256()
     num_files = num_bytes = 0
-    with tempfile.TemporaryDirectory(prefix="fds-snapshot-") as local:
-        path = Path(local) / "snapshot.parquet"
-        with _Writer(path) as writer:
+    with ScratchFile("fds-snapshot-") as local:
+        with _Writer(local.sink) as writer:
             for batch in files_in_order(log, version, WHOLE_COLUMNS):
                 digest.update(_lines(batch))
                 num_files += batch.num_rows
@@ -144,8 +145,7 @@ def freeze_snapshot(
             writer.finish({_DIGEST_KEY: name, "fds.snapshot.version": str(version)})
         key = f"{folder}/{version}-{name}.parquet"
         if staging.head(key) is None:
-            with path.open("rb") as file:
-                staging.put_file(key, file)
+            staging.put_file(key, local.file)
     return FrozenSnapshot(version, name, key, num_files, min(num_bytes, MAX_INT64))
 
 
@@ -191,13 +191,13 @@ def _lines(batch: pa.RecordBatch) -> memoryview:
 class _Writer:
     """Cuts batches of any size into row groups of :data:`ROW_GROUP_ROWS`, or fewer if rows are very large."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, sink: pa.NativeFile) -> None:
         import pyarrow.parquet as pq
 
         self._pending: list[pa.RecordBatch] = []
         self._rows = 0
         self._file = pq.ParquetWriter(
-            path,
+            sink,
             row_schema(WHOLE_COLUMNS),
             compression="snappy",
             use_dictionary=["partitionValues.key_value.key", "partitionValues.key_value.value"],
@@ -209,7 +209,9 @@ class _Writer:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._file.close()
+        # closed already, unless writing has failed: then the footer cannot be written either
+        with suppress(OSError):
+            self._file.close()
 
     def write(self, batch: pa.RecordBatch) -> None:
         row_bytes = batch.nbytes // max(1, batch.num_rows) + 1
@@ -225,12 +227,14 @@ class _Writer:
 
     def finish(self, metadata: dict[str, str]) -> None:
         self._flush()
-        self._file.add_key_value_metadata(metadata)
-        self._file.close()
+        with scratch_errors():
+            self._file.add_key_value_metadata(metadata)
+            self._file.close()
 
     def _flush(self) -> None:
         import pyarrow as pa
 
         if self._pending:
-            self._file.write_table(pa.Table.from_batches(self._pending), row_group_size=self._rows)
+            with scratch_errors():
+                self._file.write_table(pa.Table.from_batches(self._pending), row_group_size=self._rows)
         self._pending, self._rows = [], 0

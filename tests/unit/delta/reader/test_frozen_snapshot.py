@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import signal
 import subprocess
 import sys
 from dataclasses import asdict, replace
@@ -14,14 +16,14 @@ from deltalake import DeltaTable, write_deltalake
 
 from airflow_provider_fds.delta.actions import Add, DeletionVector
 from airflow_provider_fds.delta.log_checkpoint.add_rows import FILE_COLUMNS
-from airflow_provider_fds.delta.reader import ordering
+from airflow_provider_fds.delta.reader import ordering, repeats
 from airflow_provider_fds.delta.reader import snapshot as module
 from airflow_provider_fds.delta.reader.log import DeltaLog
 from airflow_provider_fds.delta.reader.replay import files_in_order
 from airflow_provider_fds.delta.reader.snapshot import FrozenSnapshot, freeze_snapshot
 from airflow_provider_fds.delta.storage.local import LocalStorage
 from airflow_provider_fds.delta.storage.object_store import ObjectStorage
-from airflow_provider_fds.errors import LostPositionError, TornFileError
+from airflow_provider_fds.errors import LostPositionError, StorageError, TornFileError
 
 VECTOR = {"storageType": "u", "pathOrInlineDv": "ab^-aqEH.-t@S}K{vb[*k^", "sizeInBytes": 34, "cardinality": 6}
 
@@ -128,17 +130,82 @@ def test_another_process_with_a_checkpoint_at_hand_finds_the_same_files_in_the_s
     assert [index for index, _ in second.adds(staging)] == list(range(60))
 
 
-def test_freezing_elsewhere_gives_the_same_digest_whatever_the_sizes_of_batches(log_builder, log, staging, monkeypatch):
+@pytest.mark.parametrize("longest_run_bytes", [1_000, 5_000])
+@pytest.mark.parametrize("form", ["commits", "classic", "parts", "v2", "v2 json"])
+def test_files_that_are_sorted_through_the_disk_freeze_to_the_same_digest(
+    log_builder, checkpoint_writer, log, staging, monkeypatch, form, longest_run_bytes
+):
     log_builder.create()
     for _ in range(5):
         log_builder.append(40)
     first = freeze_snapshot(log, 5, staging, "a")
+    if form != "commits":
+        write = {"classic": checkpoint_writer.classic, "parts": lambda: checkpoint_writer.parts(3)}
+        write.get(form, lambda: checkpoint_writer.v2("json" if form == "v2 json" else "parquet", sidecars=3))()
+        log_builder.clean_up_before(5)
     monkeypatch.setattr(ordering, "RUN_BYTES", 1_000)
+    monkeypatch.setattr(ordering, "LONGEST_RUN_BYTES", longest_run_bytes)
+    monkeypatch.setattr(ordering, "_RUNS_BEFORE_LONGER", 3)
+    monkeypatch.setattr(ordering, "BLOCK_BYTES", 500)
+    monkeypatch.setattr(repeats, "_KEPT_BYTES", 100)
 
     second = freeze_snapshot(log, 5, staging, "b")
 
     assert (second.digest, second.num_files) == (first.digest, 200)
     assert list(second.adds(staging)) == list(first.adds(staging))
+
+
+@pytest.mark.parametrize("what", ["the hashes of paths", "the sorted rows", "the snapshot"])
+def test_a_snapshot_that_does_not_fit_on_the_local_disk_is_an_error_that_names_the_folder(
+    log_builder, log, staging, monkeypatch, tmp_path, disk_of, what
+):
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(scratch))
+    log_builder.create()
+    log_builder.append(400)
+    if what == "the hashes of paths":
+        monkeypatch.setattr(repeats, "_KEPT_BYTES", 2_000)
+    if what == "the sorted rows":
+        monkeypatch.setattr(ordering, "RUN_BYTES", 1_000)
+
+    with disk_of(1_000), pytest.raises(StorageError, match=f"temporary folder {scratch}: File too large.*TMPDIR"):
+        freeze_snapshot(log, 1, staging, "s")
+
+    assert not list(scratch.iterdir())
+    assert not staging.root.exists()
+
+
+@pytest.mark.parametrize("moment", ["the runs are merged", "the snapshot is uploaded"])
+def test_a_process_that_is_killed_while_it_freezes_leaves_nothing_in_the_temporary_folder(
+    log_builder, log, staging, tmp_path, moment
+):
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    log_builder.create()
+    log_builder.append(400)
+    code = f"""
+import os, signal, sys
+from airflow_provider_fds.delta.reader import ordering, repeats, snapshot
+from airflow_provider_fds.delta.reader.log import DeltaLog
+from airflow_provider_fds.delta.storage.local import LocalStorage
+
+def kill(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+ordering.RUN_BYTES = repeats._KEPT_BYTES = 1_000
+if {moment!r} == "the runs are merged":
+    ordering._Spill.merged = kill
+else:
+    LocalStorage.put_file = kill
+snapshot.freeze_snapshot(DeltaLog(LocalStorage(sys.argv[1])), 1, LocalStorage(sys.argv[2]), "s")
+"""
+    command = [sys.executable, "-c", code, str(log_builder.root), str(staging.root)]
+    done = subprocess.run(command, env=os.environ | {"TMPDIR": str(scratch)}, check=False)
+
+    assert done.returncode == -signal.SIGKILL
+    assert not list(scratch.iterdir())
+    assert not staging.root.exists()
 
 
 @pytest.mark.parametrize(

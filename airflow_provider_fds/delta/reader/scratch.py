@@ -1,0 +1,87 @@
+"""Files without a name in the local temporary folder: they disappear however this process ends."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from airflow_provider_fds.errors import StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class ScratchFile:
+    """A file for Arrow to write, and for this process to read back.
+
+    Args:
+        prefix: What its name begins with, during the moment in which it has one.
+
+    Attributes:
+        sink: Arrow's own file, opened for writing: a file object of Python costs a call for each of many small writes.
+        file: The same file, opened for reading.
+    """
+
+    def __init__(self, prefix: str) -> None:
+        import pyarrow as pa
+
+        with scratch_errors():
+            number, name = tempfile.mkstemp(prefix=prefix)
+            self.file = os.fdopen(number, "rb")
+            try:
+                self.sink: Any = pa.OSFile(name, "wb")
+            except BaseException:
+                self.file.close()
+                raise
+            finally:
+                Path(name).unlink()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def write(self, data: bytearray) -> None:
+        """Write all of ``data``."""
+        with scratch_errors():
+            self.sink.write(data)
+
+    def source(self) -> Any:
+        """Return Arrow's own file to read what was written so far: its blocks are in Arrow's memory pool, too."""
+        import pyarrow as pa
+
+        return pa.OSFile(f"/dev/fd/{self.file.fileno()}", "rb")
+
+    def read(self, rest: bytearray) -> bytearray:
+        """Return everything that was written, and ``rest``."""
+        size = self.sink.tell()
+        found = bytearray(size + len(rest))
+        self.file.readinto(memoryview(found)[:size])
+        found[size:] = rest
+        return found
+
+    def close(self) -> None:
+        """Remove the file."""
+        self.file.close()
+        self.sink.close()
+
+
+@contextmanager
+def scratch_errors() -> Iterator[None]:
+    """Raise ``StorageError``, which says what to do, if the temporary folder is full or cannot be written to."""
+    try:
+        yield
+    except OSError as error:
+        # Arrow's own text is long
+        why = os.strerror(error.errno) if error.errno else error
+        raise StorageError(
+            f"cannot write to the temporary folder {tempfile.gettempdir()}: {why}. The files of an initial snapshot "
+            "pass through it and need about 1.2 kB each. Free space there, or set TMPDIR to a folder with more"
+        ) from error
+
+
+__all__ = ["ScratchFile", "scratch_errors"]
