@@ -54,20 +54,20 @@ def listed(storage: Storage, first: int, last: int) -> Iterator[ObjectMeta]:
 
     Raises the error of :func:`missing` when it reaches a version that does not exist.
     """
-    expected, name_of_expected = first, commit_name(first)
+    expected = first
     # a hole is checked twice: a listing may be older than a HEAD
     for _ in range(2):
         if expected > last:
             return
         for item in storage.list_after(LOG_FOLDER, name_before(expected)):
             name = item.key.rpartition("/")[2]
-            if name != name_of_expected:
-                if parse_commit_name(name) is None and name[:1] <= "9":
-                    continue
+            version = parse_commit_name(name)
+            if version is None and name[:1] <= "9":
+                continue
+            if version != expected:
                 break
             yield item
             expected += 1
-            name_of_expected = commit_name(expected)
             if expected > last:
                 return
     raise missing(storage, expected)

@@ -41,7 +41,6 @@ class CommitTimestamps:
     def __init__(self, log: DeltaLog) -> None:
         self._log = log
         self._last: tuple[int, int] | None = None
-        self._asked: tuple[Metadata, tuple[int, int] | None] | None = None
 
     def of(self, commit: Commit, metadata: Metadata) -> int:
         """Return the time of ``commit``.
@@ -151,11 +150,8 @@ class CommitTimestamps:
         return info.inCommitTimestamp
 
     def _enablement(self, metadata: Metadata, version: int) -> tuple[int, int] | None:
-        # most commits have the metadata of the one before them
-        if self._asked is not None and self._asked[0] is metadata:
-            return self._asked[1]
         try:
-            found = _enablement(metadata)
+            return _enablement(metadata)
         except ValueError as error:
             raise StoppedError(
                 f"{self._log.table_uri}: the properties delta.inCommitTimestampEnablementVersion and …Timestamp "
@@ -164,8 +160,6 @@ class CommitTimestamps:
                 table=self._log.table_uri,
                 version=version,
             ) from error
-        self._asked = (metadata, found)
-        return found
 
     def _check(self, what: str, at_ms: int, version: int) -> None:
         if not _EARLIEST_MS <= at_ms <= _LATEST_MS:

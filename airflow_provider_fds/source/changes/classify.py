@@ -75,9 +75,7 @@ class CommitContent(msgspec.Struct, frozen=True):
             StoppedError: It holds two different ``metaData`` or ``protocol`` actions, which the protocol forbids.
         """
         adds = removes = change_files = 0
-        infos: list[CommitInfo] = []
-        metadata: list[Metadata] = []
-        protocols: list[Protocol] = []
+        rest: list[Action] = []
         # these show whether a second pass over the files is needed; names of a streamed commit are not kept
         paths: Callable[[], set[str] | _Hashes] = set if isinstance(actions, list) else _Hashes
         added, removed, changed = paths(), paths(), paths()
@@ -93,22 +91,19 @@ class CommitContent(msgspec.Struct, frozen=True):
             elif action.cdc is not None:
                 change_files += 1
                 changed.add(action.cdc.path)
-            else:
-                if action.commitInfo is not None:
-                    infos.append(action.commitInfo)
-                if action.metaData is not None:
-                    metadata.append(action.metaData)
-                if action.protocol is not None:
-                    protocols.append(action.protocol)
+            elif action.metaData is not None or action.protocol is not None or action.commitInfo is not None:
+                rest.append(action)
         has_repeats = len(added) < adds or len(removed) < removes or len(changed) < change_files
+        infos = [action.commitInfo for action in rest if action.commitInfo is not None]
+        operation = infos[-1].operation if infos else None
         return cls(
             version,
             adds,
             removes,
-            infos[-1].operation if infos else None,
+            operation,
             infos[-1].operationParameters if infos else None,
-            _only(metadata, "metaData", version, table),
-            _only(protocols, "protocol", version, table),
+            _only([action.metaData for action in rest if action.metaData is not None], "metaData", version, table),
+            _only([action.protocol for action in rest if action.protocol is not None], "protocol", version, table),
             change_files,
             bool(infos) and _is_merge_without_effect(infos[-1]),
             _repeated(actions) if has_repeats else (),

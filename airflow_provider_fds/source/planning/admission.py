@@ -107,16 +107,6 @@ class Admission:
         self._is_empty = False
         return True
 
-    def admit_whole(self, files: Sequence[Add]) -> bool:
-        """Admit a version with all its files, at least one, if each would be admitted; otherwise nothing changes."""
-        if not self.admit_version(lambda: files):
-            return False
-        if self.admit_files(files):
-            return True
-        for by_version in self._by_version:
-            by_version.left += 1
-        return False
-
     def _take_dependent(self, files: Sequence[Add]) -> bool:
         if not self._takes_whole and not all(limit.has_room_for(files) for limit in self._dependent):
             return False

@@ -11,7 +11,7 @@ from airflow_provider_fds.source.planning.admission import Admission
 from airflow_provider_fds.source.planning.planned_files import FileCollector
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from airflow_provider_fds.delta.actions import Add, DeletionVector
     from airflow_provider_fds.delta.commits import Commit
@@ -32,7 +32,7 @@ class BatchBuilder:
         files: Files added.
         schema_changes: Changes of the schema.
         skipped: Skipped commits.
-        keys: Identity of each file added, see :func:`file_keys_below`: a manifest, being a Delta log, can list a file
+        keys: Identity of each file added, see :func:`file_key_below`: a manifest, being a Delta log, can list a file
             only once.
         admission: The remaining room.
     """
@@ -106,8 +106,8 @@ class BatchBuilder:
         )
 
 
-def file_keys_below(table_uri: str) -> Callable[[Sequence[Add]], list[int]]:
-    """Return the function from actions to the identities of their files: hashes of absolute path and deletion vector.
+def file_key_below(table_uri: str) -> Callable[[Add], int]:
+    """Return the function from an action to the identity of its file: the hash of absolute path and deletion vector.
 
     A batch may have millions of files, and their names are large. If two files have the same 64-bit hash, the second
     merely begins another batch. Paths below the table's root stay relative, which saves joining each of them. The
@@ -116,17 +116,12 @@ def file_keys_below(table_uri: str) -> Callable[[Sequence[Add]], list[int]]:
     """
     root = table_uri + "/"
 
-    def keys(adds: Sequence[Add]) -> list[int]:
-        return [
-            hash(
-                add.path.removeprefix(root)
-                if (vector := add.deletionVector) is None
-                else (add.path.removeprefix(root), _vector_id(table_uri, vector))
-            )
-            for add in adds
-        ]
+    def key(add: Add) -> int:
+        path = add.path.removeprefix(root)
+        vector = add.deletionVector
+        return hash(path if vector is None else (path, _vector_id(table_uri, vector)))
 
-    return keys
+    return key
 
 
 def _vector_id(table_uri: str, vector: DeletionVector) -> str:

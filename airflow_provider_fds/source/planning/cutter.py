@@ -10,10 +10,10 @@ from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.planned import PlannedFile, SkippedCommit, SourceBatch
 from airflow_provider_fds.source.planning.admission import Admission
-from airflow_provider_fds.source.planning.batch_builder import BatchBuilder, file_keys_below
+from airflow_provider_fds.source.planning.batch_builder import BatchBuilder, file_key_below
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterable, Iterator
 
     from airflow_provider_fds.delta.actions import Add
     from airflow_provider_fds.delta.commits import Commit
@@ -56,7 +56,7 @@ class BatchCutter:
         self._table_id = start.table_id
         self._options = options
         self._table = table
-        self._keys = file_keys_below(table)
+        self._key = file_key_below(table)
 
     def is_excluded(self, add: Add) -> bool:
         """Whether ``exclude_regex`` excludes the file."""
@@ -83,32 +83,6 @@ class BatchCutter:
             return
         self.builder = BatchBuilder(builder.end, self._options, builder.state, self._files_read)
         yield builder.build()
-
-    def join(self, commit: Commit, state: TableState, adds: Sequence[Add], timestamp_ms: int) -> bool:
-        """Add a commit with all its files, at least one, to the batch, as most commits are added.
-
-        Returns whether it was added; if not, nothing has changed: use :meth:`admit`.
-
-        Args:
-            commit: The commit.
-            state: Protocol and metadata after it.
-            adds: All its files, none of which is left out.
-            timestamp_ms: Time of the commit.
-        """
-        builder = self.builder
-        keys = set(self._keys(adds))
-        if (
-            builder.feed is not None
-            or len(keys) < len(adds)
-            or not builder.keys.isdisjoint(keys)
-            or not builder.admission.admit_whole(adds)
-        ):
-            return False
-        builder.keys |= keys
-        version = commit.version
-        builder.files.extend([PlannedFile(version, index, timestamp_ms, add) for index, add in enumerate(adds)])
-        builder.read_commit(commit, state)
-        return True
 
     def admit(
         self,
@@ -140,20 +114,22 @@ class BatchCutter:
             self._ensure_distinct(commit.version, files)
         builder = self.builder
         is_other_kind = bool(builder.files) and builder.feed != feed
-        # if the commit is not streamed, the identity of each file is computed once
-        held = list(files()) if isinstance(commit.actions, list) else None
-        keys = None if held is None else self._keys([add for _, add in held])
-
-        def found() -> Iterable[tuple[int, Add]]:
-            return files() if held is None else held
+        held: list[tuple[int, Add]] = []
+        adds: list[Add] = []
+        keys: list[int] | None = None
+        if isinstance(commit.actions, list):
+            # not streamed: the identity of each file is computed once
+            held = list(files())
+            adds = [add for _, add in held]
+            keys = [*map(self._key, adds)]
 
         def to_count() -> Iterable[Add]:
-            return (add for _, add in found())
+            return (add for _, add in files()) if keys is None else adds
 
         if (
             is_other_kind
             or not builder.admission.admit_version(to_count, is_group=is_group)
-            or self._repeats_a_file(found, keys)
+            or self._repeats_a_file(files, keys)
         ):
             yield from self.cut()
             self.builder.admission.admit_version(to_count, is_group=is_group)
@@ -162,7 +138,12 @@ class BatchCutter:
             builder.read_commit(commit, state)
             builder.feed = feed
 
-        return (yield from self.deliver(commit.version, timestamp_ms, found(), read, keys=keys))
+        if keys is not None and self._take_group(commit.version, timestamp_ms, held, adds, keys):
+            self.is_inside_version = True
+            read(self.builder)
+            return len(held)
+        found = files() if keys is None else held
+        return (yield from self.deliver(commit.version, timestamp_ms, found, read, keys=keys))
 
     def deliver(
         self,
@@ -214,7 +195,7 @@ class BatchCutter:
         known = None if keys is None else iter(keys)
         while group := list(islice(rest, _ADMITTED_TOGETHER)):
             if known is None:
-                yield group, self._keys([add for _, add in group])
+                yield group, [self._key(add) for _, add in group]
             else:
                 yield group, list(islice(known, len(group)))
 
@@ -241,8 +222,7 @@ class BatchCutter:
         """Stop before a commit that must not be cut but would be, because it lists a file twice."""
         seen: set[int] = set()
         for _, add in files():
-            (key,) = self._keys([add])
-            if key in seen:
+            if (key := self._key(add)) in seen:
                 raise StoppedError(
                     f"{self._table}: version {version} lists the file {add.path} twice with the same deletion "
                     "vector, which the Delta protocol forbids, and its changes can only be read together. The "
@@ -257,6 +237,4 @@ class BatchCutter:
         taken = self.builder.keys
         if not taken:
             return False
-        if keys is None:
-            return any(not taken.isdisjoint(some) for _, some in self._groups(files(), None))
-        return not taken.isdisjoint(keys)
+        return not taken.isdisjoint((self._key(add) for _, add in files()) if keys is None else keys)

@@ -227,9 +227,7 @@ class BatchPlanner:
         if not start.is_initial_snapshot or snapshot is None or storage is None:
             return
         version, left = start.version, snapshot.num_files - start.next_index
-        commit: Commit | None = None
-        with suppress(LostPositionError):
-            commit = self._log.commit(version)
+        commit = self._snapshot_commit(version)
 
         def read(builder: BatchBuilder) -> None:
             builder.read_snapshot(commit)
@@ -258,6 +256,11 @@ class BatchPlanner:
                 reason = self._files.excludes(f"{left} data files of the initial snapshot")
                 self._cutter.skip(version, None, reason)
         self._cutter.end_version(version)
+
+    def _snapshot_commit(self, version: int) -> Commit | None:
+        with suppress(LostPositionError):
+            return self._log.commit(version)
+        return None
 
     def _commit_batches(self) -> Iterator[SourceBatch]:
         start, table, options, barrier = self._start, self._table, self._options, self._barrier
@@ -316,11 +319,6 @@ class BatchPlanner:
             found = islice(enumerate(_data_changing(commit.actions)), first, None)
             return found if passing is None else passing(found)
 
-        if self._files.reads_all and not first_index and isinstance(commit.actions, list):
-            # most commits join the batch as they are
-            adds = [add for action in commit.actions if (add := action.add) is not None and add.dataChange is not False]
-            if self._cutter.join(commit, state, adds, self._time_of(commit)):
-                return
         passing = self._files.under(state.metadata).passing if self._files.has_filter else None
         if passing is not None and next(iter(files()), None) is None:
             is_whole = next(iter(files(0)), None) is None
