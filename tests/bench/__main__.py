@@ -2,123 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import platform
 import statistics
-import subprocess
 import sys
 import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tests.bench import generate_log, generate_snapshot, measure, submitting
+from tests.bench.fleet_rows import fleet
 from tests.bench.parsing import imports
 from tests.bench.report import Group, Row, write
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-ROUNDS = int(os.environ.get("FDS_BENCH_ROUNDS", "5"))
-
-
-def polling() -> list[Row]:
-    rows = []
-    for commits in (10, 1000):
-        with _loopback_store(1000 if commits == 10 else 20, commits) as port:
-            arguments = {"port": port, "tables": 1000 if commits == 10 else 20, "commits": commits, "at_once": 64}
-            samples = [measure.run("polling:poll", sweeps=10, **arguments) for _ in range(ROUNDS)]
-        values = [sample.value for sample in samples]
-        made = values[0]["requests"]
-        polls = values[0]["polls"]
-        rows.append(
-            Row(f"requests per poll of an unchanged table, {commits} commits", made.get("HEAD", 0) / polls, "HEAD", 1.0)
-        )
-        rows.append(
-            Row(f"other requests per poll, {commits} commits", (sum(made.values()) - made["HEAD"]) / polls, "", 0)
-        )
-        if commits == 10:
-            median = measure.median(samples)
-            speeds = sorted(value["tables_per_second"] for value in values)
-            blocked = sorted(value["loop_blocked_ms"] for value in values)
-            rows.append(Row("tables polled in one process", speeds[ROUNDS // 2], "tables/s", 3000, at_least=True))
-            rows.append(Row("longest time the event loop was blocked", blocked[ROUNDS // 2], "ms", 50))
-            rows.append(Row("memory with 1,000 tables", median.peak_mb, "MB", 80))
-    return rows + _watching()
-
-
-def _watching() -> list[Row]:
-    tables = _size("WATCHED_TABLES", 10_000)
-    found = {}
-    for count in (tables // 10, tables):
-        with _loopback_store(count, 10) as port:
-            arguments = {"port": port, "tables": count, "poll_interval": 20.0, "intervals": 1.5}
-            found[count] = measure.run("polling:watch", **arguments)
-    few, many = (found[count].value for count in (tables // 10, tables))
-    per_table = [one["cpu_of_a_round"] / count for one, count in ((few, tables // 10), (many, tables))]
-    return [
-        Row(
-            f"{tables:,} tables watched in one triggerer: CPU seconds of a poll of all", many["cpu_of_a_round"], "s", 6
-        ),
-        Row(f"… CPU per table / with {tables // 10:,} tables", per_table[1] / per_table[0], "x", 1.2),
-        Row("… requests per poll other than the HEAD", many["others"] / many["polls"], "", 0.01),
-        Row("… memory per table", many["kb_per_table"], "kB", 15),
-        Row("… tasks of the event loop per table", many["tasks_per_table"], "", 1),
-        Row("… memory of the process", found[tables].peak_mb, "MB", 300),
-        Row("… CPU seconds of the first polls, which open the tables", many["first_cpu"], "s", None),
-        Row("… CPU of a first poll / with fewer tables", many["first_cpu"] / few["first_cpu"] / 10, "x", 1.2),
-    ]
-
-
-def monitor() -> list[Row]:
-    streams = _size("STREAMS", 1000)
-    samples = [measure.run("monitoring:watch", streams=streams, rounds=5) for _ in range(ROUNDS)]
-
-    def of(kind: str, number: str) -> float:
-        return statistics.median(sample.value[kind][number] for sample in samples)
-
-    made = {kind: samples[0].value[kind]["requests"] for kind in ("unchanged", "full")}
-    others = (sum(made["unchanged"].values()) - made["unchanged"]["head"]) / streams
-    return [
-        Row(f"requests per unchanged stream, a round over {streams:,}", made["unchanged"]["head"] / streams, "HEAD", 1),
-        Row("… others, for a new entry of its ledger", others, "", 1.01),
-        Row("… CPU seconds of the round", of("unchanged", "cpu"), "s", 0.5),
-        Row("requests per stream, every 20th round, which reads everything", sum(made["full"].values()) / streams, ""),
-        Row("… CPU seconds of the round", of("full", "cpu"), "s", 3),
-        Row("… time of the round, local disk", of("full", "time"), "s", None),
-        Row("memory", measure.median(samples).peak_mb, "MB", 80),
-        *_looking(),
-    ]
-
-
-def _looking() -> list[Row]:
-    streams = _size("LISTED_STREAMS", 5000)
-    found = [measure.run("monitoring:look", streams=streams).value for _ in range(min(ROUNDS, 3))]
-    return [
-        Row(f"status of {streams:,} streams in one staging folder, local disk", _middle(found, "status"), "s", 5),
-        Row("… CPU seconds", _middle(found, "status_cpu"), "s", None),
-        Row("… the first rows of the page", _middle(found, "page"), "s", 1),
-        Row("… again, one stream has changed", _middle(found, "page_again"), "s", None),
-    ]
-
-
-def _middle(found: list[dict[str, float]], name: str) -> float:
-    return statistics.median(one[name] for one in found)
-
-
-def far() -> list[Row]:
-    batches, streams = _size("FAR_BATCHES", 10), _size("FAR_STREAMS", 10)
-    found = measure.run("far_store:numbers", batches=batches, streams=streams, delay=0.05).value
-    rows = []
-    for name, step in found.items():
-        rows += [
-            Row(f"{name}, {batches} batches or {streams} streams: requests", step["requests"], "", None),
-            Row("… of which in sequence", step["in_sequence"], "", None),
-            Row("… time", step["seconds"], "s", None),
-        ]
-    return rows
+from tests.bench.sizes import ROUNDS, size
+from tests.bench.watching_rows import far, monitor, polling
 
 
 def planning() -> list[Row]:
@@ -231,9 +129,9 @@ def submit() -> list[Row]:
 
 
 def warm() -> list[Row]:
-    batches = _size("BATCHES", 50)
+    batches = size("BATCHES", 50)
     many = measure.run("loading:catch_up", files=batches * 100, files_per_batch=100, rounds=ROUNDS).value
-    files = _size("FILES", 10_000)
+    files = size("FILES", 10_000)
     one = measure.run("loading:catch_up", files=files, files_per_batch=files, rounds=ROUNDS).value
     return [
         Row(f"{batches} batches of 100 files into a Delta table, FDS / AvailableNow", many["ratio"], "x", 1.1),
@@ -246,11 +144,11 @@ def warm() -> list[Row]:
 
 
 def scan() -> list[Row]:
-    value = measure.run("loading:scan", files=_size("SCAN_FILES", 200), mb_per_file=_size("SCAN_MB", 10), rounds=ROUNDS)
+    value = measure.run("loading:scan", files=size("SCAN_FILES", 200), mb_per_file=size("SCAN_MB", 10), rounds=ROUNDS)
     found = value.value
     return [
         Row(
-            f"scan of {found['gb']:.2g} GB in {_size('SCAN_FILES', 200)} files, manifest / the table itself",
+            f"scan of {found['gb']:.2g} GB in {size('SCAN_FILES', 200)} files, manifest / the table itself",
             found["ratio"],
             "x",
             1.03,
@@ -261,7 +159,7 @@ def scan() -> list[Row]:
 
 
 def merge() -> list[Row]:
-    rows, commits = _size("MERGE_ROWS", 10_000_000), _size("MERGE_COMMITS", 200)
+    rows, commits = size("MERGE_ROWS", 10_000_000), size("MERGE_COMMITS", 200)
     found = measure.run("loading:merge", rows=rows, commits=commits, rounds=ROUNDS).value
     small = {
         words: measure.run("loading:small_merges", rows=rows, rounds=3 * ROUNDS, vectors=vectors).value
@@ -291,14 +189,14 @@ def merge() -> list[Row]:
 
 
 def connect() -> list[Row]:
-    found = measure.run("connecting:trivial_batches", rounds=20, warm_up=_size("CONNECT_WARM_UP", 40)).value
+    found = measure.run("connecting:trivial_batches", rounds=20, warm_up=size("CONNECT_WARM_UP", 40)).value
     rows = [
         Row("trivial batch on a warm Connect server, from plan to committed offset", found["ours"], "s", 1.2),
         Row("… the first one of the server", found["first"], "s", None),
         Row("… the same by AvailableNow on the same server", found["theirs"], "s", None),
         Row("… FDS / AvailableNow", found["ratio"], "x", None),
     ]
-    last = _size("CONNECT_BATCHES", 200)
+    last = size("CONNECT_BATCHES", 200)
     for bounded, words in ((False, "a server as Spark starts it"), (True, "a server with bounded caches")):
         memory = measure.run("connecting:memory", points=[last // 2, last], bounded=bounded).value
         half, full = memory[str(last // 2)], memory[str(last)]
@@ -310,57 +208,9 @@ def connect() -> list[Row]:
     return rows
 
 
-def fleet() -> list[Row]:
-    tables, threads = _size("TABLES", 200), _size("THREADS", 8)
-    found = measure.run("fleet:side_by_side", tables=tables, threads=threads, rounds=ROUNDS).value
-    ours, theirs = found["ours"], found["theirs"]
-    cold = measure.run("fleet:from_cold", tables=_size("COLD_TABLES", 40), threads=threads).value
-    own = ours["plan"] + ours["driver_python"] + ours["commit"]
-    sizes = [tables * factor // 4 for factor in (1, 2, 4, 8)]
-    by_size = measure.run("fleet:by_size", sizes=sizes, threads=threads, rounds=ROUNDS).value
-    few, changed = (
-        measure.median([measure.run("fleet:few_changed", tables=size, changed=5) for _ in range(ROUNDS)])
-        for size in (tables, 5)
-    )
-    many = measure.run("fleet:few_changed", tables=tables * 10, changed=20)
-    return [
-        Row(
-            f"{tables} tables, one new file each, {threads} threads, FDS / AvailableNow (CPU)",
-            found["ratio"],
-            "x",
-            0.35,
-        ),
-        Row("… FDS / AvailableNow (time)", found["ratio_of_wall_time"], "x", None),
-        Row("… FDS, CPU per table, from plan to committed offset", ours["all"], "s", 0.4),
-        Row("… of which Python on the driver", ours["driver_python"], "s", 0.03),
-        Row("… of which Python in all", own, "s", None),
-        Row("… AvailableNow, CPU per table", theirs["all"], "s", None),
-        Row("… from a cold spark-submit, time per table / one spark-submit per table", cold["ratio"], "x", 0.125),
-        Row("… CPU per table / one spark-submit per table", cold["cpu"] / cold["single_cpu"], "x", None),
-        Row(
-            f"CPU per table of {', '.join(map(str, sizes))} tables, most / least", _spread(by_size.values()), "x", 1.15
-        ),
-        *(Row(f"… of {size} tables", by_size[str(size)], "s", None) for size in sizes),
-        Row(f"{tables} tables of which 5 have changed, until Spark starts", few.seconds * 1000, "ms", None),
-        Row("… 5 tables, all changed", changed.seconds * 1000, "ms", None),
-        Row(
-            "… requests for each unchanged table",
-            (few.value["requests"] - changed.value["requests"]) / (tables - 5),
-            "",
-            1.1,
-        ),
-        Row(f"{tables * 10:,} tables of which 20 have changed: memory of the process", many.peak_mb, "MB", 200),
-    ]
-
-
-def _spread(values: Iterable[float]) -> float:
-    found = list(values)
-    return max(found) / min(found)
-
-
 def _parsing() -> list[Row]:
     found = imports(
-        _size("PARSING_ROUNDS", 15),
+        size("PARSING_ROUNDS", 15),
         load="from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaAppendSink",
         sensor="from airflow_provider_fds import DeltaStream, DeltaTableVersionSensor",
         watcher="from airflow_provider_fds import DeltaStream, DeltaTableChangeTrigger",
@@ -379,7 +229,7 @@ def _parsing() -> list[Row]:
 
 
 def latency() -> list[Row]:
-    rounds, warm_up = _size("LATENCY_ROUNDS", 15), _size("LATENCY_WARM_UP", 10)
+    rounds, warm_up = size("LATENCY_ROUNDS", 15), size("LATENCY_WARM_UP", 10)
     found = measure.run("latency:through_airflow", rounds=rounds, warm_up=warm_up).value
     phases = {
         "noticed": "until the trigger has seen the commit, at a poll a second",
@@ -402,8 +252,8 @@ def linger() -> list[Row]:
     for connect, where, share in ((False, "an application", 0.5), (True, "a Spark Connect server", 0.7)):
         found = measure.run(
             "lingering:side_by_side",
-            commits=_size("LINGER_COMMITS", 30),
-            warm_up=_size("LINGER_WARM_UP", 15),
+            commits=size("LINGER_COMMITS", 30),
+            warm_up=size("LINGER_WARM_UP", 15),
             idle_seconds=20,
             connect=connect,
         ).value
@@ -429,7 +279,7 @@ def linger() -> list[Row]:
                 )
             ),
         ]
-    commits = _size("LINGER_BATCHES", 2000)
+    commits = size("LINGER_BATCHES", 2000)
     half, full = measure.run("lingering:memory", commits=commits, points=2).value
     return [
         *rows,
@@ -437,11 +287,22 @@ def linger() -> list[Row]:
         Row("… of which in the second half", full["task"] - half["task"], "MB", 5),
         Row("… of its driver", full["driver"], "MB", None),
         Row("… of which in the second half", full["driver"] - half["driver"], "MB", None),
+        *_lingering_fleet(),
+    ]
+
+
+def _lingering_fleet() -> list[Row]:
+    tables = size("LINGER_TABLES", 500)
+    idle = measure.run("lingering:idle_fleet", tables=tables, idle_seconds=size("LINGER_IDLE", 120)).value
+    return [
+        Row(f"a fleet of {tables} tables that lingers: share of a core while nothing comes", idle["all"], "", 0.05),
+        Row("… of which its driver", idle["driver"], "", None),
+        Row("… from a commit to its rows", idle["seconds_to_rows"], "s", None),
     ]
 
 
 def task() -> list[Row]:
-    few = _size("TASK_FILES", 100_000)
+    few = size("TASK_FILES", 100_000)
     rows = _parsing()
     for files, rounds in ((few, ROUNDS), (few * 10, 1)):
         with tempfile.TemporaryDirectory() as folder:
@@ -456,7 +317,7 @@ def task() -> list[Row]:
 
 
 def history() -> list[Row]:
-    sizes = (10, 1000, _size("HISTORY_ENTRIES", 100_000))
+    sizes = (10, 1000, size("HISTORY_ENTRIES", 100_000))
     samples = measure.in_turn(ROUNDS, **{str(size): ("history:cost", {"entries": size}) for size in sizes})
 
     def of(size: int, what: str, number: str) -> float:
@@ -500,23 +361,6 @@ BENCHES = {
         history,
     )
 }
-
-
-def _size(name: str, default: int) -> int:
-    """Return a size of a benchmark: ``FDS_BENCH_<name>`` of the environment, for a smaller trial."""
-    return int(os.environ.get(f"FDS_BENCH_{name}", default))
-
-
-@contextlib.contextmanager
-def _loopback_store(tables: int, commits: int) -> Iterator[int]:
-    command = [sys.executable, "-m", "tests.bench.loopback_store", str(tables), str(commits)]
-    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    try:
-        assert server.stdout is not None
-        yield int(server.stdout.readline())
-    finally:
-        server.terminate()
-        server.wait()
 
 
 def main() -> None:

@@ -10,10 +10,14 @@ import tempfile
 import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tests.bench.reading import _session
+
+if TYPE_CHECKING:
+    from airflow_provider_fds.batch.fleet_spec import FleetSpec
 
 ROWS = 1_000
 
@@ -52,12 +56,29 @@ def side_by_side(tables: int, threads: int, rounds: int) -> dict[str, Any]:
 
 
 class FleetBench:
-    """Tables that grow by a file a round, and two ways to load them."""
+    """Tables that grow by a file a round, and two ways to load them.
 
-    def __init__(self, spark: Any, folder: Path, tables: int, threads: int) -> None:
+    Args:
+        spark: A session.
+        folder: For everything.
+        tables: Their number.
+        threads: Tables at work at the same time.
+        merges: Whether their rows are merged by key, instead of appended.
+    """
+
+    def __init__(
+        self,
+        spark: Any,
+        folder: Path,
+        tables: int,
+        threads: int,
+        *,
+        merges: bool = False,
+    ) -> None:
         self.spark = spark
         self.folder = folder
         self.threads = threads
+        self.merges = merges
         self.names = [f"table_{number:04d}" for number in range(tables)]
         self.meter = Meter()
         seed = folder / "seed"
@@ -87,13 +108,11 @@ class FleetBench:
     def by_fds(self, number: int) -> dict[str, float]:
         """Plan all tables, run their jobs as a fleet in the session, and commit."""
         from airflow_provider_fds.batch.fleet_spec import FleetJob, FleetSpec
-        from airflow_provider_fds.sinks import DeltaAppendSink
-        from airflow_provider_fds.spark.application.fleet_job import ClassicSpark, Fleet
 
         self.meter.start()
         parts, jobs = [], []
         for name in self.names:
-            sink = DeltaAppendSink(str(self.folder / "sinks" / name))
+            sink = self._sink(name)
             session = self._stream_session(name, number)
             work = session.begin(sink)
             assert work.status == "work", work
@@ -101,11 +120,7 @@ class FleetBench:
             parts.append((session, work))
         plan = self.meter.lap()
         spec = FleetSpec(tuple(jobs), self.threads, (self.folder / "progress.json").as_uri())
-
-        def write(_: str, data: bytes) -> None:
-            (self.folder / "progress.json").write_bytes(data)
-
-        ended = Fleet(spec, ClassicSpark(self.spark), write).run()
+        ended = self._drive(spec)
         assert set(ended.values()) == {"done"}, ended
         drive = self.meter.lap()
         for session, work in parts:
@@ -120,16 +135,31 @@ class FleetBench:
             "seconds": plan.seconds + drive.seconds + commit.seconds,
         }
 
+    def _drive(self, spec: FleetSpec) -> dict[str, str]:
+        """Run the jobs as a fleet, and return how each has ended."""
+        from airflow_provider_fds.spark.application.fleet_job import ClassicSpark, Fleet
+
+        progress = self.folder / "progress.json"
+        return Fleet(spec, ClassicSpark(self.spark), lambda _, data: progress.write_bytes(data) and None).run()
+
+    def _sink(self, name: str) -> Any:
+        from airflow_provider_fds.sinks import DeltaAppendSink, DeltaMergeSink
+
+        uri = str(self.folder / "sinks" / name)
+        return DeltaMergeSink(uri, keys=("id",)) if self.merges else DeltaAppendSink(uri)
+
     def by_streaming(self, number: int) -> dict[str, float]:
         """Run a query with ``AvailableNow`` for each table."""
 
         def load(name: str) -> None:
             frame = self.spark.readStream.format("delta").load(str(self.folder / "tables" / name))
+            target = str(self.folder / "streamed" / name)
+            writer = frame.writeStream.option("checkpointLocation", str(self.folder / "checkpoints" / name))
+            writer = writer.trigger(availableNow=True)
             query = (
-                frame.writeStream.format("delta")
-                .option("checkpointLocation", str(self.folder / "checkpoints" / name))
-                .trigger(availableNow=True)
-                .start(str(self.folder / "streamed" / name))
+                writer.foreachBatch(partial(_merge_by_hand, target)).start()
+                if self.merges
+                else writer.format("delta").start(target)
             )
             query.awaitTermination()
 
@@ -140,39 +170,17 @@ class FleetBench:
         return {"python": lap.python, "jvm": lap.jvm, "all": lap.python + lap.jvm, "seconds": lap.seconds}
 
     def check(self, versions: int) -> None:
-        """Compare the number of rows in the sinks with that in the tables."""
-        for place in ("sinks", "streamed"):
+        """Compare the number of rows in the sinks with that in the tables, whose files all have the same keys."""
+        places = ("sinks", "streamed") if (self.folder / "streamed").exists() else ("sinks",)
+        for place in places:
             for name in (self.names[0], self.names[-1]):
                 rows = self.spark.read.format("delta").load(str(self.folder / place / name)).count()
-                assert rows == versions * ROWS, (place, name, rows)
+                assert rows == (1 if self.merges else versions) * ROWS, (place, name, rows)
 
     def _stream_session(self, name: str, number: int) -> Any:
         from airflow_provider_fds.stream import StreamSession
 
         return StreamSession(_declared(self.folder, name).stream, _context(self.folder, name, number))
-
-
-def by_size(sizes: list[int], threads: int, rounds: int) -> dict[str, float]:
-    """Return the CPU seconds per table of fleets of several sizes, medians, one after the other in one session."""
-    found: dict[str, float] = {}
-    with tempfile.TemporaryDirectory() as name:
-        spark = _session(Path(name))
-        try:
-            # the first one warms the session up
-            for number, size in enumerate([min(sizes), *sizes]):
-                folder = Path(name) / str(number)
-                folder.mkdir()
-                bench = FleetBench(spark, folder, size, threads)
-                costs = []
-                for version in range(rounds + 1):
-                    bench.commit(version)
-                    costs.append(bench.by_fds(version)["all"])
-                # the first round creates the sinks
-                found[str(size)] = statistics.median(costs[1:]) / size
-                shutil.rmtree(folder)
-        finally:
-            spark.stop()
-    return found
 
 
 def few_changed(tables: int, changed: int) -> dict[str, float]:
@@ -237,6 +245,17 @@ def few_changed(tables: int, changed: int) -> dict[str, float]:
         }
     finally:
         shutil.rmtree(folder)
+
+
+def _merge_by_hand(target: str, frame: Any, _: int) -> None:
+    if not Path(target).exists():
+        frame.write.format("delta").save(target)
+        return
+    frame.createOrReplaceTempView("news")
+    frame.sparkSession.sql(
+        f"MERGE INTO delta.`{target}` t USING news s ON t.id = s.id "
+        "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+    )
 
 
 def _declared(folder: Path, name: str) -> Any:

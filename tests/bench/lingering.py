@@ -18,10 +18,19 @@ import pyarrow as pa
 from deltalake import write_deltalake
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 #: A run that lingers, and queries with a trigger of so many seconds.
 SUBJECTS = ("linger", "query_0", "query_1")
+#: Streams that have nothing to load when they begin.
+_FLEET = """
+defaults:
+  staging: {lake}/staging
+  starting_version: latest
+streams:
+  - tables: {lake}/tables/*
+    sink: {lake}/sinks/{{table}}
+"""
 _TICK = os.sysconf("SC_CLK_TCK")
 
 
@@ -53,6 +62,35 @@ def memory(commits: int, points: int) -> list[dict[str, float]]:
                 if number % (commits // points) == 0:
                     found.append({"commits": number, **_resident(root)})
     return found
+
+
+def idle_fleet(tables: int, idle_seconds: float) -> dict[str, float]:
+    """Let a fleet linger, and let nothing come; one table has had data, so that its Spark is there.
+
+    Returns:
+        The shares of a core that all its processes use, and its ``driver`` alone, and the seconds from a commit to its
+        rows.
+    """
+    with tempfile.TemporaryDirectory() as name:
+        lake = Path(name)
+        for number in range(tables):
+            write_deltalake(lake / "tables" / f"t{number:04d}", _rows(1))
+        (lake / "streams.yaml").write_text(_FLEET.format(lake=lake))
+        words = ["run", "--file", str(lake / "streams.yaml"), "--linger", "1h", "--master", "local[2]"]
+        with _process(lake, ["-m", "airflow_provider_fds.cli.main", *words], "a fleet") as root:
+            ledgers = lake / "staging"
+            _await(lambda: len(list(ledgers.glob("t*/ledger"))) == tables, "the streams of the fleet")
+            write_deltalake(lake / "tables" / "t0000", _rows(1), mode="append")
+            _arrived(lake, 0, sink="sinks/t0000")
+            # what a round leaves to do
+            time.sleep(10)
+            write_deltalake(lake / "tables" / "t0000", _rows(1), mode="append")
+            seconds = _arrived(lake, 1, sink="sinks/t0000")
+            time.sleep(10)
+            before, own = _cpu([root]), _own_cpu(root)
+            time.sleep(idle_seconds)
+            all_, own = _cpu([root]) - before, _own_cpu(root) - own
+    return {"all": all_ / idle_seconds, "driver": (all_ - own) / idle_seconds, "seconds_to_rows": seconds}
 
 
 def _measured(
@@ -98,12 +136,16 @@ def _rows(count: int) -> pa.Table:
     return pa.table({"id": list(range(count)), "v": [str(i) for i in range(count)]})
 
 
-def _arrived(lake: Path, version: int) -> float:
+def _arrived(lake: Path, version: int, *, sink: str = "sink") -> float:
+    commit = lake / sink / "_delta_log" / f"{version:020}.json"
+    return _await(commit.exists, f"commit {version}")
+
+
+def _await(is_so: Callable[[], bool], what: str) -> float:
     start = time.perf_counter()
-    commit = lake / "sink" / "_delta_log" / f"{version:020}.json"
-    while not commit.exists():
+    while not is_so():
         if time.perf_counter() - start > 600:
-            raise RuntimeError(f"commit {version} did not arrive within 600 s")
+            raise RuntimeError(f"{what} did not arrive within 600 s")
         time.sleep(0.005)
     return time.perf_counter() - start
 
@@ -120,6 +162,13 @@ def _subject(lake: Path, subject: str, url: str | None) -> Iterator[int]:
     else:
         interval = f"{subject.rpartition('_')[2]} seconds"
         words = ["-m", "tests.bench.lingering", str(lake), interval, url or ""]
+    with _process(lake, words, subject) as root:
+        yield root
+
+
+@contextmanager
+def _process(lake: Path, words: list[str], subject: str) -> Iterator[int]:
+    """Yield the id of a process of Python, and end it."""
     with (lake / "subject.log").open("w") as log:
         process = subprocess.Popen(
             [sys.executable, *words], stdout=log, stderr=subprocess.STDOUT, start_new_session=True
@@ -177,6 +226,12 @@ def _cpu(roots: list[int]) -> float:
         # user and system time, of itself and of children that it has waited for
         ticks += sum(int(field) for field in fields[11:15])
     return ticks / _TICK
+
+
+def _own_cpu(pid: int) -> float:
+    """Return the CPU seconds of a process without those below it."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICK
 
 
 def _resident(root: int) -> dict[str, float]:
