@@ -28,8 +28,13 @@ WAITS_IN = {"sensor": "wait", "waiting": "ingest", "nothing": "wait"}
 PHASES = {"::group::Pre Execute": "started", "The trigger saw": "resumed", "Loading": "planned"}
 
 
-def through_airflow(rounds: int, warm_up: int) -> dict[str, Any]:
+def through_airflow(rounds: int, warm_up: int, *, preload: bool = False) -> dict[str, Any]:
     """Commit 1,000 rows repeatedly, alternately to the source of each DAG once it waits, after a warm-up.
+
+    Args:
+        rounds: How often.
+        warm_up: How often before that, which does not count.
+        preload: Whether the scheduler imports at its start what tasks need.
 
     Returns, for each DAG, the median of the seconds until the sink has the commit; for the DAG "nothing", until its
     task has been resumed. ``phases`` has the parts of that of the DAG "waiting", in the order in which they follow:
@@ -49,6 +54,7 @@ def through_airflow(rounds: int, warm_up: int) -> dict[str, Any]:
             env = {
                 "AIRFLOW_CONN_SPARK_CONNECT": f'{{"conn_type": "spark_connect", "host": "sc://127.0.0.1:{server.port}"}}',
                 "AIRFLOW__FDS__STAGING": str(lake / "staging"),
+                "AIRFLOW__FDS__PRELOAD": str(preload),
                 "FDS_BENCH_LAKE": str(lake),
                 "PYTHONPATH": str(Path(__file__).parents[2]),
             }
