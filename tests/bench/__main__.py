@@ -56,7 +56,7 @@ def snapshot() -> list[Row]:
             3, ours=("planning:order_snapshot", arguments), theirs=("planning:order_with_deltalake", arguments)
         )
         frozen = [measure.run("planning:freeze", **arguments) for _ in range(3)]
-    files = _size("SNAPSHOT_FILES", 10_000_000)
+    files = size("SNAPSHOT_FILES", 10_000_000)
     with tempfile.TemporaryDirectory() as folder:
         version = generate_snapshot.write_big_checkpoint(Path(folder), files, "classic")
         big = measure.run("planning:freeze", root=folder, version=version)
@@ -81,7 +81,7 @@ def snapshot() -> list[Row]:
         Row("… time", big.seconds, "s", None),
         Row(
             "… CPU seconds / with 1,000,000",
-            big.value["cpu"] / _middle([one.value for one in frozen], "cpu"),
+            big.value["cpu"] / statistics.median(one.value["cpu"] for one in frozen),
             "x",
             None,
         ),
