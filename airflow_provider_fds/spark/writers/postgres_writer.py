@@ -114,8 +114,7 @@ class PostgresWriter(Writer):
             target = self._require_target()
             if known is None:
                 self._register(account, batch)
-            if not self._job.allow_overlap:
-                self._refuse_overlap(account, batch)
+            self._refuse_overlap(account, batch)
             count = self._copy(connection, lines(rows, types), names, batch)
             # COPY has locked the table, so that from here on it stays as it is
             now = account.target()
@@ -125,6 +124,9 @@ class PostgresWriter(Writer):
                     f"{what}: {self._sink.describe()} was just changed. Nothing was written; a retry looks again",
                     retryable=True,
                 )
+            # another stream may have committed while this one copied: the lock lets one at a time look and commit
+            account.lock_target(target)
+            self._refuse_overlap(account, batch)
             version = 1 + (0 if known is None else known[1])
             end = batch.end
             entry = Entry(batch.epoch, batch.batch_id, batch.manifest_digest, count, end, version, self._job.attempt_id)
@@ -286,7 +288,7 @@ class PostgresWriter(Writer):
 
     def _refuse_overlap(self, account: Account, batch: BatchSpec) -> None:
         source, versions = _source(batch)
-        if source is None or versions[0] is None or versions[1] is None:
+        if self._job.allow_overlap or source is None or versions[0] is None or versions[1] is None:
             return
         span = (versions[0], versions[1])
         others = self._sink.other_streams

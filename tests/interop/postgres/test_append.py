@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from dataclasses import replace
 
 import pytest
@@ -278,6 +279,42 @@ def test_streams_of_one_name_and_of_the_same_rows_are_refused(spark, stream, dat
     allowed = stream.job(replace(first, uuid=other, stream="other"), allow_overlap=True)
     assert stream.work(spark, allowed)[0] == 0
     assert database.rows() == sorted([*ALL[:10], *ALL[:10]])
+
+
+def test_of_two_streams_that_copy_the_same_rows_at_the_same_moment_one_is_refused(spark, stream, database, monkeypatch):
+    first, second, third = stream.plan()
+    another = {"uuid": "11111111-2222-3333-4444-555555555555", "stream": "other"}
+    for batch in (first, replace(second, batch_id=0, prev_txn_version=None, **another)):
+        assert stream.work(spark, stream.job(batch))[0] == 0
+    mine = replace(third, batch_id=1, prev_txn_version=txn_version(1, 0))
+    jobs = [stream.job(mine), stream.job(replace(mine, **another))]
+    has_copied, other_began, looks, reports = threading.Event(), threading.Event(), [], [[], []]
+    threads = [
+        threading.Thread(target=lambda n=n, job=job: reports[n].extend(stream.work(spark, job)[1]))
+        for n, job in enumerate(jobs)
+    ]
+
+    def reach(point):
+        if point == "driver.commit.before" and threading.current_thread() is threads[0]:
+            looks.append(point)
+            if len(looks) == 2:
+                has_copied.set()
+                assert other_began.wait(120)
+                # until the other stream waits for this one, or does not
+                while threads[1].is_alive() and not database.run("SELECT 1 FROM pg_locks WHERE NOT granted"):
+                    time.sleep(0.05)
+
+    monkeypatch.setattr(postgres_writer, "reach", reach)
+    threads[0].start()
+    assert has_copied.wait(120)
+    threads[1].start()
+    other_began.set()
+    for thread in threads:
+        thread.join()
+
+    assert [report.outcome for report in reports[0]] == ["written"]
+    assert [report.reason for report in reports[1]] == ["SINK_HAS_ROWS"]
+    assert database.rows() == ALL
 
 
 def test_a_role_with_the_documented_privileges_is_enough_and_one_without_is_told(spark, stream, database):
