@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Tuple
 from airflow_provider_fds.batch.postgres_account import FENCE, Account, Entry, at_most, connected, psycopg
 from airflow_provider_fds.batch.sink_commit import SinkCommit
 from airflow_provider_fds.batch.spec import fence_version, txn_version
+from airflow_provider_fds.batch.version_ranges import describe_range
 from airflow_provider_fds.fault_points import reach
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.sinks.constants import PROVENANCE
@@ -296,9 +297,9 @@ class PostgresWriter(Writer):
         if found is not None:
             raise RefusalError(
                 Reason.SINK_HAS_ROWS,
-                f"{self._describe(batch)}: stream {found[0]!r} has loaded versions {found[1]} to {found[2]} of the "
-                f"same table into {self._sink.describe()}, so rows of versions {span[0]} to {span[1]} would be there "
-                "twice. If the two load different rows, set allow_overlap=True on this stream (`fds`: --allow-overlap)",
+                f"{self._describe(batch)}: stream {found[0]!r} has loaded {describe_range(*found[1:])} of the same "
+                f"table into {self._sink.describe()}, so rows of {describe_range(*span)} would be there twice. "
+                "If the two load different rows, set allow_overlap=True on this stream (`fds`: --allow-overlap)",
             )
 
     def _landed(self, entry: Entry) -> Landed:

@@ -49,7 +49,7 @@ def test_no_message_writes_a_range_of_its_own() -> None:
     assert own == {
         "batch/version_ranges.py",
         "delta/tail.py",
-        "stream/epochs/epoch_start.py",
+        "stream/epochs/unseen_batches.py",
         "example_dags/orders_consumer.py",
     }
 
