@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from airflow_provider_fds.checkpoint.registry import checkpoint_store
-from airflow_provider_fds.hooks.databases import grant_database
 from airflow_provider_fds.hooks.places import sink_places, table_places
 from airflow_provider_fds.hooks.settings import deployment as this_deployment
 from airflow_provider_fds.hooks.settings import refuse_former_settings, schema_changes, staging_uri
@@ -39,7 +38,7 @@ def working_context(
     refuse_former_settings()
     staging = staging_uri(stream.staging, stream.name)
     if sink is not None:
-        grant_database(sink.database_conn_id)
+        _grant_database(sink.database_conn_id)
     return StreamContext(
         places=table_places(stream.storage_conn_id, stream.table, stream.catalog_conn_id),
         staging_uri=staging,
@@ -50,7 +49,7 @@ def working_context(
         owner=owner,
         owner_is_running=owner_is_running,
         sink_places=sink_places(stream.storage_conn_id, sink),
-        grant_database=grant_database,
+        grant_database=_grant_database,
         schema_changes=schema_changes(),
         run_since=run_since,
     )
@@ -79,3 +78,11 @@ def reading_context(stream: DeltaStream, *, staging: str | None = None, deployme
         owner=Owner(kind="airflow", deployment=deployment),
         owner_is_running=lambda _owner: True,
     )
+
+
+def _grant_database(conn_id: str | None) -> None:
+    if conn_id is not None:
+        # few sinks are in a database
+        from airflow_provider_fds.hooks.databases import grant_database
+
+        grant_database(conn_id)

@@ -8,17 +8,28 @@ A module of this folder adds a sink by defining a class with a ``kind``. The nam
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow_provider_fds.sinks.base import Sink
 from airflow_provider_fds.sinks.delta import DeltaAppendSink, DeltaReplaceSink, DeltaSink
 from airflow_provider_fds.sinks.foreach import ForeachBatchSink
 from airflow_provider_fds.sinks.merge import DeltaMergeSink
-from airflow_provider_fds.sinks.postgres import PostgresSink
+
+if TYPE_CHECKING:
+    from airflow_provider_fds.sinks.postgres import PostgresSink
 
 
+def __getattr__(name: str) -> Any:
+    # most DAG files have no sink outside the lake
+    if name == "PostgresSink":
+        return import_module(f"{__name__}.postgres").PostgresSink
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+@cache
 def _kinds() -> dict[str, type[Sink]]:
     """Return the sinks of this folder by their kinds."""
     found: dict[str, type[Sink]] = {}
@@ -31,12 +42,9 @@ def _kinds() -> dict[str, type[Sink]]:
     return found
 
 
-_KINDS = _kinds()
-
-
 def sink_class(kind: str) -> type[Sink] | None:
     """Return the sink class of a kind, or ``None`` if this version of FDS does not know the kind."""
-    return _KINDS.get(kind)
+    return _kinds().get(kind)
 
 
 def sink_from_dict(value: dict[str, Any]) -> Sink:
@@ -47,10 +55,10 @@ def sink_from_dict(value: dict[str, Any]) -> Sink:
     """
     fields = dict(value)
     kind = fields.pop("kind", None)
-    if kind not in _KINDS:
-        known = ", ".join(map(repr, _KINDS))
-        raise ValueError(f"unknown sink kind {kind!r}; this version of FDS knows {known}")
-    sink = _KINDS[kind](**fields)
+    known = _kinds()
+    if kind not in known:
+        raise ValueError(f"unknown sink kind {kind!r}; this version of FDS knows {', '.join(map(repr, known))}")
+    sink = known[kind](**fields)
     sink.check_predicates()
     return sink
 

@@ -123,7 +123,8 @@ def test_a_resolver_adds_nothing_but_what_the_page_says(airflow, extras, python)
     assert {name: version for name, version in after.items() if name in before} == {
         name: version for name, version in before.items() if name in after
     }
-    assert set(after) - set(before) == ADDED | ADDED_BY[extras]
+    # Airflow 3.3 has psycopg already
+    assert set(after) - set(before) == ADDED | (ADDED_BY[extras] - set(before))
 
 
 @pytest.mark.skipif(not os.environ.get("FDS_RESOLVE"), reason="needs a package index: make usual-airflow")

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-from airflow_provider_fds.sinks import PostgresSink
 from airflow_provider_fds.stream.sink_record.evidence import SinkLog
 
 if TYPE_CHECKING:
     from airflow_provider_fds.ledger.values import SinkBinding
-    from airflow_provider_fds.sinks import Sink
+    from airflow_provider_fds.sinks import PostgresSink, Sink
     from airflow_provider_fds.stream.connected_stream import ConnectedStream
     from airflow_provider_fds.stream.sink_record.evidence import Evidence
 
 
 def evidence_of(connected: ConnectedStream, sink: Sink | None) -> Evidence | None:
     """Return the evidence of a sink, or ``None`` if FDS itself writes no table."""
-    if isinstance(sink, PostgresSink):
+    if sink is not None and sink.target == "database_table":
         from airflow_provider_fds.stream.sink_record.database_evidence import DatabaseEvidence
 
-        return DatabaseEvidence(connected, sink)
+        return DatabaseEvidence(connected, cast("PostgresSink", sink))
     uri = None if sink is None else sink.table_uri
     return None if uri is None else SinkLog(connected, uri)
 

@@ -152,7 +152,7 @@ def test_a_sink_without_a_writer_says_which_one_is_missing(monkeypatch):
     class LonelySink(ForeachBatchSink):
         kind: ClassVar[str] = "lonely"
 
-    monkeypatch.setitem(sinks._KINDS, "lonely", LonelySink)
+    monkeypatch.setitem(sinks._kinds(), "lonely", LonelySink)
     with pytest.raises(RefusalError, match=r"LonelySink has no writer LonelyWriter in lonely_writer\.py"):
         writer_class(LonelySink("job:load"))
 
@@ -163,7 +163,7 @@ def test_two_sinks_of_one_kind_are_refused(monkeypatch, tmp_path):
     (copy / "sinks" / "twin.py").write_text(ICEBERG_SINK.replace("iceberg_table", "delta_append"))
     env = {"PYTHONPATH": str(tmp_path), "PATH": "/usr/bin:/bin"}
     ran = subprocess.run(
-        [sys.executable, "-c", "import airflow_provider_fds.sinks"],
+        [sys.executable, "-c", "from airflow_provider_fds.sinks import sink_class; sink_class('foreach_batch')"],
         env=env,
         cwd=tmp_path,
         capture_output=True,
