@@ -34,14 +34,12 @@ _TAKEN: Final = frozenset(
 _IGNORED: Final = frozenset({"cursor", "client_log_level", "sqlalchemy_scheme", "sqlalchemy_query", "dataset"})
 
 
-def grant_database(conn_id: str | None) -> None:
-    """Let this process, and the drivers that it starts, open a database, by the environment; ``None`` does nothing.
+def grant_database(conn_id: str) -> None:
+    """Let this process, and the drivers that it starts, open a database, by the environment.
 
     Raises:
         ConfigurationError: The connection is missing, is of another type, or has something that libpq does not take.
     """
-    if conn_id is None:
-        return
     connection = find_connection(conn_id, "the database of a PostgresSink", lambda: [(_EXAMPLE, _EXPECTS)])
     if connection.conn_type not in _TYPES:
         raise ConfigurationError(

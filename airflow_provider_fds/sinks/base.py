@@ -7,7 +7,9 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
+
+    from airflow_provider_fds.sinks.constants import Constant
 
 Target = Literal["delta_table", "function", "database_table", "other_table"]
 Delivery = Literal["transaction", "token", "at_least_once"]
@@ -155,3 +157,38 @@ class Sink:
         """
         shown: dict[str, Any] = json.loads(json.dumps(self.to_dict()))
         return shown
+
+
+class RowSink(Sink):
+    """Base of sinks that write the rows of a batch themselves, chosen by the arguments below."""
+
+    where: str | None
+    transform: str | None
+    columns: tuple[str, ...]
+    constant_columns: Mapping[str, Constant]
+    other_streams: tuple[str, ...]
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """UUIDs of streams in other staging folders that are known to write to the same table."""
+        return self.other_streams
+
+    @property
+    def needed_columns(self) -> tuple[str, ...]:
+        """The columns to write, unless ``transform`` may add them."""
+        return self.columns if self.transform is None else ()
+
+    @property
+    def refused_columns(self) -> tuple[str, ...]:
+        """The columns with constants, unless ``columns`` or ``transform`` may leave the batch's own out."""
+        return () if self.columns or self.transform is not None else tuple(self.constant_columns)
+
+    @property
+    def takes_all_rows(self) -> bool:
+        """Whether every row of a batch is read unchanged and counted."""
+        return self.where is None and self.transform is None
+
+    @property
+    def writes_rows_as_they_are(self) -> bool:
+        """Whether the sink writes as many rows as the batch has, so that FDS can check the log's own count."""
+        return self.takes_all_rows

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 from airflow_provider_fds.schemes import S3_SCHEMES
 from airflow_provider_fds.sinks import options
-from airflow_provider_fds.sinks.base import Delivery, Sink, Target
+from airflow_provider_fds.sinks.base import Delivery, RowSink, Target
 from airflow_provider_fds.sinks.constants import PROVENANCE, constant_columns, jsonable
 from airflow_provider_fds.sinks.expression import column_range, equal_columns
 
@@ -28,7 +28,7 @@ _BY_VERSION_ALONE = re.compile(r"_source_version BETWEEN (?:\d+|\{first_version\
 
 
 @dataclass(frozen=True)
-class DeltaSink(Sink):
+class DeltaSink(RowSink):
     """Base of all sinks that are Delta tables; use one of its subclasses.
 
     Args:
@@ -161,31 +161,6 @@ class DeltaSink(Sink):
             if isinstance(value, (str, int)) and not isinstance(value, bool):
                 found[name.lower()] = value
         return found
-
-    @property
-    def others(self) -> tuple[str, ...]:
-        """UUIDs of streams in other staging folders that are known to write to the same table."""
-        return self.other_streams
-
-    @property
-    def needed_columns(self) -> tuple[str, ...]:
-        """The columns to write, unless ``transform`` may add them."""
-        return self.columns if self.transform is None else ()
-
-    @property
-    def refused_columns(self) -> tuple[str, ...]:
-        """The columns with constants, unless ``columns`` or ``transform`` may leave the batch's own out."""
-        return () if self.columns or self.transform is not None else tuple(self.constant_columns)
-
-    @property
-    def takes_all_rows(self) -> bool:
-        """Whether every row of a batch is read unchanged and counted."""
-        return self.where is None and self.transform is None
-
-    @property
-    def writes_rows_as_they_are(self) -> bool:
-        """Whether the sink writes as many rows as the batch has, so that FDS can check the log's own count."""
-        return self.takes_all_rows
 
     @property
     def needs_log_store(self) -> bool:

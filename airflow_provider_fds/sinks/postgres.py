@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import parse_qs, quote, unquote, urlencode, urlsplit
 
 from airflow_provider_fds.sinks import options
-from airflow_provider_fds.sinks.base import Delivery, Sink, Target
+from airflow_provider_fds.sinks.base import Delivery, RowSink, Target
 from airflow_provider_fds.sinks.constants import constant_columns, jsonable
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ _PARTS = 2
 
 
 @dataclass(frozen=True)
-class PostgresSink(Sink):
+class PostgresSink(RowSink):
     """Appends each batch to a table of PostgreSQL exactly once.
 
     The driver copies the rows of a batch into the table with COPY, in one transaction that also records the batch in
@@ -96,31 +96,6 @@ class PostgresSink(Sink):
     def database_conn_id(self) -> str | None:
         """Airflow connection of the database; ``None``: the environment of the driver."""
         return self.conn_id
-
-    @property
-    def others(self) -> tuple[str, ...]:
-        """UUIDs of streams in other staging folders that are known to write to the same table."""
-        return self.other_streams
-
-    @property
-    def needed_columns(self) -> tuple[str, ...]:
-        """The columns to write, unless ``transform`` may add them."""
-        return self.columns if self.transform is None else ()
-
-    @property
-    def refused_columns(self) -> tuple[str, ...]:
-        """The columns with constants, unless ``columns`` or ``transform`` may leave the batch's own out."""
-        return () if self.columns or self.transform is not None else tuple(self.constant_columns)
-
-    @property
-    def takes_all_rows(self) -> bool:
-        """Whether every row of a batch is read unchanged and counted."""
-        return self.where is None and self.transform is None
-
-    @property
-    def writes_rows_as_they_are(self) -> bool:
-        """Whether the sink writes as many rows as the batch has."""
-        return self.takes_all_rows
 
     @property
     def parts(self) -> tuple[str, str]:

@@ -17,8 +17,9 @@ from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.sinks import sink_from_dict
 from airflow_provider_fds.spark.application.batch_attempt import BatchAttempt
 from airflow_provider_fds.spark.application.progress import INTERVAL_SECONDS, JobProgress
+from airflow_provider_fds.spark.fence.failed_fence import failed_fence
 from airflow_provider_fds.spark.runtime.driver_versions import check_versions
-from airflow_provider_fds.spark.runtime.failures import RefusalError, explain, shortened
+from airflow_provider_fds.spark.runtime.failures import RefusalError
 from airflow_provider_fds.spark.runtime.hadoop_files import hadoop_path, write_bytes
 from airflow_provider_fds.spark.runtime.settings import force
 from airflow_provider_fds.spark.writers.writer import Writer, writer_class
@@ -62,17 +63,7 @@ class FenceAttempt:
 
     def failed(self, error: Exception) -> FenceReport:
         """Return the report of a fence that this attempt did not write."""
-        failure = explain(error)
-        return FenceReport(
-            uuid=self._fence.uuid,
-            epoch=self._fence.epoch,
-            attempt_id=self._spec.attempt_id,
-            outcome="failed",
-            error_class=failure.error_class,
-            reason=failure.reason,
-            error_message=shortened(failure.message),
-            retryable=failure.retryable,
-        )
+        return failed_fence(self._spec, self._fence, error)
 
     def report(self, report: FenceReport) -> bool:
         """Write the report unless the attempt has made one; return whether it was written."""

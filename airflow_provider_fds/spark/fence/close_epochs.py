@@ -21,9 +21,10 @@ from airflow_provider_fds.fault_points import reach
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.sinks import DeltaAppendSink
 from airflow_provider_fds.spark.fence.empty_append import append_nothing
+from airflow_provider_fds.spark.fence.failed_fence import failed_fence
 from airflow_provider_fds.spark.fence.removal import Removal
 from airflow_provider_fds.spark.runtime.driver_versions import check_versions
-from airflow_provider_fds.spark.runtime.failures import RefusalError, explain, is_conflict, shortened
+from airflow_provider_fds.spark.runtime.failures import RefusalError, is_conflict
 from airflow_provider_fds.spark.runtime.hadoop_files import hadoop_path
 from airflow_provider_fds.spark.runtime.settings import force, session_conf, transaction_conf
 from airflow_provider_fds.spark.sink_log.added_files import AddedFiles
@@ -51,17 +52,7 @@ def close_epochs(spark: Any, spec: JobSpec, fence: FenceSpec, sink: DeltaSink) -
         force(spark)
         return _Fence(spark, spec, fence, sink).close()
     except Exception as e:  # noqa: BLE001 - any error: the report is the only way to convey it
-        failure = explain(e)
-        return FenceReport(
-            uuid=fence.uuid,
-            epoch=fence.epoch,
-            attempt_id=spec.attempt_id,
-            outcome="failed",
-            error_class=failure.error_class,
-            reason=failure.reason,
-            error_message=shortened(failure.message),
-            retryable=failure.retryable,
-        )
+        return failed_fence(spec, fence, e)
 
 
 class _Fence:
@@ -341,17 +332,7 @@ def _close_write(spark: Any, spec: JobSpec, fence: FenceSpec, uri: str) -> Fence
             fence.uuid, fence.epoch, spec.attempt_id, "fenced" if tables else "sink_missing", tables=tables
         )
     except Exception as error:  # noqa: BLE001 - any error: the report is the only way to convey it
-        failure = explain(error)
-        return FenceReport(
-            fence.uuid,
-            fence.epoch,
-            spec.attempt_id,
-            "failed",
-            error_class=failure.error_class,
-            reason=failure.reason,
-            error_message=shortened(f"write {fence.write!r} in {uri}: {failure.message}"),
-            retryable=failure.retryable,
-        )
+        return failed_fence(spec, fence, error, f"write {fence.write!r} in {uri}: ")
 
 
 def _account(log: SinkLog, fence: FenceSpec) -> Dict[str, TableWrites]:

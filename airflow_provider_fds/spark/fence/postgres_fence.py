@@ -14,7 +14,8 @@ from airflow_provider_fds.batch.report import FenceEvidence, FenceReport, Landed
 from airflow_provider_fds.batch.spec import fence_version, txn_version
 from airflow_provider_fds.fault_points import reach
 from airflow_provider_fds.reasons import Reason
-from airflow_provider_fds.spark.runtime.failures import RefusalError, explain, shortened
+from airflow_provider_fds.spark.fence.failed_fence import failed_fence
+from airflow_provider_fds.spark.runtime.failures import RefusalError
 from airflow_provider_fds.spark.runtime.postgres_errors import refusals
 
 if TYPE_CHECKING:
@@ -33,17 +34,7 @@ def close_epochs(spec: JobSpec, fence: FenceSpec, sink: PostgresSink) -> FenceRe
         with refusals(f"stream {fence.stream!r}: the fence of epoch {fence.epoch}"):
             return _Fence(spec, fence, sink).close()
     except Exception as e:  # noqa: BLE001 - any error: the report is the only way to convey it
-        failure = explain(e)
-        return FenceReport(
-            uuid=fence.uuid,
-            epoch=fence.epoch,
-            attempt_id=spec.attempt_id,
-            outcome="failed",
-            error_class=failure.error_class,
-            reason=failure.reason,
-            error_message=shortened(failure.message),
-            retryable=failure.retryable,
-        )
+        return failed_fence(spec, fence, e)
 
 
 class _Fence:
