@@ -27,9 +27,14 @@ test:  ## Run the checks and one test of each kind (SUITES="unit airflow": all t
 	@scripts/bootstrap.sh dev
 	@.venv/bin/python scripts/run_tests.py $(SUITES) $(if $(ONLY),--only $(ONLY)) $(if $(K),-k "$(K)")
 
-test-all:  ## Run all tests, the docs site, the package and usual installations of Airflow (AGAIN=1: also what make test has passed on these files)
+test-all:  ## Run all tests but the nightly ones, the docs site, the package and usual installations of Airflow (AGAIN=1: also what make test has passed on these files)
 	@scripts/bootstrap.sh dev
 	@.venv/bin/python scripts/run_tests.py --all
+
+test-nightly:  ## Run the tests of tests/nightly.txt: what make test-all shows, at more points and with more parameters
+	@scripts/bootstrap.sh dev
+	@.venv/bin/python scripts/run_tests.py --nightly
+	@.venv/bin/python scripts/long_runs.py record test-nightly
 
 test-quick:  ## Run the unit tests and the checks
 	@scripts/bootstrap.sh dev

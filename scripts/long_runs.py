@@ -25,7 +25,7 @@ NEVER = "never"
 #: How many commits may follow a green run.
 MOST_COMMITS = 100
 
-RUNS = ("adversary", "chaos", "compat", "docker-test", "lowest", "matrix", "s3", "ui-test")
+RUNS = ("adversary", "chaos", "compat", "docker-test", "lowest", "matrix", "s3", "test-nightly", "ui-test")
 
 
 def _git(root: Path, *words: str) -> str | None:

@@ -81,7 +81,7 @@ def main() -> None:
     print(
         f"documentation: {sum(words(page.read_text(encoding='utf-8')) for page in pages):,} words on {len(pages)} pages"
     )
-    for profile in ("short", "extended"):
+    for profile in ("short", "all", "extended", "nightly"):
         last = ROOT / "build" / f"last-{profile}.txt"
         print(f"tests, {profile}:", last.read_text(encoding="utf-8").strip() if last.exists() else "not run here")
     slowest = list(seconds_of_files(ROOT / "build" / "test-logs").items())[:10]

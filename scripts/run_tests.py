@@ -1,7 +1,8 @@
 """Run ``make check`` and the test suites, each part in a process of its own: a process holds one Spark session.
 
-    scripts/run_tests.py                     the short profile: what tests/extended.txt does not list
-    scripts/run_tests.py --all               everything, and the site, the package, and usual installations of Airflow
+    scripts/run_tests.py                     the short profile: what neither tests/extended.txt nor nightly.txt lists
+    scripts/run_tests.py --all               all but tests/nightly.txt, the site, the package, usual Airflows
+    scripts/run_tests.py --nightly           what tests/nightly.txt lists
     scripts/run_tests.py --quick             unit tests and checks
     scripts/run_tests.py --only tests/unit/ledger [-k EXPRESSION]
     scripts/run_tests.py unit interop        the parts of these suites
@@ -10,7 +11,7 @@ All parts run, even if one fails. Four run at a time, because each waits for Spa
 with what took how long, and with every failure and the command that runs it alone. What a part prints is also in a file
 in ``build/test-logs``, beside one with the time of each of its tests, of which ``make numbers`` shows the sums.
 
-``--all`` runs only the rest if the short profile has passed on the same files (``AGAIN=1``: everything).
+``--all`` runs only the rest if the short profile has passed on the same files (``AGAIN=1``: both).
 """
 
 from __future__ import annotations
@@ -36,9 +37,6 @@ LOGS = BUILD / "test-logs"
 
 #: Digest of the files on which the short profile has passed last.
 PASSED = BUILD / "short-profile-passed"
-
-#: The tests that the short profile leaves out.
-EXTENDED = ROOT / "tests" / "extended.txt"
 
 #: For the JVM that spark-submit starts to find out how to start the other one.
 LAUNCHER = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -93,10 +91,11 @@ class Part:
         variables.pop("PYTHONDONTWRITEBYTECODE", None)
         return variables
 
-    def is_extended(self) -> bool:
-        """Return whether the short profile leaves out some of its tests."""
-        listed = (line for line in EXTENDED.read_text(encoding="utf-8").splitlines() if not line.startswith("#"))
-        return any(line.startswith(self.paths) and not line.startswith(self.without) for line in listed if line)
+    def has_listed(self, name: str) -> bool:
+        """Return whether some of its tests are in ``tests/<name>.txt``."""
+        lines = (ROOT / "tests" / f"{name}.txt").read_text(encoding="utf-8").splitlines()
+        listed = [line for line in lines if line and not line.startswith("#")]
+        return any(line.startswith(self.paths) and not line.startswith(self.without) for line in listed)
 
     def words(self) -> list[str]:
         """Return the command."""
@@ -283,7 +282,8 @@ def main() -> int:
     """Run what the command line names."""
     parser = argparse.ArgumentParser(description="Run the test suites.")
     parser.add_argument("suites", nargs="*", metavar="SUITE", help=f"of {', '.join(SUITES)} (default: all)")
-    parser.add_argument("--all", action="store_true", help="also what the short profile leaves out")
+    parser.add_argument("--all", action="store_true", help="also what tests/extended.txt lists")
+    parser.add_argument("--nightly", action="store_true", help="what tests/nightly.txt lists")
     parser.add_argument("--quick", action="store_true", help="unit tests and checks only")
     parser.add_argument("--only", nargs="+", metavar="TEST", help="these files, folders or tests, in this process")
     parser.add_argument("-k", metavar="EXPRESSION", help="only tests whose names match")
@@ -297,6 +297,8 @@ def main() -> int:
     parts = [part for part in PARTS if part.suite in chosen]
     if arguments.quick or arguments.suites:
         return run_parts(parts, "", arguments.jobs)
+    if arguments.nightly:
+        return run_parts([part for part in parts if part.has_listed("nightly")], "nightly", arguments.jobs)
     now = digest_of_files()
     if not arguments.all:
         PASSED.unlink(missing_ok=True)
@@ -305,9 +307,10 @@ def main() -> int:
             PASSED.write_text(now)
         return code
     if now is not None and PASSED.exists() and PASSED.read_text() == now and not os.environ.get("AGAIN"):
-        print("The short profile has passed on these files: the rest runs (AGAIN=1 runs everything).", flush=True)
-        return run_parts([part for part in parts if part.only_in_all or part.is_extended()], "extended", arguments.jobs)
-    return run_parts(parts, "", arguments.jobs)
+        print("The short profile has passed on these files: the rest runs (AGAIN=1 runs both).", flush=True)
+        rest = [part for part in parts if part.only_in_all or part.has_listed("extended")]
+        return run_parts(rest, "extended", arguments.jobs)
+    return run_parts(parts, "all", arguments.jobs)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""The profiles of the tests: ``make test`` leaves out what ``tests/extended.txt`` lists, ``make test-all`` does not.
+"""The profiles of the tests, each a value of ``FDS_PROFILE``; without one, all tests run.
 
-``FDS_PROFILE=short`` runs what is not listed, ``extended`` what is listed; without it, all tests run. After a failure,
-pytest prints the command that runs the test alone.
+``short`` (``make test``) leaves out what ``tests/extended.txt`` and ``tests/nightly.txt`` list, ``all``
+(``make test-all``) the latter. ``extended`` runs what ``all`` has and ``short`` has not, ``nightly`` what ``all`` has
+not. After a failure, pytest prints the command that runs the test alone.
 """
 
 from __future__ import annotations
@@ -12,31 +13,41 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     import pytest
 
-LIST = Path(__file__).with_name("extended.txt")
 PROFILE = os.environ.get("FDS_PROFILE", "")
 
 
-def extended() -> tuple[str, ...]:
-    """Return the listed tests: node ids, or files with all their tests."""
-    lines = LIST.read_text(encoding="utf-8").splitlines()
+def listed(name: str) -> tuple[str, ...]:
+    """Return the tests of ``tests/<name>.txt``: node ids, or files with all their tests."""
+    lines = Path(__file__).with_name(f"{name}.txt").read_text(encoding="utf-8").splitlines()
     return tuple(line for line in lines if line and not line.startswith("#"))
 
 
-def is_extended(node_id: str, listed: tuple[str, ...]) -> bool:
+def is_listed(node_id: str, tests: tuple[str, ...]) -> bool:
     """Return whether a test is listed: by itself, with all its parameters, or with its file."""
-    return any(node_id == one or node_id.startswith((f"{one}::", f"{one}[")) for one in listed)
+    return any(node_id == one or node_id.startswith((f"{one}::", f"{one}[")) for one in tests)
+
+
+def of_profile(profile: str, node_ids: Iterable[str]) -> list[bool]:
+    """Return for each test whether the profile runs it."""
+    extended, nightly = listed("extended"), listed("nightly")
+    found = []
+    for node_id in node_ids:
+        lists = "nightly" if is_listed(node_id, nightly) else "extended" if is_listed(node_id, extended) else "short"
+        found.append(lists in {"short", "extended"} if profile == "all" else lists == profile)
+    return found
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out the tests of the other profile."""
     if not PROFILE:
         return
-    listed = extended()
-    left_out = [item for item in items if is_extended(item.nodeid, listed) != (PROFILE == "extended")]
-    config.hook.pytest_deselected(items=left_out)
-    items[:] = [item for item in items if item not in set(left_out)]
+    runs = of_profile(PROFILE, [item.nodeid for item in items])
+    config.hook.pytest_deselected(items=[item for item, is_run in zip(items, runs, strict=True) if not is_run])
+    items[:] = [item for item, is_run in zip(items, runs, strict=True) if is_run]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from airflow_provider_fds import sinks
 from airflow_provider_fds.backends.registry import BACKENDS
-from tests.profiles import extended, is_extended
+from tests.profiles import is_listed, listed, of_profile
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
@@ -42,7 +42,7 @@ def exists(node_id: str) -> bool:
 def test_one_real_run_of_each_kind_stays_in_the_short_profile(kind):
     test = KEPT[kind]
     assert exists(test), test
-    assert not is_extended(test, extended()), test
+    assert of_profile("short", [test]) == [True]
 
 
 def test_each_sink_has_a_real_run():
@@ -54,14 +54,23 @@ def test_each_backend_has_a_real_run():
     assert set(BACKENDS) == {"spark", "spark_connect"}, "a new backend needs a line in KEPT"
 
 
-def test_every_test_that_the_short_profile_leaves_out_exists():
-    listed = extended()
-    assert len(listed) == len(set(listed))
-    assert [test for test in listed if not exists(test)] == []
+@pytest.mark.parametrize("name", ["extended", "nightly"])
+def test_every_test_that_a_profile_leaves_out_exists(name):
+    tests = listed(name)
+    assert list(tests) == sorted(set(tests))
+    assert [test for test in tests if not exists(test)] == []
+
+
+def test_each_test_is_in_the_short_profile_or_in_one_of_the_lists():
+    assert set(listed("extended")) & set(listed("nightly")) == set()
+    tests = [*KEPT.values(), *listed("extended"), *listed("nightly")]
+    runs = [of_profile(profile, tests) for profile in ("short", "extended", "nightly")]
+    assert [sum(of_test) for of_test in zip(*runs, strict=True)] == [1] * len(tests)
+    assert of_profile("all", tests) == [not is_nightly for is_nightly in runs[2]]
 
 
 @pytest.mark.parametrize(
-    ("node_id", "is_listed"),
+    ("node_id", "expected"),
     [
         ("tests/a.py::test_x", True),
         ("tests/a.py::test_x[1]", True),
@@ -72,8 +81,8 @@ def test_every_test_that_the_short_profile_leaves_out_exists():
         ("tests/cc.py::test_z", False),
     ],
 )
-def test_a_listed_test_is_left_out_with_its_parameters_and_a_listed_file_with_its_tests(node_id, is_listed):
-    assert is_extended(node_id, ("tests/a.py::test_x", "tests/b.py::test_y[1]", "tests/c.py")) is is_listed
+def test_a_listed_test_is_left_out_with_its_parameters_and_a_listed_file_with_its_tests(node_id, expected):
+    assert is_listed(node_id, ("tests/a.py::test_x", "tests/b.py::test_y[1]", "tests/c.py")) is expected
 
 
 @pytest.mark.parametrize("profile", ["short", "extended"])
