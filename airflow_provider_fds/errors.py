@@ -363,6 +363,12 @@ class ServerLostError(BatchFailedError):
     reason = Reason.SPARK_CONNECT_LOST
 
 
+class ClusterLostError(BatchFailedError):
+    """The cluster that should run the driver does not start it, or has not told its state for long."""
+
+    reason = Reason.SPARK_CLUSTER_LOST
+
+
 class SessionEndedError(BatchFailedError):
     """The session, or the operation in it, was ended on the Spark Connect server in the middle of a batch.
 

@@ -54,6 +54,11 @@ class SparkMaster:
         return "yarn" in self.master or "k8s" in self.master
 
     @property
+    def is_standalone_cluster(self) -> bool:
+        """Whether a standalone cluster runs the driver: its REST server starts it, without spark-submit."""
+        return self.deploy_mode == "cluster" and self.master.startswith("spark://")
+
+    @property
     def driver_is_here(self) -> bool:
         """Whether the driver runs on this machine."""
         return self.is_local or self.deploy_mode != "cluster"
@@ -117,11 +122,10 @@ def _place_problems(place: SparkMaster, given: UserArguments) -> list[str]:
             "secret in its own way (a Kubernetes secret, a Hadoop credential provider), or as a setting in conf, "
             "which FDS passes in a file"
         )
-    if place.deploy_mode == "cluster" and place.master.startswith("spark://"):
-        problems.append(
-            "deploy_mode is 'cluster': Spark does not start Python applications inside a standalone cluster. Omit "
-            "it, or use 'client'"
-        )
+    if place.is_standalone_cluster:
+        from airflow_provider_fds.backends.cluster_driver import request_problems
+
+        problems += request_problems(place.master, given)
     return problems
 
 

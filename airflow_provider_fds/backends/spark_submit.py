@@ -31,13 +31,28 @@ from airflow_provider_fds.spark.runtime.settings import FLEET_CONF
 from airflow_provider_fds.stream.run.collecting import collecting, committing
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from contextlib import AbstractContextManager
 
     from airflow_provider_fds.backends.base import SubmitTask
+    from airflow_provider_fds.backends.cluster_driver import ClusterDriver
     from airflow_provider_fds.sinks import Sink
     from airflow_provider_fds.stream.run.session import StreamSession
 
 logger = logging.getLogger(__name__)
+
+
+def _standalone(conn_id: str, place: SparkMaster, extra: Mapping[str, Any]) -> ClusterDriver:
+    from airflow_provider_fds.backends.cluster_driver import ClusterDriver
+    from airflow_provider_fds.spark.clusters.standalone import REST_PORT, StandaloneCluster
+
+    port = extra.get("rest-port", REST_PORT)
+    if not str(port).isdecimal():
+        raise ConfigurationError(
+            f"Spark connection {conn_id!r} has the rest-port {port!r}, expected the port of the master's REST server",
+            reason=Reason.CONNECTION_UNUSABLE,
+        )
+    return ClusterDriver(StandaloneCluster(place.master, int(port)), place.master)
 
 
 @dataclass
@@ -58,6 +73,8 @@ class SubmitBackend(ConnectionBackend):
     arguments: UserArguments
     task: SubmitTask | None
     resource_manager: str | None = None
+    #: Starts drivers, if a standalone cluster runs them.
+    cluster: ClusterDriver | None = None
     _lingering: LingeringDriver | None = field(default=None, init=False, repr=False)
 
     @classmethod
@@ -89,7 +106,8 @@ class SubmitBackend(ConnectionBackend):
                 reason=Reason.CONNECTION_UNUSABLE,
             )
         place = SparkMaster(conn_id, master, arguments.deploy_mode or extra.get("deploy-mode"), binary or None)
-        return cls(place, arguments, task, extra.get("yarn_resourcemanager_webapp_address"))
+        cluster = _standalone(conn_id, place, extra) if place.is_standalone_cluster else None
+        return cls(place, arguments, task, extra.get("yarn_resourcemanager_webapp_address"), cluster)
 
     def check(self) -> None:
         """Check machine, versions and settings, see :func:`check_master`."""
@@ -135,6 +153,11 @@ class SubmitBackend(ConnectionBackend):
         assert self.task is not None  # noqa: S101 - a run has a task
         made = application_arguments(self.master, application, self.arguments)
         reach("submit.before")
+        if self.cluster is not None:
+            with meanwhile as was_ended:
+                failed = self.cluster.run(application, made, self.arguments.for_application(application), was_ended)
+            reach("submit.after")
+            return Outcome(failed)
         error: AirflowException | None = None
         try:
             with submitted(self.master, made, cache_dir()) as arguments, meanwhile as was_ended:
@@ -147,12 +170,15 @@ class SubmitBackend(ConnectionBackend):
 
     def cancel(self) -> None:
         """Kill spark-submit, and the application if the cluster runs its driver."""
-        if self.task is not None:
+        if self.cluster is not None:
+            self.cluster.stop()
+        elif self.task is not None:
             self.task.kill_submission()
 
     def links(self) -> dict[str, str]:
         """Return the pages of the application in Spark's history server and in YARN, if their addresses are known."""
-        return {**self._history(), **self._yarn()}
+        driver = {} if self.cluster is None or self.cluster.log_url is None else {"Driver log": self.cluster.log_url}
+        return {**self._history(), **self._yarn(), **driver}
 
     def _history(self) -> dict[str, str]:
         application = None if self.task is None else self.task.application_id()

@@ -167,10 +167,21 @@ def test_secrets_in_the_environment_are_refused_where_it_is_shown(master):
         check_master(backend, given)
 
 
-def test_a_driver_inside_a_standalone_cluster_is_refused():
-    backend = SparkMaster("cluster", "spark://host:7077", "cluster", binary="spark-submit")
-    with pytest.raises(ConfigurationError, match="does not start Python applications inside a standalone cluster"):
-        check_master(backend, UserArguments())
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (
+            {"conf": {"spark.hadoop.fs.s3a.secret.key": "x"}},
+            r"conf has spark\.hadoop\.fs\.s3a\.secret\.key: on spark://",
+        ),
+        ({"env_vars": {"PGPASSWORD": "x", "TZ": "UTC"}}, "env_vars has PGPASSWORD: on spark://"),
+        ({"keytab": "/a", "proxy_user": "b"}, "keytab, proxy_user cannot be given with deploy_mode 'cluster' on"),
+    ],
+)
+def test_what_a_driver_in_a_standalone_cluster_cannot_have_or_would_show_is_refused(given, said):
+    backend = SparkMaster("cluster", "spark://host:7077", "cluster", binary=None)
+    with pytest.raises(ConfigurationError, match=said):
+        check_master(backend, UserArguments(**given))
 
 
 def test_a_log_without_end_is_cut_but_for_what_matters_and_its_end():

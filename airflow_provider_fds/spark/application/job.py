@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import time
 import warnings
 from contextlib import suppress
 from typing import Any, List, Sequence, Union
@@ -36,6 +37,9 @@ from airflow_provider_fds.spark.runtime.hadoop_files import hadoop_path, local_p
 
 #: How long Spark may take to stop.
 _END_SECONDS = 60
+_WATCH_SECONDS = 1.0
+#: As of a process that SIGTERM has ended.
+_KILLED = 143
 
 
 def main(argv: Sequence[str]) -> int:
@@ -45,6 +49,7 @@ def main(argv: Sequence[str]) -> int:
     retry will not help. 12: a batch is in the sink but differs from the plan. For a fleet, 0 says only that it ran.
     """
     _leave_own_folder()
+    _end_with_the_jvm()
     if len(argv) != 1:
         print("usage: job.py <uri of the job spec>", file=sys.stderr)
         return EXIT_FAILED
@@ -89,6 +94,20 @@ def _leave_own_folder() -> None:
     own = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - sys.path has texts
     if sys.path and os.path.abspath(sys.path[0]) == own and os.path.exists(f"{own}/batch_attempt.py"):  # noqa: PTH100, PTH110
         del sys.path[0]
+
+
+def _end_with_the_jvm() -> None:
+    """End this process when its JVM has ended, if a JVM started it: a cluster that kills a driver kills only that."""
+    jvm = os.getppid()
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        return
+
+    def watch() -> None:
+        while os.getppid() == jvm:
+            time.sleep(_WATCH_SECONDS)
+        os._exit(_KILLED)
+
+    threading.Thread(target=watch, name="fds-jvm", daemon=True).start()
 
 
 def _session() -> Any:

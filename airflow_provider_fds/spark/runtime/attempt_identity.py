@@ -5,7 +5,11 @@ Standard library and pyspark, Python 3.9 syntax.
 
 from __future__ import annotations
 
+import os
 from typing import Any, Dict, List
+
+#: In the environment of a driver that a standalone cluster runs: the page with its log.
+_LOG_PAGE = "SPARK_DRIVER_LOG_URL_STDERR"
 
 
 def is_connect(spark: Any) -> bool:
@@ -20,7 +24,8 @@ def identity(spark: Any) -> Dict[str, Any]:
     beyond that of the server's token, if it has one.
     """
     if not is_connect(spark):
-        return {"application": spark.sparkContext.applicationId}
+        page = {"log_url": os.environ[_LOG_PAGE]} if _LOG_PAGE in os.environ else {}
+        return {"application": spark.sparkContext.applicationId, **page}
     return {
         "application": spark.conf.get("spark.app.id", None),
         "connect": {

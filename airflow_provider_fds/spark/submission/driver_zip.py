@@ -1,4 +1,7 @@
-"""What runs on the driver: the application that spark-submit starts, and the zip of modules that is shipped with it."""
+"""What runs on the driver: the application that spark-submit starts, and the zip of modules that is shipped with it.
+
+Python can run the zip as well, where a cluster starts the driver from one file.
+"""
 
 from __future__ import annotations
 
@@ -47,6 +50,13 @@ _MODULES: Final = (
     "spark/__init__.py",
     *(f"spark/{room}/[!_]*.py" for room in _ROOMS),
 )
+#: What Python runs of the zip.
+_MAIN: Final = b"""import sys
+
+from airflow_provider_fds.spark.application.job import main
+
+sys.exit(main(sys.argv[1:]))
+"""
 _EMPTY: Final = ("", "batch/", "sinks/", "spark/", *(f"spark/{room}/" for room in _ROOMS))
 
 
@@ -84,14 +94,15 @@ def driver_zip(cache_dir: Path | None = None) -> Path:
 
 
 def _zip() -> bytes:
-    files = {f"{package}__init__.py": b"" for package in _EMPTY}
+    files = {f"{_PACKAGE.name}/{package}__init__.py": b"" for package in _EMPTY}
     for module in (path for pattern in _MODULES for path in _PACKAGE.glob(pattern)):
-        files[module.relative_to(_PACKAGE).as_posix()] = module.read_bytes()
+        files[module.relative_to(_PACKAGE.parent).as_posix()] = module.read_bytes()
+    files["__main__.py"] = _MAIN
     buffer = io.BytesIO()
     # stored, not deflated: compressed bytes differ between versions of zlib
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
         for name, data in sorted(files.items()):
-            entry = zipfile.ZipInfo(f"airflow_provider_fds/{name}", date_time=(1980, 1, 1, 0, 0, 0))
+            entry = zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))
             entry.external_attr = 0o644 << 16
             entry.create_system = 3
             archive.writestr(entry, data)

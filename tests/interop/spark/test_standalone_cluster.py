@@ -2,83 +2,20 @@
 
 from __future__ import annotations
 
-import os
-import re
-import signal
-import subprocess
-import threading
-from concurrent.futures import Future
-from contextlib import contextmanager
-
 import pytest
 
 from airflow_provider_fds.spark.application.job import EXIT_FAILED
-from airflow_provider_fds.spark.installation.install import bundled_spark_home
 from airflow_provider_fds.spark.submission.launch import run_locally
-from tests.compose import command
+from tests.standalone_cluster import SMALL, running
 
 pytestmark = pytest.mark.timeout(900)
-
-
-@contextmanager
-def daemon(folder, sign, command):
-    """A process of Spark's own; yields a future of the match, once its log matches ``sign``."""
-    home = bundled_spark_home()
-    env = {
-        **os.environ,
-        "SPARK_HOME": str(home),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_WORKER_DIR": str(folder / "work"),
-        "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    }
-    process = subprocess.Popen(
-        [str(home / "bin" / command[0]), *command[1:]],
-        env=env,
-        cwd=folder,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-
-    seen = Future()
-
-    def drain() -> None:
-        log = ""
-        with process.stderr:
-            for line in process.stderr:
-                log += line
-                if not seen.done() and (found := re.search(sign, log, re.DOTALL)):
-                    seen.set_result(found)
-
-    reader = threading.Thread(target=drain)
-    reader.start()
-    try:
-        yield seen
-    finally:
-        os.killpg(process.pid, signal.SIGTERM)
-        try:
-            process.wait(30)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-        reader.join()
 
 
 @pytest.fixture
 def master(tmp_path):
     """URL of a master that has two workers of one core each."""
-    leader = command("spark-master", {"spark-master": "127.0.0.1", "7077": "0", "8081": "0"})
-    with daemon(tmp_path, r"Starting Spark master at (spark://\S+:(\d+)).*I have been elected leader", leader) as up:
-        url, port = up.result(300).groups()
-        worker = command("spark-worker", {"spark-master": "127.0.0.1", "7077": port})
-        # a container has a name of its own to bind to
-        worker = [*worker[:2], "--host", "127.0.0.1", *worker[2:]]
-        sign = "Successfully registered with master"
-        with daemon(tmp_path, sign, worker) as one, daemon(tmp_path, sign, worker) as other:
-            one.result(300)
-            other.result(300)
-            yield url
+    with running(tmp_path, workers=2) as cluster:
+        yield cluster.master
 
 
 def test_a_standalone_cluster_loads_the_same_batches_and_its_driver_says_how_it_ended(
@@ -89,11 +26,7 @@ def test_a_standalone_cluster_loads_the_same_batches_and_its_driver_says_how_it_
     max(stream.source.glob("*.parquet"), key=lambda path: path.stat().st_mtime_ns).unlink()
     spec = stream.job(*batches)
     lines = []
-    conf = {
-        "spark.driver.host": "127.0.0.1",
-        "spark.executor.memory": "512m",
-        "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    }
+    conf = {"spark.driver.host": "127.0.0.1", **SMALL}
     code = run_locally(stream.save(spec), master=master, conf=conf, on_line=lines.append)
     # the files of the last batch are gone: a retry does not help
     assert code == EXIT_FAILED, lines

@@ -59,7 +59,8 @@ def test_every_module_of_the_zip_is_python_3_9(tmp_path):
 
 def test_the_zip_has_nothing_of_the_airflow_side(tmp_path):
     with zipfile.ZipFile(driver_zip(tmp_path)) as archive:
-        names = {Path(name).relative_to("airflow_provider_fds").as_posix() for name in archive.namelist()}
+        paths = [Path(name) for name in archive.namelist() if name != "__main__.py"]
+        names = {path.relative_to("airflow_provider_fds").as_posix() for path in paths}
         filled = [n for n in names if n.endswith("__init__.py") and archive.read(f"airflow_provider_fds/{n}")]
         assert sorted(filled) == ["sinks/__init__.py", "spark/__init__.py"]
     assert "spark/application/job.py" in names
@@ -70,6 +71,11 @@ def test_the_zip_has_nothing_of_the_airflow_side(tmp_path):
         "spark/installation/install.py",
         "batch/manifest.py",
     }
+
+
+def test_python_runs_the_zip_as_the_application(tmp_path):
+    ran = subprocess.run([sys.executable, "-I", driver_zip(tmp_path)], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stderr) == (11, "usage: job.py <uri of the job spec>\n")
 
 
 def test_the_application_file_exists():

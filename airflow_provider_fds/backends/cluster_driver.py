@@ -1,0 +1,232 @@
+"""A driver that a cluster runs: its files in staging, its settings, and the wait for its end."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
+
+from airflow_provider_fds.batch.location import spark_uri
+from airflow_provider_fds.credentials import is_secret
+from airflow_provider_fds.errors import ClusterLostError, ConfigurationError
+from airflow_provider_fds.reasons import Reason
+from airflow_provider_fds.spark.clusters.cluster import ClusterError, DriverRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airflow_provider_fds.backends.base import Application, FleetApplication, UserArguments
+    from airflow_provider_fds.delta.storage.storage import Storage
+    from airflow_provider_fds.spark.clusters.cluster import Cluster, Handle
+    from airflow_provider_fds.spark.submission.submit import SubmitArguments
+
+logger = logging.getLogger(__name__)
+
+#: Folder in staging with the files that drivers begin with; the names have the digests of their contents.
+DRIVERS: Final = ".drivers"
+
+_POLL_SECONDS: Final = 2.0
+#: How long a cluster may not answer, or not know the driver, before the attempt ends.
+_LOST_SECONDS: Final = 600.0
+
+#: Arguments of spark-submit -> the settings that they stand for.
+_SETTINGS: Final = {
+    "driver_memory": "spark.driver.memory",
+    "executor_memory": "spark.executor.memory",
+    "executor_cores": "spark.executor.cores",
+    "total_executor_cores": "spark.cores.max",
+    "num_executors": "spark.executor.instances",
+    "files": "spark.files",
+    "archives": "spark.archives",
+    "repositories": "spark.jars.repositories",
+    "exclude_packages": "spark.jars.excludes",
+}
+#: What only spark-submit can do.
+_OF_SPARK_SUBMIT: Final = ("properties_file", "keytab", "principal", "proxy_user", "yarn_queue")
+
+
+class DriverEndedError(Exception):
+    """The cluster says that the driver did not succeed."""
+
+
+def request_problems(master: str, given: UserArguments) -> list[str]:
+    """Return what a driver that the cluster starts by itself cannot be given, one sentence each."""
+    problems = []
+    if names := [name for name in _OF_SPARK_SUBMIT if getattr(given, name)]:
+        problems.append(
+            f"{', '.join(names)} cannot be given with deploy_mode 'cluster' on {master}: its REST server starts the "
+            "driver, not spark-submit"
+        )
+    secret = [f"conf has {name}" for name, value in given.conf.items() if is_secret(name, str(value))]
+    secret += [f"env_vars has {name}" for name, value in given.env_vars.items() if is_secret(name, str(value))]
+    return problems + [_is_visible(master, what) for what in sorted(secret)]
+
+
+def _is_visible(master: str, what: str) -> str:
+    return (
+        f"{what}: on {master}, a driver in the cluster gets settings and variables as text that every user of its "
+        "nodes can read. Give the nodes their own credentials, in their spark-defaults.conf, or use deploy_mode "
+        "'client'"
+    )
+
+
+@dataclass
+class ClusterDriver:
+    """Starts the driver of one application after the other in a cluster, and waits for it.
+
+    Attributes:
+        cluster: The cluster.
+        master: Its address, for messages.
+        poll_seconds: Time between two looks at the driver.
+        lost_seconds: How long the cluster may not answer.
+    """
+
+    cluster: Cluster
+    master: str
+    poll_seconds: float = _POLL_SECONDS
+    lost_seconds: float = _LOST_SECONDS
+    #: The page with the log of the last driver, once it is known.
+    log_url: str | None = field(default=None, init=False)
+    _handle: Handle | None = field(default=None, init=False, repr=False)
+    _is_stopped: threading.Event = field(default_factory=threading.Event, init=False, repr=False)
+
+    def run(
+        self,
+        application: Application | FleetApplication,
+        made: SubmitArguments,
+        given: UserArguments,
+        was_ended: threading.Event,
+    ) -> Exception | None:
+        """Run the driver, and return how it failed, ``None`` if it did not.
+
+        Args:
+            application: What it works on.
+            made: The arguments that spark-submit would get.
+            given: The user's arguments among them.
+            was_ended: Set if the driver was stopped because all that it had to do is done.
+
+        Raises:
+            ConfigurationError: The job needs a secret.
+            ClusterLostError: The cluster does not start the driver, or does not answer for too long. A driver that goes
+                on harms nothing: the next attempt finds in the sink what it has written.
+        """
+        self.log_url = None
+        try:
+            self._handle = handle = self.cluster.start(_request(application, made, given))
+        except ClusterError as error:
+            raise ClusterLostError(str(error), error_class=Reason.SPARK_CLUSTER_LOST) from error
+        logger.info("Driver %s has been started on %s.", handle.id, self.master)
+        if self._is_stopped.is_set():
+            self.stop()
+        return self._end(application, handle, was_ended)
+
+    def stop(self) -> None:
+        """Stop the driver; may be called in a signal handler, and before it has been started."""
+        self._is_stopped.set()
+        if self._handle is not None and (said := self.cluster.stop(self._handle)) is not None:
+            logger.warning("Driver %s could not be stopped: %s", self._handle.id, said)
+
+    def _end(
+        self, application: Application | FleetApplication, handle: Handle, was_ended: threading.Event
+    ) -> Exception | None:
+        lost_since: float | None = None
+        while True:
+            look = self.cluster.look(handle)
+            if look.state == "unknown" and was_ended.is_set():
+                # everything is committed, whatever became of the driver
+                return None
+            if look.state == "unknown":
+                now = time.monotonic()
+                lost_since = lost_since or now
+                if now - lost_since >= self.lost_seconds:
+                    raise ClusterLostError(
+                        f"{self.master} has not told the state of driver {handle.id} for {self.lost_seconds:.0f} s "
+                        f"({look.words}). If the driver goes on, the next attempt finds what it has written",
+                        error_class=Reason.SPARK_CLUSTER_LOST,
+                    )
+            else:
+                lost_since = None
+            self._find_log(application)
+            if look.state == "ended":
+                if not look.has_failed or was_ended.is_set():
+                    return None
+                page = f"; its log: {self.log_url}" if self.log_url else ""
+                return DriverEndedError(f"driver {handle.id} on {self.master} ended: {look.words}{page}")
+            time.sleep(self.poll_seconds)
+
+    def _find_log(self, application: Application | FleetApplication) -> None:
+        """Tell the page with the driver's log once the driver has reported it."""
+        if self.log_url is not None:
+            return
+        try:
+            data, _ = application.staging.get(application.begun_key)
+            url = json.loads(data).get("log_url")
+        except Exception:  # noqa: BLE001 - a link is no reason to fail
+            return
+        if isinstance(url, str) and url.startswith(("http://", "https://")):
+            self.log_url = url
+            logger.info("Log of the driver: %s", url)
+
+
+def _request(application: Application | FleetApplication, made: SubmitArguments, given: UserArguments) -> DriverRequest:
+    """Return the request for an application, whose files it puts into staging.
+
+    Raises:
+        ConfigurationError: It would show a secret.
+        StorageError: Staging cannot be written.
+    """
+    conf = _conf(made, given)
+    secret = sorted({*made.secret_conf, *(name for name, value in conf.items() if is_secret(name, value))})
+    if secret:
+        raise ConfigurationError(
+            _is_visible(made.master, f"the job needs {', '.join(secret)}"), reason=Reason.SPARK_UNUSABLE
+        )
+    staging = application.staging
+    if made.jars:
+        conf["spark.jars"] = ",".join(_shipped(staging, jar) for jar in made.jars.split(","))
+    modules, own = made.py_files.split(","), made.py_files.split(",")[-1]
+    return DriverRequest(
+        name=conf.get("spark.app.name", application.name),
+        resource=_shipped(staging, own),
+        arguments=made.application_args,
+        conf=conf,
+        env_vars={name: str(value) for name, value in made.env_vars.items()},
+        py_files=tuple(modules[:-1]),
+    )
+
+
+def _conf(made: SubmitArguments, given: UserArguments) -> dict[str, str]:
+    conf = {name: str(value) for name, value in made.conf.items()}
+    own: Mapping[str, object] = vars(given)
+    conf |= {setting: str(own[name]) for name, setting in _SETTINGS.items() if own[name]}
+    if made.driver_class_path:
+        conf["spark.driver.extraClassPath"] = made.driver_class_path
+    return conf
+
+
+def _shipped(staging: Storage, path: str) -> str:
+    """Return the URI of a file of this machine in staging, where the first use puts it; other URIs as they are.
+
+    The driver runs what is there, so it is compared each time.
+    """
+    file = Path(path)
+    if "://" in path or not file.is_file():
+        return path
+    data = file.read_bytes()
+    key = f"{DRIVERS}/{hashlib.sha256(data).hexdigest()[:16]}-{file.name}"
+    try:
+        is_there = staging.get(key)[0] == data
+    except FileNotFoundError:
+        is_there = False
+    if not is_there:
+        staging.put(key, data)
+    return spark_uri(f"{staging.uri}/{quote(key)}")
+
+
+__all__ = ["DRIVERS", "ClusterDriver", "DriverEndedError", "request_problems"]

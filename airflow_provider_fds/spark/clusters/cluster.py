@@ -1,0 +1,85 @@
+"""The protocol of a cluster that runs drivers: four verbs on values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class ClusterError(Exception):
+    """The cluster refuses, or does not answer."""
+
+
+@dataclass(frozen=True)
+class DriverRequest:
+    """A driver to start.
+
+    Attributes:
+        name: Name of the application.
+        resource: URI of the driver's modules, an archive that Python runs, where each node of the cluster can read it.
+        arguments: Arguments of the job.
+        conf: Spark settings. Everybody who sees the nodes' processes can read them.
+        env_vars: Environment of the driver. The cluster may keep it in a file.
+        py_files: Further modules: paths that exist on each node.
+    """
+
+    name: str
+    resource: str
+    arguments: tuple[str, ...]
+    conf: Mapping[str, str]
+    env_vars: Mapping[str, str]
+    py_files: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Handle:
+    """A driver in a cluster.
+
+    Attributes:
+        cluster: Address of the cluster.
+        id: The cluster's name of the driver.
+    """
+
+    cluster: str
+    id: str
+
+
+@dataclass(frozen=True)
+class Look:
+    """What the cluster says of a driver.
+
+    Attributes:
+        state: ``unknown``: the cluster does not answer, or does not know.
+        has_failed: Whether an ended driver did not succeed, as far as the cluster knows.
+        words: The cluster's words for it.
+    """
+
+    state: Literal["running", "ended", "unknown"]
+    has_failed: bool = False
+    words: str = ""
+
+
+class Cluster(Protocol):
+    """A cluster that runs drivers."""
+
+    def start(self, request: DriverRequest) -> Handle:
+        """Start a driver.
+
+        Raises:
+            ClusterError: It was refused, or the cluster does not answer; then it may have been started.
+        """
+        raise NotImplementedError
+
+    def look(self, handle: Handle) -> Look:
+        """Return what the cluster says of a driver; raises nothing."""
+        raise NotImplementedError
+
+    def stop(self, handle: Handle) -> str | None:
+        """Stop a driver; return what the cluster says against it, else ``None``; raises nothing."""
+        raise NotImplementedError
+
+
+__all__ = ["Cluster", "ClusterError", "DriverRequest", "Handle", "Look"]

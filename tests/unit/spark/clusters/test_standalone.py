@@ -1,0 +1,132 @@
+"""What the REST servers of standalone masters say, as recorded from Spark 4.2, and what it is taken for."""
+
+from __future__ import annotations
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from airflow_provider_fds.spark.clusters.cluster import ClusterError, DriverRequest, Handle, Look
+from airflow_provider_fds.spark.clusters.standalone import StandaloneCluster
+
+REQUEST = DriverRequest(
+    name="fds orders",
+    resource="file:/staging/.drivers/fds-driver.zip",
+    arguments=("file:/staging/job.json",),
+    conf={"spark.jars": "file:/staging/.drivers/delta.jar", "spark.driver.supervise": "true"},
+    env_vars={"PYSPARK_PYTHON": "/usr/bin/python3"},
+    py_files=("/shared/mine.py",),
+)
+HANDLE = Handle("http://127.0.0.1:6066", "driver-20261129030152-0000")
+STANDBY = {"success": False, "message": "Current state is not alive: STANDBY."}
+UNKNOWN = {"action": "SubmissionStatusResponse", "success": False, "submissionId": HANDLE.id}
+
+
+def answering(answers):
+    """A server that gives these answers, and the requests that it got."""
+    asked = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def answer(self):
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            asked.append((self.command, self.path, json.loads(body) if body else None))
+            answer = answers[min(len(asked), len(answers)) - 1]
+            data = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(data)
+
+        do_GET = do_POST = answer  # noqa: N815 - names of the base class
+
+        def log_message(self, *_):
+            """Say nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return server, asked
+
+
+@pytest.fixture
+def cluster_of():
+    servers = []
+
+    def make(*answers):
+        server, asked = answering(answers)
+        servers.append(server)
+        return StandaloneCluster("spark://127.0.0.1:7077", server.server_port), asked
+
+    yield make
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+def test_a_driver_is_one_file_that_the_cluster_does_not_start_twice(cluster_of):
+    cluster, asked = cluster_of({"success": True, "submissionId": HANDLE.id})
+    assert cluster.start(REQUEST).id == HANDLE.id
+    ((method, path, body),) = asked
+    assert (method, path) == ("POST", "/v1/submissions/create")
+    assert body["appResource"] == REQUEST.resource
+    assert body["appArgs"] == ["{{USER_JAR}}", "/shared/mine.py", "file:/staging/job.json"]
+    assert body["environmentVariables"] == {"SPARK_ENV_LOADED": "1", "PYSPARK_PYTHON": "/usr/bin/python3"}
+    assert body["sparkProperties"] == {
+        "spark.app.name": "fds orders",
+        "spark.jars": "file:/staging/.drivers/delta.jar",
+        "spark.master": "spark://127.0.0.1:7077",
+        "spark.submit.deployMode": "cluster",
+        "spark.driver.supervise": "false",
+    }
+
+
+def test_of_several_masters_the_one_that_leads_starts_the_driver(cluster_of):
+    cluster, asked = cluster_of(STANDBY, {"success": True, "submissionId": HANDLE.id})
+    two = StandaloneCluster("spark://127.0.0.1:7077,127.0.0.1:7078", cluster.rest_port)
+    assert two.start(REQUEST).id == HANDLE.id
+    assert len(asked) == 2
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [(STANDBY, "Current state is not alive"), (b"<html>", "does not answer as"), ([1], r"answers \[1\]")],
+)
+def test_a_refusal_and_another_server_are_errors_that_show_the_answer(cluster_of, answer, said):
+    with pytest.raises(ClusterError, match=said):
+        cluster_of(answer)[0].start(REQUEST)
+
+
+@pytest.mark.parametrize(
+    ("answer", "look"),
+    [
+        ({"success": True, "driverState": "SUBMITTED"}, Look("running", words="SUBMITTED")),
+        ({"success": True, "driverState": "RUNNING"}, Look("running", words="RUNNING")),
+        ({"success": True, "driverState": "FINISHED"}, Look("ended", words="FINISHED")),
+        ({"success": True, "driverState": "FAILED"}, Look("ended", has_failed=True, words="FAILED")),
+        ({"success": True, "driverState": "KILLED"}, Look("ended", has_failed=True, words="KILLED")),
+        (
+            {"success": True, "driverState": "ERROR", "message": "Exception from the cluster: no such file"},
+            Look("ended", has_failed=True, words="ERROR: Exception from the cluster: no such file"),
+        ),
+        # a master that recovers
+        ({"success": True, "driverState": "UNKNOWN"}, Look("unknown", words="UNKNOWN")),
+    ],
+)
+def test_each_state_is_running_ended_or_unknown(cluster_of, answer, look):
+    assert cluster_of(answer)[0].look(HANDLE) == look
+
+
+def test_a_master_that_does_not_know_a_driver_does_not_say_that_it_ended(cluster_of):
+    assert cluster_of(UNKNOWN)[0].look(HANDLE).state == "unknown"
+
+
+def test_a_cluster_that_is_not_reached_says_nothing_of_its_drivers():
+    found = StandaloneCluster("spark://127.0.0.1:7077", 1).look(HANDLE)
+    assert found.state == "unknown"
+    assert "does not answer" in found.words
+
+
+def test_a_driver_that_cannot_be_stopped_is_told_with_the_reason(cluster_of):
+    assert cluster_of({"success": True})[0].stop(HANDLE) is None
+    refusal = {"success": False, "message": "Driver has already finished or does not exist"}
+    assert "already finished or does not exist" in (cluster_of(refusal)[0].stop(HANDLE) or "")

@@ -1,0 +1,127 @@
+"""The wait for a driver in a cluster, whatever the cluster says of it."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+from airflow_provider_fds.backends.base import UserArguments
+from airflow_provider_fds.backends.cluster_driver import ClusterDriver, DriverEndedError
+from airflow_provider_fds.delta.storage.local import LocalStorage
+from airflow_provider_fds.errors import ClusterLostError, ConfigurationError
+from airflow_provider_fds.spark.clusters.cluster import Cluster, ClusterError, Handle, Look
+from airflow_provider_fds.spark.submission.submit import SubmitArguments
+
+HANDLE = Handle("http://127.0.0.1:6066", "driver-1")
+SILENT = Look("unknown", words="no answer")
+
+
+class Saying(Cluster):
+    """A cluster that says one thing after the other, and the last one for ever."""
+
+    def __init__(self, *looks):
+        self.looks = list(looks)
+        self.requests = []
+        self.stopped = []
+
+    def start(self, request):
+        self.requests.append(request)
+        if not self.looks:
+            raise ClusterError("no master starts the driver")
+        return HANDLE
+
+    def look(self, handle):
+        return self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
+
+    def stop(self, handle):
+        self.stopped.append(handle)
+
+
+@pytest.fixture
+def run(tmp_path):
+    application = SimpleNamespace(staging=LocalStorage(str(tmp_path / "staging")), begun_key="begun", name="fds")
+    for name in ("modules.zip", "delta.jar"):
+        (tmp_path / name).write_text(name)
+
+    def run(cluster, was_ended=None, given=None, secret_conf=None, *, is_killed=False, **options):
+        made = SubmitArguments(
+            master="spark://host:7077",
+            deploy_mode="cluster",
+            application="job.py",
+            application_args=("file:/job.json",),
+            conf={"spark.a": "1"},
+            jars=f"{tmp_path}/delta.jar,s3://mine/my.jar",
+            driver_class_path=None,
+            py_files=f"/shared/mine.py,{tmp_path}/modules.zip",
+            secret_conf=secret_conf or {},
+        )
+        driver = ClusterDriver(cluster, "spark://host:7077", poll_seconds=0, **options)
+        if is_killed:
+            driver.stop()
+        return driver.run(application, made, given or UserArguments(), was_ended or threading.Event())
+
+    run.staging = tmp_path / "staging"
+    return run
+
+
+def test_a_driver_begins_with_files_in_staging_that_have_their_contents_and_the_users_arguments(run):
+    cluster = Saying(Look("ended"))
+    given = UserArguments(driver_memory="2g", total_executor_cores=3)
+    assert run(cluster, given=given) is None
+    (request,) = cluster.requests
+    names = {path.name.partition("-")[2]: path for path in (run.staging / ".drivers").iterdir()}
+    assert {name: path.read_text() for name, path in names.items()} == {
+        "modules.zip": "modules.zip",
+        "delta.jar": "delta.jar",
+    }
+    assert request.resource == names["modules.zip"].as_uri()
+    assert request.py_files == ("/shared/mine.py",)
+    assert request.conf["spark.jars"].split(",")[1] == "s3://mine/my.jar"
+    assert (request.conf["spark.driver.memory"], request.conf["spark.cores.max"]) == ("2g", "3")
+    # a file that somebody has changed is not what the driver runs
+    names["modules.zip"].write_text("other")
+    run(cluster)
+    assert names["modules.zip"].read_text() == "modules.zip"
+
+
+def test_a_driver_that_did_not_succeed_is_named_with_the_words_of_the_cluster(run):
+    error = run(Saying(Look("running"), Look("ended", has_failed=True, words="FAILED")))
+    assert isinstance(error, DriverEndedError)
+    assert str(error) == "driver driver-1 on spark://host:7077 ended: FAILED"
+
+
+def test_a_cluster_that_is_silent_for_a_time_is_asked_again(run):
+    assert run(Saying(SILENT, SILENT, Look("running"), SILENT, Look("ended"))) is None
+
+
+def test_a_cluster_that_stays_silent_ends_the_attempt_which_may_be_repeated(run):
+    with pytest.raises(ClusterLostError, match=r"has not told the state of driver driver-1.*no answer") as raised:
+        run(Saying(Look("running"), SILENT), lost_seconds=0)
+    assert raised.value.retryable
+
+
+def test_a_silent_cluster_is_no_failure_once_everything_is_committed(run):
+    was_ended = threading.Event()
+    was_ended.set()
+    assert run(Saying(SILENT), was_ended) is None
+    assert run(Saying(Look("ended", has_failed=True, words="KILLED")), was_ended) is None
+
+
+def test_a_cluster_that_starts_no_driver_fails_the_attempt(run):
+    with pytest.raises(ClusterLostError, match="no master starts the driver"):
+        run(Saying())
+
+
+def test_a_job_whose_storage_needs_a_secret_is_not_started(run):
+    cluster = Saying(Look("ended"))
+    with pytest.raises(ConfigurationError, match=r"the job needs spark\.hadoop\.fs\.s3a\.secret\.key: on spark://host"):
+        run(cluster, secret_conf={"spark.hadoop.fs.s3a.secret.key": "x"})
+    assert cluster.requests == []
+
+
+def test_a_driver_of_a_task_that_was_killed_before_it_started_is_stopped_at_once(run):
+    cluster = Saying(Look("ended", has_failed=True, words="KILLED"))
+    assert isinstance(run(cluster, is_killed=True), DriverEndedError)
+    assert cluster.stopped == [HANDLE]
