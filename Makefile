@@ -27,9 +27,9 @@ test:  ## Run the checks and one test of each kind (SUITES="unit airflow": all t
 	@scripts/bootstrap.sh dev
 	@.venv/bin/python scripts/run_tests.py $(SUITES) $(if $(ONLY),--only $(ONLY)) $(if $(K),-k "$(K)")
 
-test-all:  ## Run all tests but the nightly ones, the docs site, the package and usual installations of Airflow (AGAIN=1: also what make test has passed on these files)
+test-all:  ## Run all tests but the nightly ones, the docs site, the package and usual installations of Airflow (AGAIN=1: also what make test has passed on these files; SUITES="stack docs": of these suites)
 	@scripts/bootstrap.sh dev
-	@.venv/bin/python scripts/run_tests.py --all
+	@.venv/bin/python scripts/run_tests.py --all $(SUITES)
 
 test-nightly:  ## Run the tests of tests/nightly.txt: what make test-all shows, at more points and with more parameters
 	@scripts/bootstrap.sh dev
@@ -53,14 +53,16 @@ check:  ## Lint, formatting, types, imports between the rooms, generated parts o
 	.venv/bin/lint-imports
 	.venv/bin/python scripts/package_picture.py --check
 	.venv/bin/python scripts/reason_table.py --check
+	scripts/workflows.sh
 	@.venv/bin/python scripts/long_runs.py check
 
 numbers:  ## Print how large the project is: code, files, folders, documentation, time of tests
 	@scripts/bootstrap.sh dev
 	@.venv/bin/python scripts/project_size.py
 
-release-check:  ## Fail if a run that no suite makes was green for the last time more than 100 commits ago
+release-check:  ## Fail if a run that no suite makes was green for the last time more than 100 commits ago (TAG=v1.0.0: or if the tag makes no release; writes its notes)
 	@scripts/bootstrap.sh dev
+	$(if $(TAG),@.venv/bin/python scripts/release_notes.py $(TAG))
 	@.venv/bin/python scripts/long_runs.py check --strict
 
 package:  ## Build wheel and sdist into dist/, and check what they hold
@@ -69,6 +71,11 @@ package:  ## Build wheel and sdist into dist/, and check what they hold
 	.venv/bin/python -m hatchling build
 	.venv/bin/twine check --strict dist/*
 	.venv/bin/check-wheel-contents dist/*.whl
+
+sbom:  ## Write a bill of materials (CycloneDX) of an installation with all that is pinned for the image to build/sbom.json
+	@scripts/bootstrap.sh dev
+	@mkdir -p build
+	.venv/bin/python -W ignore -m cyclonedx_py requirements requirements/image.txt --pyproject pyproject.toml --output-reproducible -o build/sbom.json
 
 docs:  ## Build the docs site into build/site; broken links and anchors fail
 	@scripts/bootstrap.sh dev

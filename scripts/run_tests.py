@@ -295,7 +295,7 @@ def main() -> int:
     if unknown := sorted(set(chosen) - set(SUITES)):
         parser.error(f"no suite {', '.join(unknown)}; there are {', '.join(SUITES)}")
     parts = [part for part in PARTS if part.suite in chosen]
-    if arguments.quick or arguments.suites:
+    if arguments.quick or (arguments.suites and not arguments.all):
         return run_parts(parts, "", arguments.jobs)
     if arguments.nightly:
         return run_parts([part for part in parts if part.has_listed("nightly")], "nightly", arguments.jobs)
@@ -306,7 +306,13 @@ def main() -> int:
         if code == 0 and now is not None and now == digest_of_files():
             PASSED.write_text(now)
         return code
-    if now is not None and PASSED.exists() and PASSED.read_text() == now and not os.environ.get("AGAIN"):
+    if (
+        not arguments.suites
+        and now is not None
+        and PASSED.exists()
+        and PASSED.read_text() == now
+        and not os.environ.get("AGAIN")
+    ):
         print("The short profile has passed on these files: the rest runs (AGAIN=1 runs both).", flush=True)
         rest = [part for part in parts if part.only_in_all or part.has_listed("extended")]
         return run_parts(rest, "extended", arguments.jobs)
