@@ -23,7 +23,10 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 EXAMPLES: Final = "airflow_provider_fds/example_dags"
 
 #: Pages beside ``docs/``, and where they are on the site.
-BESIDE: Final = {"SECURITY.md": "security.md", "CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
+BESIDE: Final = {
+    f"{name}.md": f"{name.lower()}.md"
+    for name in ("CHANGELOG", "CODE_OF_CONDUCT", "CONTRIBUTING", "SECURITY", "SUPPORT")
+}
 
 _LINK: Final = re.compile(r"(?<=\]\()(?!\w+:|#)([^)\s#]+)(#[^)\s]*)?(?=\))")
 _FENCE: Final = re.compile(r"^(```.*?^```)", re.MULTILINE | re.DOTALL)
