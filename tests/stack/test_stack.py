@@ -85,7 +85,7 @@ def test_a_person_answers_in_airflow_what_to_do_at_a_version_and_the_waiting_tas
     assert asked["response_received"] is False
 
     def is_over() -> bool:
-        """Answer whatever question is open: Airflow may fail a task that is woken as soon as it waits (docs/troubleshooting.md)."""
+        # Airflow may fail a task that is woken as soon as it waits (docs/troubleshooting.md); its retry asks again
         state = pipeline.task(run, "ingest")["state"]
         with suppress(HTTPError):
             if state == "deferred" and not client.call("GET", of_task)["response_received"]:
