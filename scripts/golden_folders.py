@@ -493,6 +493,7 @@ def _triggers(maker: Maker) -> None:
         StreamAlerts,
     )
     from airflow_provider_fds.triggers.delta_table_change import DeltaTableChangeTrigger
+    from airflow_provider_fds.triggers.stream_decision import StreamDecisionTrigger
 
     def waiting(name: str, **options: Any) -> DeltaStream:
         place = f"file:{CHECKPOINTS / name}.file"
@@ -521,6 +522,8 @@ def _triggers(maker: Maker) -> None:
     found = {task.task_id: _deferral(task, context) for task in tasks}
     found["watcher"] = DeltaTableChangeTrigger(table=str(LAKE / "orders"), poll_interval=30, name="second")
     found["stream_watcher"] = DeltaTableChangeTrigger(stream=waiting("waiting"))
+    asked: dict[str, Any] = {"ti_id": "01a2254b-ea43-71ec-96cc-05d0e3d0f0f5", "version": 2, "until": 4102444800.0}
+    found["decision"] = StreamDecisionTrigger(stream="waiting", staging=str(STAGING), **asked)
     for name, sink in sinks.items():
         maker.keep(golden.GoldenStream(STAGING, waiting(name).to_dict(), sink.to_dict()))
     (PLACE / "triggers").mkdir()

@@ -72,6 +72,11 @@ class FleetStream:
                 f"stream {self.stream.name!r} loads data intervals, but a fleet reads by offset. Use a "
                 "DeltaIngestOperator for it, or omit read='data_interval' and use another sink than DeltaReplaceSink."
             )
+        if self.stream.options.on_violation == "ask":
+            problems.append(
+                f"stream {self.stream.name!r} has on_violation='ask', but the task of a fleet waits for nobody. Use "
+                "'quarantine', or a DeltaIngestOperator for this stream."
+            )
         if found := [problem for problem in problems if problem is not None]:
             raise ConfigurationError(*found, subject=f"stream {self.stream.name!r}", reason=Reason.INVALID_OPTION)
 

@@ -23,7 +23,8 @@ ERROR_KEY: Final = "fds_error"
 def task_failures(context: Any, stream: DeltaStream | str | Mapping[str, Any] | None = None) -> Iterator[None]:
     """Let retryable errors of FDS through, and make all others fail the task without a retry.
 
-    A retry after a missing connection, a bad commit or a lost position would only fail later with the same error.
+    A retry after a missing connection, a bad commit or a lost position would only fail later with the same error. One
+    after another error comes after a delay that grows (:mod:`~.hooks.retries`).
     Either way the exception has the facts of the error as attributes, its last line names them, and the XCom
     ``fds_error`` of the task has them. It has no cause: the task's log ends with the message, once, and not with the
     tracebacks of what it was made from, which are in the log at level DEBUG.
@@ -43,6 +44,7 @@ def task_failures(context: Any, stream: DeltaStream | str | Mapping[str, Any] | 
         log.debug("The task fails with this error:", exc_info=error)
         text = f"{_with_staging(str(error), stream)}\n{error.describe_facts()}"
         if error.retryable:
+            _back_off(context, error.reason_code)
             error.args = (text,)
             raise error.with_traceback(None) from None
         from airflow_provider_fds.hooks.exceptions import TaskFailedError
@@ -64,7 +66,10 @@ def check_event(context: Any, event: Mapping[str, Any]) -> None:
         push_error(context, {"error": event.get("error"), **facts})
         known = " ".join(f"{name}={value}" for name, value in facts.items() if value is not None)
         message = f"{event.get('error')}: {event.get('message')}\n{known}".rstrip()
-        raise (TaskInterruptedError if event.get("retryable") else TaskFailedError)(message, facts)
+        if event.get("retryable"):
+            _back_off(context, facts["reason_code"])
+            raise TaskInterruptedError(message, facts)
+        raise TaskFailedError(message, facts)
 
 
 def push_error(context: Any, error: Mapping[str, Any]) -> None:
@@ -73,6 +78,13 @@ def push_error(context: Any, error: Mapping[str, Any]) -> None:
         context["ti"].xcom_push(key=ERROR_KEY, value=dict(error))
     except Exception:  # the task fails in any case, and its own error matters
         log.debug("Cannot write the XCom %s.", ERROR_KEY, exc_info=True)
+
+
+def _back_off(context: Any, reason_code: str | None) -> None:
+    # most tasks do not fail
+    from airflow_provider_fds.hooks.retries import back_off
+
+    back_off(context, reason_code)
 
 
 def with_staging_of(reason: str, stream: DeltaStream) -> str:

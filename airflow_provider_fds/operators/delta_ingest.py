@@ -10,6 +10,7 @@ from airflow_provider_fds.hooks.rendering import ValueTemplates
 from airflow_provider_fds.operators.checkpoint_inlet import add_checkpoint_inlet
 from airflow_provider_fds.operators.ingest_arguments import (
     check_arguments,
+    check_asking,
     check_asset_partitions,
     check_conf_by_size,
     check_linger,
@@ -90,6 +91,12 @@ class DeltaIngestOperator(ValueTemplates, ShowsLinks, EmitsLineage, SparkTask):
         - A waiting task has planned nothing, so killing it leaves nothing behind. ``execution_timeout`` counts only the
           time on a worker. From Airflow 3.2 on, a waiting task counts towards ``max_active_tis_per_dag``.
 
+    Asking:
+        - With the stream's ``on_violation="ask"``, a run that finds the stream in quarantine asks in Airflow's UI what
+          to do (human in the loop), and defers itself until somebody has answered there, with ``fds``, or on the page
+          "Delta streams". Then it loads what the decision lets it load.
+        - An attempt asks once. If the stream then stops again before anything was loaded, the next run asks.
+
     Misuse:
         - Two operators with one stream and different sinks: the second one is refused.
         - ``retries=0``: a failed batch is left to the next run, which takes it over only after this one has ended.
@@ -131,6 +138,10 @@ class DeltaIngestOperator(ValueTemplates, ShowsLinks, EmitsLineage, SparkTask):
         timeout: With ``wait``: maximum time that one attempt waits; default ``[sensors] default_timeout``, a week.
         grace: With ``wait`` and data intervals: how long after the end of the interval to wait for a commit that proves
             it complete. ``None``: until ``timeout``.
+        approvers: With the stream's ``on_violation="ask"``: who may answer: ids of Airflow's users, or dicts with
+            ``id`` and ``name``. ``None``: everybody whom Airflow's permissions let answer for the DAG.
+        ask_timeout: With ``on_violation="ask"``: how long to wait for an answer; then the task fails, and the stream
+            stays in quarantine. ``None``: until there is one.
         alerts: Which notifiers to call, once per incident, when the stream needs attention or lags; see
             :class:`StreamAlerts`. Each run checks at its end, also if it is skipped or fails. ``None``: no alerts.
 
@@ -162,6 +173,8 @@ class DeltaIngestOperator(ValueTemplates, ShowsLinks, EmitsLineage, SparkTask):
         poll_interval: timedelta | float | None = None,
         timeout: timedelta | float | None = None,
         grace: timedelta | float | None = None,
+        approvers: Sequence[str | Mapping[str, str]] | None = None,
+        ask_timeout: timedelta | float | str | None = None,
         alerts: StreamAlerts | None = None,
         **kwargs: Any,
     ) -> None:
@@ -173,6 +186,7 @@ class DeltaIngestOperator(ValueTemplates, ShowsLinks, EmitsLineage, SparkTask):
             sink = coerce_sink(sink)
         check_reading(stream, sink, run_time_limit, grace)
         check_linger(stream, linger)
+        check_asking(stream, approvers, ask_timeout)
         check_asset_partitions(asset_partitions, stream, kwargs.get("outlets"))
         kwargs.pop("durable", None)
         if not reads_by_interval(stream):
@@ -192,6 +206,8 @@ class DeltaIngestOperator(ValueTemplates, ShowsLinks, EmitsLineage, SparkTask):
         self.asset_partitions = asset_partitions
         self.wait = wait
         self.waiting = Waiting.of(waiting) if wait else None
+        self.approvers = approvers
+        self.ask_timeout = ask_timeout
         if not self.outlets:
             self.outlets = [default_outlet(self.dag_id, self.task_id)]
         self.alerts = alerts
@@ -219,6 +235,22 @@ class DeltaIngestOperator(ValueTemplates, ShowsLinks, EmitsLineage, SparkTask):
         if deadline is None and self.waiting is not None:
             deadline = self.waiting.deadline
         return self.load(context, deadline=deadline, was_woken=True)
+
+    def execute_answered(
+        self, context: Any, event: Mapping[str, Any], deadline: float | None = None, version: int | None = None
+    ) -> dict[str, Any] | None:
+        """Resume after somebody has decided about the version that the stream stops before: record it, and load.
+
+        Args:
+            context: The task's context.
+            event: The answer, see :class:`StreamDecisionTrigger`.
+            deadline: As in :meth:`execute_complete`.
+            version: The version that the question was about; as ``deadline`` missing under ``dag.test()``.
+        """
+        from airflow_provider_fds.operators.approval import record_answer
+
+        record_answer(self, context, event, event.get("version") if version is None else version)
+        return self.load(context, deadline=deadline)
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Any) -> Any:
         """Resume after a deferral. If the wait timed out, check one last time."""

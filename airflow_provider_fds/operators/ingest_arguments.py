@@ -89,6 +89,33 @@ def check_linger(stream: object, linger: object) -> None:
         raise ConfigurationError(*problems, subject="DeltaIngestOperator")
 
 
+def check_asking(stream: object, approvers: object, ask_timeout: object) -> None:
+    """Refuse arguments about a question that is never asked, and approvers that are not users.
+
+    Raises:
+        ConfigurationError: Reports all problems at once.
+    """
+    problems = time_problems(ask_timeout=ask_timeout)
+    given = [name for name, value in (("approvers", approvers), ("ask_timeout", ask_timeout)) if value is not None]
+    if given and isinstance(stream, DeltaStream) and stream.options.on_violation != "ask":
+        problems.append(
+            f"{', '.join(given)} has no effect without on_violation='ask' on stream {stream.name!r}. Omit it, or set "
+            "the option."
+        )
+    if approvers is not None and not (isinstance(approvers, (list, tuple)) and all(map(_is_user, approvers))):
+        problems.append(
+            f"approvers must be a list of ids of Airflow's users, or of dicts with 'id' and 'name', got {approvers!r}."
+        )
+    if problems:
+        raise ConfigurationError(*problems, subject="DeltaIngestOperator")
+
+
+def _is_user(value: object) -> bool:
+    if isinstance(value, dict):
+        return set(value) == {"id", "name"} and all(map(_is_user, value.values()))
+    return isinstance(value, str) and bool(value)
+
+
 def check_conf_by_size(conf_by_size: object, kwargs: Mapping[str, Any]) -> None:
     """Refuse an invalid ``conf_by_size``, and arguments that would make its settings ineffective.
 

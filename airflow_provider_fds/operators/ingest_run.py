@@ -19,7 +19,7 @@ from airflow_provider_fds.hooks.stats import send_status, sending_status
 from airflow_provider_fds.operators import asset_event
 from airflow_provider_fds.operators.asset_partitions import check_source, partition_keys
 from airflow_provider_fds.operators.gathered_lineage import gathering
-from airflow_provider_fds.operators.ingest_arguments import check_linger, check_reading
+from airflow_provider_fds.operators.ingest_arguments import check_asking, check_linger, check_reading
 from airflow_provider_fds.operators.links import showing_links
 from airflow_provider_fds.operators.on_busy import give_way
 from airflow_provider_fds.operators.sessions import open_session
@@ -76,6 +76,7 @@ class IngestRun:
             sink = coerce_sink(operator.sink)
             waiting = operator.waiting
             check_reading(stream, sink, operator.run_time_limit, None if waiting is None else waiting.grace)
+            check_asking(stream, operator.approvers, operator.ask_timeout)
             if not stream.reads_by_interval:
                 refuse_backfill(context, stream)
             operator.spark = operator.find_spark(operator.conn_id)
@@ -97,7 +98,9 @@ class IngestRun:
                 result = self._work_off(session, sink)
             if result is not None:
                 _purge(session)
-            elif self._may_come(session) and deadline is not None:
+            elif self._must_ask(session):
+                self._ask(session, deadline=deadline)
+            if result is None and self._may_come(session) and deadline is not None:
                 self._wait(session, deadline=deadline, was_woken=was_woken)
         if result is None:
             self._end_without_data(session)
@@ -174,6 +177,19 @@ class IngestRun:
         session.on_caught_up = Hourly(lambda: _purge(session))
         waits = self._operator.waiting is not None
         return Linger.of(self._operator.linger, ends_at_ms=stop_after_ms, needs_data=waits)
+
+    def _must_ask(self, session: StreamSession) -> bool:
+        """Whether the stream is in quarantine, and a person shall be asked what to do."""
+        state = session.connected.state
+        is_paused = session.idle is not None and session.idle.status == "paused"
+        is_stopped = is_paused and state.held is None and state.quarantined is not None
+        return is_stopped and session.stream.options.on_violation == "ask"
+
+    def _ask(self, session: StreamSession, *, deadline: float | None) -> None:
+        # most streams ask nobody
+        from airflow_provider_fds.operators.approval import ask
+
+        ask(self._operator, self._context, session, deadline=deadline)
 
     def _may_come(self, session: StreamSession) -> bool:
         """Whether this run should wait for new data after it has found nothing to do."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
+from urllib.error import HTTPError
 
 import pytest
 from deltalake import DeltaTable
 
 from tests.chaos.actors import state_of
+from tests.fds_command import fds
 
 # less than a minute each on two free cores, starting Airflow included; a busy machine may take its time
 pytestmark = pytest.mark.timeout(900)
@@ -63,6 +66,62 @@ def test_a_stream_in_quarantine_alerts_once_as_an_event_and_by_its_notifier_howe
     assert event["uri"] == "fds://stops/state"
     same = ("stream", "state", "version", "operation", "why", "action")
     assert [event["extra"][key] for key in same] == [told[key] for key in same]
+
+
+@named("asks")
+def test_a_person_answers_in_airflow_what_to_do_at_a_version_and_the_waiting_task_loads_what_follows(pipeline):
+    pipeline.create()
+    pipeline.append(1, 2, 3)
+    DeltaTable(pipeline.source).delete("id = 2")
+    pipeline.append(4, 5)
+
+    run = pipeline.start()
+    pipeline.wait_for_state(run, "ingest", "deferred")
+    client = pipeline.stack.client
+    of_task = f"/api/v2/dags/asks/dagRuns/{run}/taskInstances/ingest/-1/hitlDetails"
+    asked = client.call("GET", of_task)
+    assert asked["options"] == ["Skip", "Resume", "Hold", "Stop"]
+    assert "DELETE" in asked["body"]
+    assert asked["response_received"] is False
+
+    def is_over() -> bool:
+        # Airflow may fail a task that is woken as soon as it waits (docs/troubleshooting.md); its retry asks again
+        state = pipeline.task(run, "ingest")["state"]
+        with suppress(HTTPError):
+            if state == "deferred" and not client.call("GET", of_task)["response_received"]:
+                client.call("PATCH", of_task, body={"chosen_options": ["Skip"], "params_input": {"why": "on purpose"}})
+        return state in ("success", "failed")
+
+    pipeline.stack.wait(is_over, 240, "the task did not resume")
+    pipeline.wait_for_state(run, "ingest", "success")
+
+    assert pipeline.committed_version() == 3
+    sink = DeltaTable(pipeline.lake / "asks_sink").to_pyarrow_table()
+    assert sorted(sink.column("id").to_pylist()) == [4, 5]
+    entries = [json.loads(file.read_text()) for file in sorted(pipeline.ledger.glob("*.json"))]
+    (decided,) = [entry for entry in entries if '"acknowledged"' in json.dumps(entry)]
+    assert "on purpose" in json.dumps(decided)
+    assert decided["actor"]["user"] == client.call("GET", of_task)["responded_by_user"]["name"]
+
+
+@named("asks_elsewhere")
+def test_a_decision_by_command_wakes_the_task_that_waits_for_an_answer_in_airflow(pipeline):
+    pipeline.create()
+    pipeline.append(1, 2, 3)
+    DeltaTable(pipeline.source).delete("id = 2")
+
+    run = pipeline.start()
+    pipeline.wait_for_state(run, "ingest", "deferred")
+    client = pipeline.stack.client
+    staging = str(pipeline.lake / "staging")
+    done = fds("hold", "asks_elsewhere", "--why", "seen", "--staging", staging, "--deployment", client.url)
+    assert done.returncode == 0, done.stderr
+    pipeline.wait_for_state(run, "ingest", "skipped")
+
+    # of the first attempt, see above
+    of_try = f"/api/v2/dags/asks_elsewhere/dagRuns/{run}/taskInstances/ingest/-1/hitlDetails/tries/1"
+    asked = client.call("GET", of_try)
+    assert (asked["chosen_options"], asked["responded_by_user"]) == (["Hold"], None)
 
 
 @named("endless")

@@ -85,9 +85,10 @@ class SourceOptions:
         where: Read only rows that satisfy this predicate on columns of the table, such as ``"day >= DATE '2026-01-01'
             AND price > 100"``. Files whose partition values or statistics prove that they have no such row are not
             listed in a batch and count for no limit. Conditions on partition columns alone never divide a file.
-        on_violation: What a run does if the next version is one that the stream cannot pass: ``"fail"``, or
+        on_violation: What a run does if the next version is one that the stream cannot pass: ``"fail"``;
             ``"quarantine"``: it records the version in the ledger and is skipped, as are all later runs, until a person
-            accepts or skips the version, or resumes the stream.
+            accepts or skips the version, or resumes the stream; or ``"ask"``: a ``DeltaIngestOperator`` also asks that
+            person in Airflow's UI and waits for the answer.
         on_lost_position: What to do if log cleanup has removed commits that the stream has not read: ``"fail"``, or
             ``"earliest"``: continue at the oldest commit left; the ledger records which versions are lost. A hole in
             the log, a replaced table and a restored table are always errors.
@@ -288,7 +289,7 @@ _OPTIONS: Final[dict[str, _Option]] = {
     "align_with": _Option(values_of.streams),
     "max_drift": _Option(values_of.drift),
     "where": _Option(values_of.predicate),
-    "on_violation": _Option(values_of.one_of("fail", "quarantine")),
+    "on_violation": _Option(values_of.one_of("fail", "quarantine", "ask")),
     "on_lost_position": _Option(values_of.one_of("fail", "earliest")),
     "accepted_schema_version": _Option(values_of.version),
     "on_schema_change": _Option(schema_rules),

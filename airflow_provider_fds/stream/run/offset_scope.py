@@ -246,7 +246,7 @@ class OffsetScope(Scope):
 
     def _stopped(self, error: FdsError, target: int) -> RunWork:
         """Raise the violation that is next in line, or record it if the stream goes into quarantine for it."""
-        if self.stream.options.on_violation == "quarantine" and isinstance(error, StoppedError):
+        if self.stream.options.on_violation != "fail" and isinstance(error, StoppedError):
             up_to_date = RunWork("up_to_date", self.connected.state.epoch, target=target)
             return quarantine(self.connected, error) or up_to_date
         raise error

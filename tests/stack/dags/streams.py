@@ -1,7 +1,7 @@
 """One DAG per test, so that the tests may run in any order.
 
 ``grows`` waits for a table, deferred, and loads the new rows; ``stops`` finds a version that its stream cannot pass;
-``endless`` has a function that only ends with its process.
+``asks`` and ``asks_elsewhere`` ask a person about one; ``endless`` has a function that only ends with its process.
 """
 
 import json
@@ -46,6 +46,16 @@ with DAG("stops", schedule=None):
         on_no_data="succeed",
         alerts=StreamAlerts(notifiers=[Told()]),
     )
+
+
+for name in ("asks", "asks_elsewhere"):
+    with DAG(name, schedule=None, default_args={"retries": 3, "retry_delay": timedelta(seconds=1)}):
+        DeltaIngestOperator(
+            task_id="ingest",
+            stream=DeltaStream(name, table=f"{LAKE}/{name}", starting_version=2, on_violation="ask"),
+            sink=DeltaAppendSink(f"{LAKE}/{name}_sink"),
+            conn_id="spark_default",
+        )
 
 
 with DAG("endless", schedule=None, default_args={"retries": 3, "retry_delay": timedelta(seconds=1)}):

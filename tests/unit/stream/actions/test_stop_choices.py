@@ -1,0 +1,85 @@
+"""What a person may choose for a stream in quarantine, and which choice the ledger has."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from airflow_provider_fds.ledger.owner import Actor
+from airflow_provider_fds.stream.actions.action_builder import ActionBuilder
+from airflow_provider_fds.stream.actions.prepared_action import perform
+from airflow_provider_fds.stream.actions.stop_choices import choices_of, decision_on, prepare_choice
+
+if TYPE_CHECKING:
+    from airflow_provider_fds.sinks import DeltaAppendSink
+    from airflow_provider_fds.stream.connected_stream import ConnectedStream
+    from tests.unit.stream.conftest import Bench
+
+ALICE = Actor(deployment="test", user="alice", host="airflow-ui")
+
+
+def stopped(bench: Bench, sink: DeltaAppendSink) -> ConnectedStream:
+    """Run the stream into quarantine at version 2, and return it as its next run sees it."""
+    for name in ("run-1", "run-2"):
+        work = bench.load_once(sink, name, bench.stream(on_violation="ask"))
+    assert work.status == "paused"
+    connected = bench.session("looker", stream=bench.stream(on_violation="ask")).connected
+    connected.load()
+    return connected
+
+
+@pytest.fixture
+def updated(bench: Bench, log_builder: Any, sink: DeltaAppendSink) -> ConnectedStream:
+    """Version 2 changes rows."""
+    log_builder.create()
+    log_builder.append()
+    log_builder.commit(log_builder.add("c"), log_builder.remove("part-00001-00000.parquet"), operation="UPDATE")
+    return stopped(bench, sink)
+
+
+@pytest.fixture
+def renamed(bench: Bench, log_builder: Any, sink: DeltaAppendSink) -> ConnectedStream:
+    """Version 2 has another schema."""
+    field = log_builder.field
+    log_builder.create([field("id"), field("name", "string")])
+    log_builder.append()
+    log_builder.commit(log_builder.metadata([field("id"), field("label", "string")]), operation="RENAME COLUMN")
+    return stopped(bench, sink)
+
+
+def builder(connected: ConnectedStream) -> ActionBuilder:
+    return ActionBuilder(connected.ledger, "looked at it", log=connected.log)
+
+
+@pytest.mark.parametrize(("stream", "way_on"), [("updated", "skip"), ("renamed", "accept")])
+def test_the_first_choice_is_the_decision_that_passes_the_version(request, stream, way_on):
+    connected = request.getfixturevalue(stream)
+    choices = choices_of(builder(connected))
+    assert [choice.name for choice in choices] == [way_on, "resume", "hold", "stop"]
+    assert "version 2" in choices[0].effect
+
+
+def test_a_choice_says_which_rows_it_is_about(updated):
+    skip = choices_of(builder(updated))[0].effect
+    assert "No row of version 2 is loaded" in skip
+    assert "file" in skip
+
+
+@pytest.mark.parametrize("name", ["skip", "resume", "hold"])
+def test_a_choice_is_the_action_of_that_name_with_the_person_and_the_reason(updated, name):
+    assert decision_on(updated.ledger.state, 2) is None
+    perform(updated.ledger, prepare_choice(builder(updated), name, 2), ALICE, "hitl/1")
+    assert decision_on(updated.ledger.state, 2) == name
+    entry = list(updated.ledger.entries())[-1]
+    assert (entry.actor, entry.action.why) == (ALICE, "looked at it")
+
+
+def test_an_accepted_schema_is_a_decision(renamed):
+    perform(renamed.ledger, prepare_choice(builder(renamed), "accept", 2), ALICE)
+    assert decision_on(renamed.ledger.state, 2) == "accept"
+
+
+def test_a_question_about_an_earlier_version_is_decided(updated):
+    """A person who answers late must not decide about a version that they have not seen."""
+    assert decision_on(updated.ledger.state, 1) == "resume"
