@@ -17,6 +17,9 @@ from typing import Any, Dict, Optional, Tuple
 
 from airflow_provider_fds.batch.checked_json import from_json, to_json
 
+# the types of a spec's fields are read when it is decoded
+from airflow_provider_fds.batch.expectations import Expectations  # noqa: TC001
+
 #: ``fds:<uuid>``, then a data interval or the name of a write.
 _APP_ID = re.compile(r"fds:([^:#]+)")
 _JOB_DIGEST = re.compile(r"-([0-9a-f]{64})\.job\.json\Z")
@@ -24,7 +27,7 @@ _JOB_DIGEST = re.compile(r"-([0-9a-f]{64})\.job\.json\Z")
 #: Fields of a batch that its spec has only if they are set.
 _WRITTEN_IF_SET = ("columns", "fed", "fed_since", "fed_batch")
 #: The same of a job.
-_WRITTEN_IF_TRUE = ("tables", "allow_overlap", "linger_seconds")
+_WRITTEN_IF_TRUE = ("tables", "allow_overlap", "linger_seconds", "expectations")
 
 
 class SpecChangedError(ValueError):
@@ -189,6 +192,7 @@ class JobSpec:
         allow_overlap: Whether the batches may append rows that another stream has loaded into the sink.
         linger_seconds: How long spark-submit waits for the next job of the run once this one is done
             (``batch/next_job.py``); ``None``: it ends.
+        expectations: What each row should satisfy; ``None``: nothing.
     """
 
     batches: Tuple[BatchSpec, ...]
@@ -203,6 +207,7 @@ class JobSpec:
     tables: Dict[str, int] = field(default_factory=dict)
     allow_overlap: bool = False
     linger_seconds: Optional[float] = None
+    expectations: Optional[Expectations] = None
 
     def to_json(self) -> bytes:
         """Return the spec as JSON."""
