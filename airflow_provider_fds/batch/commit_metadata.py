@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, Dict, Optional
 from airflow_provider_fds.batch.checked_json import SPEC_FORMAT
 
 if TYPE_CHECKING:
-    from airflow_provider_fds.batch.expectations import Expectations
-    from airflow_provider_fds.batch.spec import BatchSpec, FenceSpec
+    from airflow_provider_fds.batch.spec import BatchSpec, Expectations, FenceSpec
 
 #: The required fields of ``userMetadata``.
 _OF_A_FENCE: Dict[str, type] = {"stream": str, "uuid": str, "epoch": int, "fence": int}

@@ -13,12 +13,9 @@ import hashlib
 import json
 import re
 from dataclasses import asdict, dataclass, field
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 from airflow_provider_fds.batch.checked_json import from_json, to_json
-
-# the types of a spec's fields are read when it is decoded
-from airflow_provider_fds.batch.expectations import Expectations  # noqa: TC001
 
 #: ``fds:<uuid>``, then a data interval or the name of a write.
 _APP_ID = re.compile(r"fds:([^:#]+)")
@@ -28,6 +25,13 @@ _JOB_DIGEST = re.compile(r"-([0-9a-f]{64})\.job\.json\Z")
 _WRITTEN_IF_SET = ("columns", "fed", "fed_since", "fed_batch")
 #: The same of a job.
 _WRITTEN_IF_TRUE = ("tables", "allow_overlap", "linger_seconds", "expectations")
+
+#: What becomes of a row that does not satisfy an expectation:
+#:   warn   - it is written, and counted
+#:   drop   - it is not written, and counted
+#:   reject - it is written into the table of rejected rows instead, and counted
+#:   fail   - the batch fails before anything is written
+ACTIONS = ("warn", "drop", "reject", "fail")
 
 
 class SpecChangedError(ValueError):
@@ -175,6 +179,36 @@ class FenceSpec:
 
 
 @dataclass(frozen=True)
+class Expectations:
+    """The expectations of a stream.
+
+    Attributes:
+        expect: By expression, one of :data:`ACTIONS`.
+        max_rejected: Greatest share of a batch's rows that may be kept out of the sink, 0 to 1; ``None``: any.
+        rejects: URI of the Delta table of rejected rows; with the action ``reject`` only.
+    """
+
+    expect: Dict[str, str] = field(default_factory=dict, hash=False)
+    max_rejected: Optional[float] = None
+    rejects: Optional[str] = None
+
+    def of_action(self, *actions: str) -> List[str]:
+        """Return the expressions with one of the actions, in their order."""
+        return [text for text, one in self.expect.items() if one in actions]
+
+    @property
+    def decides(self) -> bool:
+        """Whether the number of rows that fail decides what is written, and if."""
+        return bool(self.of_action("fail", "reject")) or self.max_rejected is not None
+
+    def to_dict(self) -> Dict[str, Any]:
+        """Return the arguments of a stream that declare them, without those that are not set."""
+        found: Dict[str, Any] = {"expect": dict(self.expect)} if self.expect else {}
+        more = {"max_rejected": self.max_rejected, "rejects": self.rejects}
+        return {**found, **{name: value for name, value in more.items() if value is not None}}
+
+
+@dataclass(frozen=True)
 class JobSpec:
     """The task of one Spark application: batches in order, into one sink, or one fence.
 
@@ -254,7 +288,9 @@ def job_name(attempt_id: str, data: bytes) -> str:
 
 
 __all__ = [
+    "ACTIONS",
     "BatchSpec",
+    "Expectations",
     "FenceSpec",
     "JobSpec",
     "SpecChangedError",

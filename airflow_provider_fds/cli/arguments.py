@@ -10,7 +10,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from airflow_provider_fds.batch.expectations import ACTIONS
+from airflow_provider_fds.batch.spec import ACTIONS
 from airflow_provider_fds.cli.catalogs import add_catalog, catalog_called, is_known
 from airflow_provider_fds.durations import format_duration, parse_duration
 from airflow_provider_fds.errors import ConfigurationError

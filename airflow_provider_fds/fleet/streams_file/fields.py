@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-from airflow_provider_fds.batch.expectations import ACTIONS
+from airflow_provider_fds.batch.spec import ACTIONS
 from airflow_provider_fds.sinks import DeltaAppendSink, DeltaMergeSink, ForeachBatchSink, PostgresSink
 from airflow_provider_fds.source.options.options import SourceOptions
 

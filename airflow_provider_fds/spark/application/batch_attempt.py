@@ -14,7 +14,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Dict, List, Optional
 
 from airflow_provider_fds.batch.checked_json import SPEC_FORMAT
-from airflow_provider_fds.batch.expectations import Expectations
 from airflow_provider_fds.batch.report import AttemptReport, report_name, started_name
 from airflow_provider_fds.batch.version_ranges import describe_covered
 from airflow_provider_fds.credentials import redacted
@@ -24,12 +23,11 @@ from airflow_provider_fds.spark.application.batch_rows import batch_rows
 from airflow_provider_fds.spark.runtime.attempt_identity import identity, is_connect
 from airflow_provider_fds.spark.runtime.failures import RefusalError, explain, shortened
 from airflow_provider_fds.spark.runtime.hadoop_files import hadoop_path, write_bytes
-from airflow_provider_fds.spark.writers.expected_rows import ExpectedRows, RowCounts
-from airflow_provider_fds.spark.writers.rejects_table import RejectsTable
 
 if TYPE_CHECKING:
     from airflow_provider_fds.batch.sink_commit import SinkCommit
-    from airflow_provider_fds.batch.spec import BatchSpec, JobSpec
+    from airflow_provider_fds.batch.spec import BatchSpec, Expectations, JobSpec
+    from airflow_provider_fds.spark.writers.expected_rows import ExpectedRows, RowCounts
     from airflow_provider_fds.spark.writers.writer import Landed, Writer
 
 
@@ -113,7 +111,7 @@ class BatchAttempt:
 
     def _append_expected(self, writer: Writer, rows: Any, expectations: Expectations) -> Landed:
         """Write the rows that the sink gets, and count the others: with the write, unless a count decides on it."""
-        tested = ExpectedRows(rows, expectations, self._describe())
+        tested = self._tested(rows, expectations)
         if writer.reads_rows_once and not expectations.decides and not is_connect(self._spark):
             self._step("load")
             # the writer does not know how many rows it gets
@@ -126,6 +124,8 @@ class BatchAttempt:
         self._counts = counts = tested.count()
         tested.refuse(counts, getattr(self._sink, "keys", ()))
         if expectations.rejects is not None:
+            from airflow_provider_fds.spark.writers.rejects_table import RejectsTable
+
             what, attempt = self._describe(), self._spec.attempt_id
             table = RejectsTable(self._spark, expectations, self._sink, self.batch, attempt, what)
             table.write(tested, counts.into_table)
@@ -133,6 +133,12 @@ class BatchAttempt:
         planned = self.batch.num_rows
         kept = None if planned is None else max(planned - counts.rejected, 0)
         return writer.append(tested.kept(), replace(self.batch, num_rows=kept))
+
+    def _tested(self, rows: Any, expectations: Expectations) -> ExpectedRows:
+        # most streams have no expectations
+        from airflow_provider_fds.spark.writers.expected_rows import ExpectedRows
+
+        return ExpectedRows(rows, expectations, self._describe())
 
     def _agrees(self, counts: RowCounts, landed: Landed) -> bool:
         wrote = None if landed.commit is None else landed.commit.rows_written
@@ -146,9 +152,10 @@ class BatchAttempt:
         then = (commit.metadata or {}).get("expect")
         if not isinstance(then, dict):
             return
+        from airflow_provider_fds.batch.spec import Expectations
+
         try:
-            tested = ExpectedRows(self._rows(writer), Expectations(then), self._describe())
-            self._counts = tested.count()
+            self._counts = self._tested(self._rows(writer), Expectations(then)).count()
         except Exception as error:  # noqa: BLE001 - the batch is in the sink, whatever its numbers are
             print(f"FDS warning: the rows of {self._describe()} cannot be counted again: {error}", flush=True)
 
@@ -211,8 +218,9 @@ class BatchAttempt:
 
     def _verified(self, landed: Landed) -> AttemptReport:
         commit, batch = landed.commit, self.batch
-        counts = self._counts or RowCounts(batch.num_rows or 0, 0, {})
-        blank = replace(self._blank, rows_rejected=counts.rejected, failed_rows=counts.failed)
+        counts = self._counts
+        rejected = 0 if counts is None else counts.rejected
+        blank = replace(self._blank, rows_rejected=rejected, failed_rows={} if counts is None else counts.failed)
         if commit is None:
             # a user's function has returned; only the function knows what it wrote
             outcome = "written" if landed.by_this_attempt else "verified"
@@ -224,7 +232,7 @@ class BatchAttempt:
             outcome="written" if landed.by_this_attempt else "verified",
             sink_version=commit.version,
             rows_written=wrote,
-            rows_read=self._rows_read(wrote, counts),
+            rows_read=self._rows_read(wrote, rejected),
             files_written=commit.files_written,
             bytes_written=commit.bytes_written,
             warnings=landed.warnings,
@@ -233,7 +241,7 @@ class BatchAttempt:
             lost = "how many rows failed each expectation is not known: an earlier attempt wrote the batch"
             left_out = max((batch.num_rows or 0) - (wrote or 0), 0)
             return replace(report, rows_rejected=left_out, warnings=(*report.warnings, f"{self._describe()}: {lost}"))
-        problem = self._difference(wrote, counts, (commit.metadata or {}).get("settings") or {})
+        problem = self._difference(wrote, rejected, (commit.metadata or {}).get("settings") or {})
         if problem is None:
             return report
         return replace(
@@ -248,27 +256,27 @@ class BatchAttempt:
             ),
         )
 
-    def _rows_read(self, wrote: Optional[int], counts: RowCounts) -> Optional[int]:
+    def _rows_read(self, wrote: Optional[int], rejected: int) -> Optional[int]:
         if self.batch.num_rows is not None or not self._sink.writes_rows_as_they_are or wrote is None:
             return self.batch.num_rows
-        return wrote + counts.rejected
+        return wrote + rejected
 
     def _lacks_counts(self, landed: Landed) -> bool:
         """Whether the account of a database does not say how many of a batch's rows were to be written."""
         is_found = not landed.by_this_attempt and self._sink.target == "database_table"
         return is_found and self._spec.expectations is not None and self._counts is None
 
-    def _difference(self, wrote: Optional[int], counts: RowCounts, settings: Dict[str, str]) -> Optional[str]:
+    def _difference(self, wrote: Optional[int], rejected: int, settings: Dict[str, str]) -> Optional[str]:
         """Return how the commit differs from the plan, or ``None`` if it does not."""
         lenient = [key for key in settings if "ignore" in key and settings[key] != "false"]
         if lenient:
             return f"it was written under {', '.join(f'{key}={settings[key]}' for key in lenient)}"
         planned = self.batch.num_rows
-        if planned is None or not self._sink.writes_rows_as_they_are or wrote == planned - counts.rejected:
+        if planned is None or not self._sink.writes_rows_as_they_are or wrote == planned - rejected:
             return None
         wrote_words = "does not say how many rows it wrote" if wrote is None else f"wrote {wrote:,} rows"
-        rejected = f", of which expectations kept {counts.rejected:,} out" if counts.rejected else ""
-        return f"that commit {wrote_words}, but the source's log counts {planned:,}{rejected}"
+        left_out = f", of which expectations kept {rejected:,} out" if rejected else ""
+        return f"that commit {wrote_words}, but the source's log counts {planned:,}{left_out}"
 
     def _step(self, name: str) -> None:
         self._seconds[name] = time.monotonic() - self._began - sum(self._seconds.values())

@@ -24,7 +24,6 @@ _MODULES: Final = (
     "batch/column_meaning.py",
     "batch/commit_metadata.py",
     "batch/doubled_rows.py",
-    "batch/expectations.py",
     "batch/fleet_spec.py",
     "batch/next_job.py",
     "batch/postgres_account.py",

@@ -20,7 +20,7 @@ from airflow_provider_fds.spark.runtime.sql import quoted_name
 from airflow_provider_fds.spark.writers.prepared_rows import CHANGE_TYPE, COMMIT_VERSION
 
 if TYPE_CHECKING:
-    from airflow_provider_fds.batch.expectations import Expectations
+    from airflow_provider_fds.batch.spec import Expectations
 
 _GONE = "('delete', 'update_preimage')"
 _FLAG = "__fds_failed_{}"

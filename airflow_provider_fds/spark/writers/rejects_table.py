@@ -26,9 +26,8 @@ from airflow_provider_fds.spark.sink_log.sink_place import check_place, check_ta
 from airflow_provider_fds.spark.writers.prepared_rows import COMMIT_TIMESTAMP, COMMIT_VERSION
 
 if TYPE_CHECKING:
-    from airflow_provider_fds.batch.expectations import Expectations
     from airflow_provider_fds.batch.sink_commit import SinkCommit
-    from airflow_provider_fds.batch.spec import BatchSpec
+    from airflow_provider_fds.batch.spec import BatchSpec, Expectations
     from airflow_provider_fds.spark.writers.expected_rows import ExpectedRows
 
 #: The column beside those of the rows: where a row comes from, and which expectations it failed.

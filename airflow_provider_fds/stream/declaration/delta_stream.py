@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from datetime import date
 
-    from airflow_provider_fds.batch.expectations import Expectations
+    from airflow_provider_fds.batch.spec import Expectations
 
 #: Valid stream names: a name becomes a folder in staging and part of an Airflow Variable's key and of URLs.
 NAME_PATTERN: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
@@ -386,7 +386,7 @@ def _expectations(
     """Return the expectations of a stream, and what is wrong with them."""
     if expect is None and share is None and rejects is None:
         return None, []
-    from airflow_provider_fds.batch.expectations import Expectations
+    from airflow_provider_fds.batch.spec import Expectations
     from airflow_provider_fds.stream.declaration.expectation_problems import expectation_problems
 
     problems = expectation_problems(expect, share, rejects)

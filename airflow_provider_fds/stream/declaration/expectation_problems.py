@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from airflow_provider_fds.batch.expectations import ACTIONS
+from airflow_provider_fds.batch.spec import ACTIONS
 from airflow_provider_fds.sinks.expression import row_test_problem
 from airflow_provider_fds.stream.declaration.backfill_range import is_template
 

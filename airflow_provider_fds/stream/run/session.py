@@ -27,7 +27,7 @@ from airflow_provider_fds.stream.sink_record.live_start import with_known_end
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from airflow_provider_fds.batch.expectations import Expectations
+    from airflow_provider_fds.batch.spec import Expectations
     from airflow_provider_fds.errors import FdsError
     from airflow_provider_fds.ledger.state import StreamState
     from airflow_provider_fds.sinks import DeltaSink, Sink

@@ -9,7 +9,7 @@ import deltalake
 import pyarrow as pa
 import pytest
 
-from airflow_provider_fds.batch.expectations import Expectations
+from airflow_provider_fds.batch.spec import Expectations
 from airflow_provider_fds.sinks import DeltaAppendSink, DeltaMergeSink, ForeachBatchSink
 from airflow_provider_fds.spark.writers import expected_rows
 

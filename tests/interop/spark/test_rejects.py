@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_provider_fds.batch.expectations import Expectations
-from airflow_provider_fds.batch.spec import fence_version, txn_version
+from airflow_provider_fds.batch.spec import Expectations, fence_version, txn_version
 from airflow_provider_fds.sinks import DeltaAppendSink, DeltaMergeSink
 from airflow_provider_fds.spark.writers import delta_append_writer, rejects_table
 

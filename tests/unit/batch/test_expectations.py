@@ -9,8 +9,7 @@ import pytest
 
 from airflow_provider_fds import DeltaStream
 from airflow_provider_fds.batch.commit_metadata import commit_metadata, read_commit_metadata
-from airflow_provider_fds.batch.expectations import Expectations
-from airflow_provider_fds.batch.spec import BatchSpec, JobSpec
+from airflow_provider_fds.batch.spec import BatchSpec, Expectations, JobSpec
 from airflow_provider_fds.errors import ConfigurationError
 
 EXPECT = {"amount >= 0": "drop", "`a b` IS NOT NULL": "warn", "lower(name) RLIKE '^[a-z(]+$'": "fail"}

@@ -243,7 +243,6 @@ def test_report_names_are_folders_of_epoch_and_batch():
 SHARED = (
     "checked_json",
     "commit_metadata",
-    "expectations",
     "report",
     "sink_account",
     "sink_commit",
