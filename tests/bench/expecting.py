@@ -15,7 +15,7 @@ from tests.bench.reading import _session
 
 _EXPECTATIONS = (
     "id >= 0", "amount >= 0", "amount < 999", "quantity BETWEEN 0 AND 50", "name IS NOT NULL", "length(name) < 40",
-    "country IN ('de', 'fr', 'it')", "email LIKE '%@%'", "ordered_at <= shipped_at", "quantity * amount < 40000",
+    "country IN ('de', 'fr', 'it', 'at')", "email LIKE '%@%'", "ordered_at <= shipped_at", "quantity * amount < 40000",
 )  # fmt: skip
 
 
@@ -32,7 +32,7 @@ def expecting(rows: int, rounds: int) -> dict[str, Any]:
         frame = spark.range(0, rows, 1, 8).selectExpr(
             "id",
             "(id * 7919 % 100000) / 100.0D AS amount",
-            "cast(id % 60 AS int) AS quantity",
+            "cast(id % 50 AS int) AS quantity",
             "concat('customer ', id % 100003) AS name",
             "element_at(array('de', 'fr', 'it', 'at'), cast(id % 4 + 1 AS int)) AS country",
             "concat('c', id % 100003, '@example.org') AS email",
@@ -64,7 +64,7 @@ def expecting(rows: int, rounds: int) -> dict[str, Any]:
                         cpu[way].append(used)
         finally:
             spark.stop()
-    # the warnings of the one are dropped by neither
+    # nearly all rows are kept: fewer rows would be written faster
     assert rows == kept["untested"] > kept["counted"] == kept["decided"] > 0
     found: dict[str, Any] = {"untested": statistics.median(seconds["untested"])}
     for way in ("counted", "decided"):
