@@ -51,6 +51,8 @@ POINTS: Final[dict[str, str]] = {
     "submit.after": "Spark has ended, but its reports are not read",
     "fold.before": "the run's entries are written, but their fold is not",
     "driver.started": "the driver has recorded that it starts a batch",
+    "driver.rejects.before": "the driver is about to write the rejected rows of a batch",
+    "driver.rejects.after": "the table of rejected rows has those of the batch, the sink has nothing of it",
     # in a database a second time, with the rows in a transaction that is not committed
     "driver.commit.before": "the driver has checked the sink and is about to write",
     "driver.commit.after": "the sink has the batch",

@@ -427,6 +427,15 @@ class Reason(str, Enum):  # noqa: UP042 - the driver may run Python 3.9
     EPOCH_NOT_CLOSED = "EPOCH_NOT_CLOSED"
 
     # what Spark wrote is not what was planned
+    #: rows fail an expectation whose action is `fail`
+    #: To do: see [expectations](expectations.md)
+    EXPECTATION_FAILED = "EXPECTATION_FAILED"
+    #: expectations would keep a larger share of a batch out of the sink than `max_rejected`
+    #: To do: see [expectations](expectations.md)
+    TOO_MANY_REJECTED = "TOO_MANY_REJECTED"
+    #: an expectation names a column that the rows lack, or is no condition on one row
+    #: To do: correct `expect` of the stream
+    EXPECTATION_UNUSABLE = "EXPECTATION_UNUSABLE"
     #: the number of rows in the sink differs from the plan
     #: To do: compare, then `fds accept`
     ROWS_NOT_VERIFIED = "ROWS_NOT_VERIFIED"

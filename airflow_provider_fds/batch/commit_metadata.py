@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Dict, Optional
 from airflow_provider_fds.batch.checked_json import SPEC_FORMAT
 
 if TYPE_CHECKING:
-    from airflow_provider_fds.batch.spec import BatchSpec, FenceSpec
+    from airflow_provider_fds.batch.spec import BatchSpec, Expectations, FenceSpec
 
 #: The required fields of ``userMetadata``.
 _OF_A_FENCE: Dict[str, type] = {"stream": str, "uuid": str, "epoch": int, "fence": int}
@@ -28,6 +28,7 @@ def commit_metadata(
     sink_kind: str = "delta_append",
     seen: Optional[Dict[str, Any]] = None,
     same_values: Optional[Dict[str, Any]] = None,
+    expectations: Optional[Expectations] = None,
 ) -> str:
     """Return the ``userMetadata`` of the batch's commit in the sink, JSON on one line.
 
@@ -39,6 +40,7 @@ def commit_metadata(
         seen: What the streams had loaded into the sink before, see :meth:`~.sink_account.Loaded.to_metadata`; ``None``:
             not known.
         same_values: Columns, in lower case, with the string or whole number that they have in each row of the batch.
+        expectations: What its rows were tested for; a later attempt that finds the commit counts by the same.
     """
     return json.dumps(
         {
@@ -57,6 +59,7 @@ def commit_metadata(
             **({} if sink_kind == "delta_append" else {"sink": sink_kind}),
             **({} if seen is None else {"seen": seen}),
             **({"same_values": same_values} if same_values else {}),
+            **({} if expectations is None else {"expect": expectations.expect}),
         },
         sort_keys=True,
         separators=(",", ":"),

@@ -50,6 +50,8 @@ class AttemptReport:
         tables: For a function: the version of each named table that contains the newest transaction of the write.
         reason: The :class:`~airflow_provider_fds.reasons.Reason`, if FDS itself found the problem. A newer driver may
             have one that is unknown here.
+        rows_rejected: Rows that expectations kept out of the sink.
+        failed_rows: By expectation, the number of rows that failed it; empty if that is not known, too.
     """
 
     what: ClassVar[str] = "the attempt report"
@@ -76,6 +78,8 @@ class AttemptReport:
     warnings: Tuple[str, ...] = ()
     tables: Dict[str, int] = field(default_factory=dict)
     reason: Optional[str] = None
+    rows_rejected: int = 0
+    failed_rows: Dict[str, int] = field(default_factory=dict)
 
     @property
     def is_done(self) -> bool:
@@ -98,7 +102,7 @@ class AttemptReport:
 
     def to_json(self) -> bytes:
         """Return the report as JSON."""
-        optional = ("warnings", "tables", "reason")
+        optional = ("warnings", "tables", "reason", "rows_rejected", "failed_rows")
         return to_json(self, leave_out=tuple(name for name in optional if not getattr(self, name)))
 
 

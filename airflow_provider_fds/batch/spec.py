@@ -13,7 +13,7 @@ import hashlib
 import json
 import re
 from dataclasses import asdict, dataclass, field
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 from airflow_provider_fds.batch.checked_json import from_json, to_json
 
@@ -24,7 +24,14 @@ _JOB_DIGEST = re.compile(r"-([0-9a-f]{64})\.job\.json\Z")
 #: Fields of a batch that its spec has only if they are set.
 _WRITTEN_IF_SET = ("columns", "fed", "fed_since", "fed_batch")
 #: The same of a job.
-_WRITTEN_IF_TRUE = ("tables", "allow_overlap", "linger_seconds")
+_WRITTEN_IF_TRUE = ("tables", "allow_overlap", "linger_seconds", "expectations")
+
+#: What becomes of a row that does not satisfy an expectation:
+#:   warn   - it is written, and counted
+#:   drop   - it is not written, and counted
+#:   reject - it is written into the table of rejected rows instead, and counted
+#:   fail   - the batch fails before anything is written
+ACTIONS = ("warn", "drop", "reject", "fail")
 
 
 class SpecChangedError(ValueError):
@@ -172,6 +179,36 @@ class FenceSpec:
 
 
 @dataclass(frozen=True)
+class Expectations:
+    """The expectations of a stream.
+
+    Attributes:
+        expect: By expression, one of :data:`ACTIONS`.
+        max_rejected: Greatest share of a batch's rows that may be kept out of the sink, 0 to 1; ``None``: any.
+        rejects: URI of the Delta table of rejected rows; with the action ``reject`` only.
+    """
+
+    expect: Dict[str, str] = field(default_factory=dict, hash=False)
+    max_rejected: Optional[float] = None
+    rejects: Optional[str] = None
+
+    def of_action(self, *actions: str) -> List[str]:
+        """Return the expressions with one of the actions, in their order."""
+        return [text for text, one in self.expect.items() if one in actions]
+
+    @property
+    def decides(self) -> bool:
+        """Whether the number of rows that fail decides what is written, and if."""
+        return bool(self.of_action("fail", "reject")) or self.max_rejected is not None
+
+    def to_dict(self) -> Dict[str, Any]:
+        """Return the arguments of a stream that declare them, without those that are not set."""
+        found: Dict[str, Any] = {"expect": dict(self.expect)} if self.expect else {}
+        more = {"max_rejected": self.max_rejected, "rejects": self.rejects}
+        return {**found, **{name: value for name, value in more.items() if value is not None}}
+
+
+@dataclass(frozen=True)
 class JobSpec:
     """The task of one Spark application: batches in order, into one sink, or one fence.
 
@@ -189,6 +226,7 @@ class JobSpec:
         allow_overlap: Whether the batches may append rows that another stream has loaded into the sink.
         linger_seconds: How long spark-submit waits for the next job of the run once this one is done
             (``batch/next_job.py``); ``None``: it ends.
+        expectations: What each row should satisfy; ``None``: nothing.
     """
 
     batches: Tuple[BatchSpec, ...]
@@ -203,6 +241,7 @@ class JobSpec:
     tables: Dict[str, int] = field(default_factory=dict)
     allow_overlap: bool = False
     linger_seconds: Optional[float] = None
+    expectations: Optional[Expectations] = None
 
     def to_json(self) -> bytes:
         """Return the spec as JSON."""
@@ -249,7 +288,9 @@ def job_name(attempt_id: str, data: bytes) -> str:
 
 
 __all__ = [
+    "ACTIONS",
     "BatchSpec",
+    "Expectations",
     "FenceSpec",
     "JobSpec",
     "SpecChangedError",

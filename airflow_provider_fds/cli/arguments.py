@@ -10,6 +10,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from airflow_provider_fds.batch.spec import ACTIONS
 from airflow_provider_fds.cli.catalogs import add_catalog, catalog_called, is_known
 from airflow_provider_fds.durations import format_duration, parse_duration
 from airflow_provider_fds.errors import ConfigurationError
@@ -117,6 +118,9 @@ def stream_of(arguments: argparse.Namespace) -> DeltaStream:
         staging=arguments.staging,
         checkpoint=f"file:{checkpoint}" if checkpoint else "variable",
         allow_overlap=getattr(arguments, "allow_overlap", False),
+        expect=expectations(getattr(arguments, "expect", [])),
+        max_rejected=getattr(arguments, "max_rejected", None),
+        rejects=getattr(arguments, "rejects", None),
         options=pairs(arguments.option, "--option"),
     )
 
@@ -189,6 +193,22 @@ def pairs(texts: list[str], flag: str) -> dict[str, Any]:
             raise ConfigurationError(f"{flag} must be KEY=VALUE, got {text!r}")
         found[key] = value
     return found
+
+
+def expectations(texts: list[str]) -> dict[str, str] | None:
+    """Return ``EXPRESSION=ACTION`` arguments as a mapping: the action is what follows the last ``=``."""
+    found: dict[str, str] = {}
+    for text in texts:
+        expression, separator, action = text.rpartition("=")
+        if not separator or action.strip() not in ACTIONS:
+            raise ConfigurationError(
+                f"--expect must be EXPRESSION=ACTION with one of the actions {', '.join(ACTIONS)}, such as "
+                f"--expect 'amount >= 0=drop'; got {text!r}"
+            )
+        if expression.strip() in found:
+            raise ConfigurationError(f"--expect has the expression {expression.strip()!r} twice")
+        found[expression.strip()] = action.strip()
+    return found or None
 
 
 def person(deployment: str) -> Actor:

@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow_provider_fds.durations import format_duration
+from airflow_provider_fds.ledger.measures import describe_failed
 from airflow_provider_fds.sizes import format_bytes, format_count
 
 if TYPE_CHECKING:
@@ -102,6 +103,7 @@ def _last_batch(found: StreamStatus) -> str:
         out = f"{format_count(last['rows'], 'row')} out"
         if last.get("files_written") is not None:
             out += f" in {format_count(last['files_written'], 'file')}"
+        out += describe_failed(last.get("failed_rows") or {}, last.get("rows_rejected") or 0)
         said.append(out if last.get("bytes_written") is None else f"{out} of {format_bytes(last['bytes_written'])}")
     if last.get("seconds"):
         said.append(describe_age(sum(last["seconds"].values())))

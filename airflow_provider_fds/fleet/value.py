@@ -164,6 +164,9 @@ class TablePattern:
             the stream, so that each stream has a file of its own.
         staging: URI of the folder for ledger and manifests.
         allow_overlap: Whether the streams may append versions that other streams append to the same sink.
+        expect: What each row should satisfy before it is written, as for :class:`~airflow_provider_fds.DeltaStream`.
+        max_rejected: Greatest share of a batch's rows that expectations may keep out of the sink.
+        rejects: URI of the Delta table of rejected rows, with parts such as ``{table}``.
         options: Source options of each stream.
         batch_timeout: The longest time that Spark may take for one batch; ``None``: no limit.
         catalog_conn_id: Airflow connection of the catalog that has the tables; ``None``: they are found in storage.
@@ -191,6 +194,9 @@ class TablePattern:
     options: Mapping[str, Any] = field(default_factory=dict, hash=False)
     batch_timeout: timedelta | None = None
     catalog_conn_id: str | None = None
+    expect: Mapping[str, str] | None = field(default=None, hash=False)
+    max_rejected: float | None = None
+    rejects: str | None = None
 
     def __post_init__(self) -> None:
         problems = text_problems("tables", self.tables)
@@ -247,6 +253,9 @@ class TablePattern:
             checkpoint=expanded_checkpoint(self.checkpoint, name, parts),
             staging=self.staging,
             allow_overlap=self.allow_overlap,
+            expect=self.expect,
+            max_rejected=self.max_rejected,
+            rejects=None if self.rejects is None else expanded(self.rejects, {**parts, "name": name}),
             options=self.options,
         )
         return FleetStream(stream, expanded_sink(self.sink, parts), self.batch_timeout)
@@ -350,7 +359,8 @@ class TablePattern:
             found["catalog_conn_id"] = self.catalog_conn_id
         if self.batch_timeout is not None:
             found["batch_timeout"] = self.batch_timeout.total_seconds()
-        return found
+        given = {"expect": self.expect, "max_rejected": self.max_rejected, "rejects": self.rejects}
+        return found | {name: one for name, one in given.items() if one is not None}
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> TablePattern:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
+
+from airflow_provider_fds.sizes import format_count
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 class Measures(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -17,6 +22,8 @@ class Measures(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         seconds: Wall-clock seconds on the Spark driver by phase (``check``, ``load``, ``write``, ``verify``); empty for
             a batch that a user job has loaded.
         warnings: What a person should know about the sink, such as rows that another writer removed.
+        rows_rejected: Rows that expectations kept out of the sink.
+        failed_rows: By expectation, the number of rows that failed it.
     """
 
     rows_read: int | None = None
@@ -24,6 +31,8 @@ class Measures(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     bytes_written: int | None = None
     seconds: dict[str, float] = {}
     warnings: list[str] = []
+    rows_rejected: int = 0
+    failed_rows: dict[str, int] = {}
 
     def plus(self, other: Measures | None) -> Measures:
         """Return the sum; ``None`` is a batch that was not measured."""
@@ -31,13 +40,26 @@ class Measures(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         seconds = dict(self.seconds)
         for phase, took in more.seconds.items():
             seconds[phase] = round(seconds.get(phase, 0.0) + took, 3)
+        failed = dict(self.failed_rows)
+        for expectation, rows in more.failed_rows.items():
+            failed[expectation] = failed.get(expectation, 0) + rows
         return Measures(
             rows_read=_sum(self.rows_read, more.rows_read),
             files_written=_sum(self.files_written, more.files_written),
             bytes_written=_sum(self.bytes_written, more.bytes_written),
             seconds=seconds,
             warnings=list(dict.fromkeys((*self.warnings, *more.warnings))),
+            rows_rejected=self.rows_rejected + more.rows_rejected,
+            failed_rows=failed,
         )
+
+
+def describe_failed(failed_rows: Mapping[str, int], rows_rejected: int) -> str:
+    """Return how many rows failed expectations as the end of a list, empty if none did."""
+    failed = [f"{count:,} fail {text!r}" for text, count in failed_rows.items() if count]
+    if not failed and not rows_rejected:
+        return ""
+    return f", {format_count(rows_rejected, 'row')} rejected" + (f" ({', '.join(failed)})" if failed else "")
 
 
 def _sum(one: int | None, other: int | None) -> int | None:
@@ -50,4 +72,4 @@ UNKNOWN: Final = Measures()
 #: The measures of no batch at all.
 NONE_YET: Final = Measures(rows_read=0, files_written=0, bytes_written=0)
 
-__all__ = ["NONE_YET", "UNKNOWN", "Measures"]
+__all__ = ["NONE_YET", "UNKNOWN", "Measures", "describe_failed"]

@@ -20,8 +20,8 @@ log = logging.getLogger(__name__)
 
 #: Fields of a result that are unknown if the event covers more than the run's own batches.
 _COUNTS = ("rows", "files", "bytes", "rows_read", "files_written", "bytes_written", "seconds")
-#: Likewise, of a stream with an ``event_time_column``.
-_TIMES = ("event_time_min", "event_time_max")
+#: Likewise, of a stream with an ``event_time_column``, and of one with expectations.
+_OTHER_COUNTS = ("event_time_min", "event_time_max", "rows_rejected", "failed_rows")
 #: How many of the last events are read, one number after the other.
 _LAST_EVENTS: Final = (20, 500, 5000)
 
@@ -128,7 +128,7 @@ def uncovered(
     return {
         **extra,
         **dict.fromkeys(_COUNTS),
-        **{name: None for name in _TIMES if name in extra},
+        **{name: None for name in _OTHER_COUNTS if name in extra},
         "batches": int(extra["last_batch_id"]) - first + 1,
         "first_batch_id": first,
         "first_version": Offset.from_json(start).version,

@@ -62,7 +62,8 @@ class DeltaIngestOperator(ValueTemplates, ShowsLinks, EmitsLineage, SparkTask):
         The XCom is what this run has committed: ``stream, epoch, batches, first_batch_id, last_batch_id, start``
         (exclusive)``, end`` (inclusive)``, first_version, last_version`` (both inclusive)``, rows, files, bytes,
         sink_version, rows_read, files_written, bytes_written, seconds, warnings``, see
-        :class:`~.result.LoadResult`. If the stream stops before a version after these batches, ``stopped`` has
+        :class:`~.result.LoadResult`; with expectations also ``rows_rejected`` and ``failed_rows`` (by expectation).
+        If the stream stops before a version after these batches, ``stopped`` has
         the ``reason_code, table, version, operation`` of the error with which the next run fails. The sink's asset
         event has the same fields in ``extra``.
 

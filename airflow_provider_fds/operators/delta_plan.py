@@ -96,6 +96,12 @@ class DeltaPlanOperator(ValueTemplates, ShowsLinks, EmitsLineage, BaseOperator):
             self.stream = stream = DeltaStream.coerce(self.stream)
             refuse_intervals(stream, "DeltaPlanOperator")
             refuse_backfill(context, stream)
+            if stream.expectations is not None:
+                raise ConfigurationError(
+                    f"Stream {stream.name!r} has expectations, but DeltaPlanOperator hands its rows to a job of your "
+                    "own, which FDS cannot test. Omit expect, or use DeltaIngestOperator.",
+                    table=stream.table,
+                )
             between: set[str] = set()
             for commit in commits_of(self.dag, self.task_id):
                 between |= check_wiring(self.dag, self.task_id, commit)

@@ -23,6 +23,25 @@ _AFTER_COLUMN = frozenset(
     }
 )  # fmt: skip
 
+#: Functions whose result differs between two evaluations of one row, or depends on who evaluates it and when.
+_UNSTABLE = frozenset(
+    {
+        "curdate", "current_catalog", "current_database", "current_date", "current_schema", "current_time",
+        "current_timestamp", "current_timezone", "current_user", "input_file_block_length", "input_file_block_start",
+        "input_file_name", "localtimestamp", "monotonically_increasing_id", "now", "rand", "randn", "random", "randstr",
+        "session_user", "shuffle", "spark_partition_id", "uniform", "user", "uuid",
+    }
+)  # fmt: skip
+#: Those of them that Spark also calls without parentheses.
+_BARE = frozenset({"current_date", "current_time", "current_timestamp", "current_user", "localtimestamp"})
+#: Functions of many rows; Spark has more, which it refuses before it reads anything.
+_OF_MANY_ROWS = frozenset(
+    {
+        "any_value", "avg", "bool_and", "bool_or", "collect_list", "collect_set", "count", "count_if", "first", "last",
+        "lag", "lead", "max", "mean", "median", "min", "rank", "dense_rank", "row_number", "stddev", "sum", "variance",
+    }
+)  # fmt: skip
+
 _TOKEN = re.compile(
     r"""
     (?P<space>\s+)
@@ -37,6 +56,9 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 
+
+#: Strings that Spark reads as a time of now.
+_TIMES = frozenset({"now", "today", "tomorrow", "yesterday"})
 
 #: A string that is the same text under all settings of the session.
 _PLAIN = re.compile(r"'[^'\\$]*'")
@@ -73,6 +95,30 @@ def expression_problem(text: str) -> str | None:
         if is_first and continues and after.text not in _AFTER_COLUMN:
             return "a subquery"
     return None
+
+
+def row_test_problem(text: str) -> str | None:
+    """Return what in a SQL expression keeps it from being a test of one row that always has the same result.
+
+    ``None`` if nothing is found; Spark knows more functions than this does.
+    """
+    if (problem := expression_problem(text)) is not None:
+        return problem
+    tokens = [(str(found.lastgroup), found.group().lower()) for found in _TOKEN.finditer(text)]
+    tokens = [token for token in tokens if token[0] != "space"]
+    depth = 0
+    for (kind, word), (_, after) in zip(tokens, [*tokens[1:], ("end", "")]):  # noqa: B905  # Python 3.9
+        depth += {"(": 1, ")": -1}.get(word, 0)
+        if depth < 0 or word == ";":
+            return "a ')' without its '('" if depth < 0 else "a ';'"
+        name = word.strip("`") if kind in ("word", "quoted") else ""
+        if (name in _UNSTABLE and after == "(") or (kind == "word" and name in _BARE):
+            return f"{name}, whose result depends on when and where it is evaluated"
+        if after == "(" and (name in _OF_MANY_ROWS or name == "over"):
+            return "a window" if name == "over" else f"{name}, a function of many rows"
+        if name in ("date", "timestamp", "timestamp_ltz", "timestamp_ntz") and after.strip("'\"") in _TIMES:
+            return f"{name} {after}, whose result depends on when it is evaluated"
+    return "a '(' without its ')'" if depth else None
 
 
 def equal_columns(predicate: str) -> dict[str, str | int]:

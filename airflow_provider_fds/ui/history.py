@@ -142,6 +142,8 @@ def _committed(entry: Entry, action: Committed, parts: Sequence[PlannedBatch], s
         "files": sum(part.num_files for part in parts) if parts else None,
         "rows_read": None if measures is None else measures.rows_read,
         "rows_written": action.rows,
+        "rows_rejected": 0 if measures is None else measures.rows_rejected,
+        "failed_rows": {} if measures is None else dict(measures.failed_rows),
         "bytes_written": None if measures is None else measures.bytes_written,
         "phases": phases,
         "seconds": round(sum(phases.values()), 3) if phases else None,

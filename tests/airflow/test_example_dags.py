@@ -203,3 +203,16 @@ def test_orders_to_postgres_loads_each_row_once_and_its_task_shows_no_password(
         assert (run.xcom("ingest")["rows"], run.xcom("ingest")["sink_version"]) == (1, 2)
         staged = [path for path in lake.root.rglob("*") if path.is_file() and b"not-shown" in path.read_bytes()]
         assert not staged
+
+
+def test_orders_expected_puts_bad_rows_aside_and_orders_mended_loads_them(installation, on_server, lake):
+    lake.append("orders", 1, 2, -3, 0, 1001, 6)
+    result = installation.run(installation.add_example("orders_expected")).xcom("ingest")
+    assert lake.ids("tested/orders") == [1, 2, 6, 1001]
+    assert lake.ids("rejects/orders") == [-3, 0]
+    assert (result["rows"], result["rows_read"], result["rows_rejected"]) == (4, 6, 2)
+    assert result["failed_rows"] == {"id < 1000": 1, "id <> 0": 1, "id > 0": 2, "id IS NOT NULL": 0}
+    # the event of the sink's asset has the same
+    assert installation.events(f"{lake.uri}/tested/orders") == [result]
+    assert installation.run(installation.add_example("orders_mended")).xcom("load_again")["rows"] == 1
+    assert lake.ids("tested/orders") == [-3, 1, 2, 6, 1001]

@@ -305,6 +305,23 @@ def _lingering_fleet() -> list[Row]:
     ]
 
 
+def expectations() -> list[Row]:
+    rows = size("EXPECTED_ROWS", 10_000_000)
+    found = measure.run("expecting:expecting", rows=rows, rounds=ROUNDS).value
+    return [
+        Row(
+            f"append {rows:,} rows with 10 expectations that count and drop, time / without",
+            found["counted_time"],
+            "x",
+            1.15,
+        ),
+        Row("… CPU seconds / without", found["counted_cpu"], "x", None),
+        Row("… that fail the batch, so that rows are counted first, time / without", found["decided_time"], "x", None),
+        Row("… CPU seconds / without", found["decided_cpu"], "x", None),
+        Row("… without", found["untested"], "s", None),
+    ]
+
+
 def task() -> list[Row]:
     few = size("TASK_FILES", 100_000)
     rows = _parsing()
@@ -361,6 +378,7 @@ BENCHES = {
         connect,
         latency,
         linger,
+        expectations,
         task,
         history,
     )

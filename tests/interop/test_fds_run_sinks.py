@@ -84,3 +84,24 @@ def test_a_backfill_goes_into_the_sink_of_the_stream_with_the_arguments_given(or
     assert [(row["id"], row["_source_version"]) for row in rows_of(orders / "bronze")] == [
         (1, 0), (2, 0), (2, 1), (3, 1)
     ]  # fmt: skip
+
+
+def test_rows_are_tested_and_what_fails_is_shown(orders, connect_server):
+    tests = ("--expect", "id <> 3=reject", "--expect", "state = 'new' = warn", "--max-rejected", "0.5")
+    rejects = ("--rejects", str(orders / "rejects"))
+    *batches, _ = load(orders, connect_server.url, "--sink", str(orders / "bronze"), *tests, *rejects, *FROM_THE_START)
+    assert [(batch["rows"], batch["rows_rejected"]) for batch in batches] == [(2, 0), (1, 1)]
+    assert batches[1]["failed_rows"] == {"id <> 3": 1, "state = 'new'": 2}
+    assert [row["id"] for row in rows_of(orders / "bronze")] == [1, 2, 2]
+    assert [(row["id"], row["_rejected"]["batch_id"]) for row in rows_of(orders / "rejects")] == [(3, 1)]
+    shown = "1 row rejected (1 fail 'id <> 3', 2 fail \"state = 'new'\")"
+    for command in ("status", "history"):
+        done = fds(command, "orders", "--staging", str(orders / "staging"))
+        assert shown in " ".join(done.stdout.split()), done.stdout
+    place = ("--staging", str(orders / "staging"), "--remote", connect_server.url, "--stream", "other")
+    sink = ("--sink", str(orders / "other"), "--option", "starting_version=0")
+    done = fds("run", str(orders / "orders"), *place, *sink, "--expect", "id < 3=fail")
+    assert done.returncode != 0
+    assert "1 of 4 rows fail 'id < 3', such as (_commit_version=1)" in done.stderr
+    done = fds("run", str(orders / "orders"), *place, *sink, "--expect", "id < 3")
+    assert "--expect must be EXPRESSION=ACTION with one of the actions warn, drop, reject, fail" in done.stderr

@@ -9,6 +9,7 @@ from airflow_provider_fds.batch.version_ranges import describe_covered, describe
 from airflow_provider_fds.cli import arguments as common
 from airflow_provider_fds.cli.terminal import fitted
 from airflow_provider_fds.errors import EXIT_OK, ConfigurationError
+from airflow_provider_fds.ledger.measures import describe_failed
 from airflow_provider_fds.sizes import format_bytes, format_count
 
 if TYPE_CHECKING:
@@ -229,7 +230,7 @@ def _rows(action: dict[str, Any]) -> list[str]:
             out += f" in {format_count(measures['files_written'], 'file')}"
         if measures.get("bytes_written") is not None:
             out += f" of {format_bytes(measures['bytes_written'])}"
-        found.append(out)
+        found.append(out + describe_failed(measures.get("failed_rows") or {}, measures.get("rows_rejected") or 0))
     if action.get("sink_version") is not None:
         found.append(f"sink version {action['sink_version']}")
     if seconds := measures.get("seconds"):

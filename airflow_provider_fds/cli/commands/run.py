@@ -16,6 +16,7 @@ from airflow_provider_fds.cli.messages import end_of, shown
 from airflow_provider_fds.cli.sink import add_sink, sink_of
 from airflow_provider_fds.cli.terminal import calling_on_sigterm, leaving_on_sigterm
 from airflow_provider_fds.errors import EXIT_OK, ConfigurationError, FdsError
+from airflow_provider_fds.ledger.measures import describe_failed
 from airflow_provider_fds.sizes import format_count
 
 if TYPE_CHECKING:
@@ -92,6 +93,22 @@ def add_loading(parser: argparse.ArgumentParser, *, sink: str) -> None:
         "--allow-overlap",
         action="store_true",
         help="append versions even if another stream also appends them to the same sink",
+    )
+    parser.add_argument(
+        "--expect",
+        metavar="EXPRESSION=ACTION",
+        action="append",
+        default=[],
+        help="what each row should satisfy before it is written, a SQL expression; of a row that does not, ACTION says "
+        "what becomes: warn (it is written and counted), drop (left out and counted), reject (written into the table "
+        "of --rejects instead) or fail (the batch fails); may be repeated",
+    )
+    parser.add_argument("--rejects", metavar="URI", help="Delta table of rejected rows; the first one creates it")
+    parser.add_argument(
+        "--max-rejected",
+        metavar="SHARE",
+        type=float,
+        help="with --expect: fail a batch of which more than this share, such as 0.01, would be left out",
     )
     parser.add_argument("--max-batches", type=int, metavar="N", help="load at most N batches")
     parser.add_argument("--output", choices=("text", "json"), default="text", help="default: %(default)s")
@@ -224,12 +241,18 @@ class _Shown:
                 "bytes_written": report.bytes_written,
                 "sink_version": report.sink_version,
                 "seconds": report.seconds,
+                **(
+                    {"rows_rejected": report.rows_rejected, "failed_rows": report.failed_rows}
+                    if report.failed_rows
+                    else {}
+                ),
                 **({"warnings": list(report.warnings)} if report.warnings else {}),
             }
             return json.dumps(facts)
         rows = "rows unknown" if report.rows_written is None else format_count(report.rows_written, "row")
         version = "" if report.sink_version is None else f", sink version {report.sink_version}"
-        return f"batch {report.batch_id}: {rows}{version}"
+        failed = describe_failed(report.failed_rows, report.rows_rejected)
+        return f"batch {report.batch_id}: {rows}{failed}{version}"
 
 
 def _show_end(

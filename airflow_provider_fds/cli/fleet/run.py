@@ -43,6 +43,9 @@ _OF_ONE: Final = (
     ("checkpoint", "--checkpoint"),
     ("sink_option", "--sink-option"),
     ("allow_overlap", "--allow-overlap"),
+    ("expect", "--expect"),
+    ("max_rejected", "--max-rejected"),
+    ("rejects", "--rejects"),
     ("max_batches", "--max-batches"),
 )
 

@@ -130,6 +130,8 @@ def _stream(merged: Mapping[str, Given], sink: Sink) -> FleetStream:
     arguments, options = _arguments(merged)
     if "checkpoint" in arguments:
         arguments["checkpoint"] = expanded_checkpoint(arguments["checkpoint"], name, parts)
+    if isinstance(rejects := arguments.get("rejects"), str):
+        arguments["rejects"] = expanded(rejects, {**parts, "name": str(name)})
     stream = DeltaStream(name, table=table, options=options, **arguments)
     return FleetStream(stream, expanded_sink(sink, parts), _value(merged, "batch_timeout"))
 

@@ -7,6 +7,7 @@ from difflib import get_close_matches
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
+from airflow_provider_fds.batch.spec import ACTIONS
 from airflow_provider_fds.sinks import DeltaAppendSink, DeltaMergeSink, ForeachBatchSink, PostgresSink
 from airflow_provider_fds.source.options.options import SourceOptions
 
@@ -74,6 +75,16 @@ STREAM_KEYS: Final[dict[str, Key]] = {
         "Where to keep the committed offset: variable, xcom, asset or file:<path>, with parts such as {name}.", TEXT
     ),
     "allow_overlap": Key("Whether the stream may append versions that another stream appends to the sink.", FLAG),
+    "expect": Key(
+        "What each row should satisfy before it is written: SQL expressions, each with what becomes of a batch or row "
+        "that does not.",
+        {"type": "object", "additionalProperties": one_of(*ACTIONS), "minProperties": 1},
+    ),
+    "max_rejected": Key(
+        "Greatest share of a batch's rows that expectations may keep out of the sink.",
+        {"type": "number", "minimum": 0, "maximum": 1},
+    ),
+    "rejects": Key("URI of the Delta table of rejected rows, with parts such as {table}.", TEXT),
     "fork_of": Key("Name of the stream that a new one continues.", TEXT),
 }
 

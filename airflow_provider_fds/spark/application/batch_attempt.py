@@ -20,12 +20,14 @@ from airflow_provider_fds.credentials import redacted
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.sinks import Sink, sink_from_dict
 from airflow_provider_fds.spark.application.batch_rows import batch_rows
-from airflow_provider_fds.spark.runtime.attempt_identity import identity
+from airflow_provider_fds.spark.runtime.attempt_identity import identity, is_connect
 from airflow_provider_fds.spark.runtime.failures import RefusalError, explain, shortened
 from airflow_provider_fds.spark.runtime.hadoop_files import hadoop_path, write_bytes
 
 if TYPE_CHECKING:
-    from airflow_provider_fds.batch.spec import BatchSpec, JobSpec
+    from airflow_provider_fds.batch.sink_commit import SinkCommit
+    from airflow_provider_fds.batch.spec import BatchSpec, Expectations, JobSpec
+    from airflow_provider_fds.spark.writers.expected_rows import ExpectedRows, RowCounts
     from airflow_provider_fds.spark.writers.writer import Landed, Writer
 
 
@@ -51,6 +53,8 @@ class BatchAttempt:
         self._is_reported = False
         self._began = time.monotonic()
         self._seconds: Dict[str, float] = {}
+        #: Of the rows that expectations tested, if they are known.
+        self._counts: Optional[RowCounts] = None
         self._blank = AttemptReport(
             uuid=batch.uuid,
             epoch=batch.epoch,
@@ -87,13 +91,76 @@ class BatchAttempt:
                 retryable=True,
             )
         if landed is None:
-            frame = batch_rows(self._spark, self.batch, are_all_read=self._sink.takes_all_rows)
-            self._step("load")
-            landed = writer.append(frame, self.batch)
+            rows = self._rows(writer)
+            if self._spec.expectations is None:
+                self._step("load")
+                landed = writer.append(rows, self.batch)
+            else:
+                landed = self._append_expected(writer, rows, self._spec.expectations)
             self._step("write")
             self._seconds["write"] -= landed.looked_seconds
             self._seconds["verify"] = landed.looked_seconds
+        elif landed.commit is not None:
+            self._count_again(writer, landed.commit)
         return self._verified(landed)
+
+    def _rows(self, writer: Writer) -> Any:
+        """Return the rows of the batch as the sink gets them."""
+        frame = batch_rows(self._spark, self.batch, are_all_read=self._sink.takes_all_rows)
+        return writer.prepare(frame, self.batch)
+
+    def _append_expected(self, writer: Writer, rows: Any, expectations: Expectations) -> Landed:
+        """Write the rows that the sink gets, and count the others: with the write, unless a count decides on it."""
+        tested = self._tested(rows, expectations)
+        if writer.reads_rows_once and not expectations.decides and not is_connect(self._spark):
+            self._step("load")
+            # the writer does not know how many rows it gets
+            landed = writer.append(tested.observed(), replace(self.batch, num_rows=None))
+            self._counts = tested.observed_counts() if landed.by_this_attempt else None
+            if self._counts is None or not self._agrees(self._counts, landed):
+                # tasks that Spark repeated are counted twice
+                self._counts = tested.count()
+            return landed
+        self._counts = counts = tested.count()
+        tested.refuse(counts, getattr(self._sink, "keys", ()))
+        if expectations.rejects is not None:
+            from airflow_provider_fds.spark.writers.rejects_table import RejectsTable
+
+            what, attempt = self._describe(), self._spec.attempt_id
+            table = RejectsTable(self._spark, expectations, self._sink, self.batch, attempt, what)
+            table.write(tested, counts.into_table)
+        self._step("load")
+        planned = self.batch.num_rows
+        kept = None if planned is None else max(planned - counts.rejected, 0)
+        return writer.append(tested.kept(), replace(self.batch, num_rows=kept))
+
+    def _tested(self, rows: Any, expectations: Expectations) -> ExpectedRows:
+        # most streams have no expectations
+        from airflow_provider_fds.spark.writers.expected_rows import ExpectedRows
+
+        return ExpectedRows(rows, expectations, self._describe())
+
+    def _agrees(self, counts: RowCounts, landed: Landed) -> bool:
+        wrote = None if landed.commit is None else landed.commit.rows_written
+        return wrote is None or wrote == counts.rows - counts.rejected
+
+    def _count_again(self, writer: Writer, commit: SinkCommit) -> None:
+        """Count the rows of a batch that an earlier attempt wrote, by the expectations that it had.
+
+        Its rows and their tests are the same as then. Without its report, nothing else has the numbers.
+        """
+        then = (commit.metadata or {}).get("expect")
+        if not isinstance(then, dict):
+            return
+        from airflow_provider_fds.batch.spec import Expectations
+
+        try:
+            self._counts = self._tested(self._rows(writer), Expectations(then)).count()
+        except Exception as error:  # noqa: BLE001 - the batch is in the sink, whatever its numbers are
+            print(f"FDS warning: the rows of {self._describe()} cannot be counted again: {error}", flush=True)
+
+    def _describe(self) -> str:
+        return f"stream {self.batch.stream!r}, epoch {self.batch.epoch}, batch {self.batch.batch_id}"
 
     def failed(self, error: Exception) -> AttemptReport:
         """Return the report of a batch that this attempt did not commit."""
@@ -151,23 +218,30 @@ class BatchAttempt:
 
     def _verified(self, landed: Landed) -> AttemptReport:
         commit, batch = landed.commit, self.batch
+        counts = self._counts
+        rejected = 0 if counts is None else counts.rejected
+        blank = replace(self._blank, rows_rejected=rejected, failed_rows={} if counts is None else counts.failed)
         if commit is None:
             # a user's function has returned; only the function knows what it wrote
             outcome = "written" if landed.by_this_attempt else "verified"
-            done = replace(self._blank, outcome=outcome, rows_read=batch.num_rows, rows_written=landed.rows)
+            done = replace(blank, outcome=outcome, rows_read=batch.num_rows, rows_written=landed.rows)
             return replace(done, tables=landed.tables)
         wrote = commit.rows_written
         report = replace(
-            self._blank,
+            blank,
             outcome="written" if landed.by_this_attempt else "verified",
             sink_version=commit.version,
             rows_written=wrote,
-            rows_read=wrote if batch.num_rows is None and self._sink.writes_rows_as_they_are else batch.num_rows,
+            rows_read=self._rows_read(wrote, rejected),
             files_written=commit.files_written,
             bytes_written=commit.bytes_written,
             warnings=landed.warnings,
         )
-        problem = self._difference(wrote, (commit.metadata or {}).get("settings") or {})
+        if self._lacks_counts(landed):
+            lost = "how many rows failed each expectation is not known: an earlier attempt wrote the batch"
+            left_out = max((batch.num_rows or 0) - (wrote or 0), 0)
+            return replace(report, rows_rejected=left_out, warnings=(*report.warnings, f"{self._describe()}: {lost}"))
+        problem = self._difference(wrote, rejected, (commit.metadata or {}).get("settings") or {})
         if problem is None:
             return report
         return replace(
@@ -182,16 +256,27 @@ class BatchAttempt:
             ),
         )
 
-    def _difference(self, wrote: Optional[int], settings: Dict[str, str]) -> Optional[str]:
+    def _rows_read(self, wrote: Optional[int], rejected: int) -> Optional[int]:
+        if self.batch.num_rows is not None or not self._sink.writes_rows_as_they_are or wrote is None:
+            return self.batch.num_rows
+        return wrote + rejected
+
+    def _lacks_counts(self, landed: Landed) -> bool:
+        """Whether the account of a database does not say how many of a batch's rows were to be written."""
+        is_found = not landed.by_this_attempt and self._sink.target == "database_table"
+        return is_found and self._spec.expectations is not None and self._counts is None
+
+    def _difference(self, wrote: Optional[int], rejected: int, settings: Dict[str, str]) -> Optional[str]:
         """Return how the commit differs from the plan, or ``None`` if it does not."""
         lenient = [key for key in settings if "ignore" in key and settings[key] != "false"]
         if lenient:
             return f"it was written under {', '.join(f'{key}={settings[key]}' for key in lenient)}"
         planned = self.batch.num_rows
-        if planned is None or not self._sink.writes_rows_as_they_are or wrote == planned:
+        if planned is None or not self._sink.writes_rows_as_they_are or wrote == planned - rejected:
             return None
         wrote_words = "does not say how many rows it wrote" if wrote is None else f"wrote {wrote:,} rows"
-        return f"that commit {wrote_words}, but the source's log counts {planned:,}"
+        left_out = f", of which expectations kept {rejected:,} out" if rejected else ""
+        return f"that commit {wrote_words}, but the source's log counts {planned:,}{left_out}"
 
     def _step(self, name: str) -> None:
         self._seconds[name] = time.monotonic() - self._began - sum(self._seconds.values())

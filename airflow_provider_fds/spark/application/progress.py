@@ -193,8 +193,8 @@ class JobProgress:
         return ", ".join(said)
 
     def _counts_rows(self) -> bool:
-        """Whether Spark reads only the rows of the batch."""
-        return sink_from_dict(self._spec.sink).writes_rows_as_they_are
+        """Whether Spark reads only the rows of the batch, and each once."""
+        return self._spec.expectations is None and sink_from_dict(self._spec.sink).writes_rows_as_they_are
 
     def _end(self, share: float, batch: BatchSpec) -> str:
         # a batch without bytes counts too

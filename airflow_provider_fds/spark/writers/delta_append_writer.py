@@ -104,6 +104,11 @@ class DeltaAppendWriter(Writer):
     _overlap_matters = True
 
     @property
+    def reads_rows_once(self) -> bool:
+        """Whether one action reads all rows: not if a statement creates the table, or the write goes on by itself."""
+        return not self._sink.cluster_by and self._job.linger_seconds is None
+
+    @property
     def table_id(self) -> Optional[str]:
         """``metaData.id`` of the sink, ``None`` until it exists."""
         return self._table_id
@@ -145,6 +150,10 @@ class DeltaAppendWriter(Writer):
         """Refuse a batch with rows that another stream has loaded into the sink."""
         if self._overlap_matters:
             refuse_overlap(self._loaded, batch, self._path, self._sink.other_streams)
+
+    def prepare(self, frame: Any, batch: BatchSpec) -> Any:  # noqa: ARG002
+        """Return the rows after the sink's ``where``, ``transform``, ``columns`` and ``constant_columns``."""
+        return prepared(frame, self._sink)
 
     def append(self, frame: Any, batch: BatchSpec) -> Landed:
         """Write the batch and return its commit, made by this attempt or by a concurrent one that was faster.
@@ -206,9 +215,8 @@ class DeltaAppendWriter(Writer):
         return self._job.sink_version if batch.fed_since is None else batch.fed_since
 
     def _rows(self, frame: Any) -> Any:
-        """Return the rows to be written for the batch."""
-        rows = prepared(frame, self._sink)
-        return with_provenance(rows, self._sink, self._path) if self._sink.provenance else rows.drop(*PROVENANCE)
+        """Return the columns to be written for the batch."""
+        return with_provenance(frame, self._sink, self._path) if self._sink.provenance else frame.drop(*PROVENANCE)
 
     def _commit(self, rows: Any, batch: BatchSpec) -> None:
         """Write the rows; an application that lingers does not wait for what Delta does after the commit."""
@@ -258,7 +266,9 @@ class DeltaAppendWriter(Writer):
 
     def _metadata(self, batch: BatchSpec) -> str:
         seen = self._loaded.to_metadata()
-        return commit_metadata(batch, self._job.attempt_id, self._settings, self._sink.kind, seen, self._same_values)
+        job = self._job
+        more = (self._sink.kind, seen, self._same_values, job.expectations)
+        return commit_metadata(batch, job.attempt_id, self._settings, *more)
 
     def _with_mode(self, writer: Any, created: bool) -> Any:
         """Set how the rows are combined with the existing ones."""

@@ -17,14 +17,13 @@ from airflow_provider_fds.spark.runtime.versions import minor
 from airflow_provider_fds.spark.sink_log.history import quoted
 from airflow_provider_fds.spark.writers.delta_append_writer import DeltaAppendWriter
 from airflow_provider_fds.spark.writers.merge_sql import MergeSql
-from airflow_provider_fds.spark.writers.prepared_rows import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, prepared
+from airflow_provider_fds.spark.writers.prepared_rows import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
 from airflow_provider_fds.spark.writers.sink_columns import with_provenance
 
 if TYPE_CHECKING:
     from airflow_provider_fds.batch.column_fit import Widening
     from airflow_provider_fds.batch.spec import BatchSpec, JobSpec
     from airflow_provider_fds.sinks import DeltaMergeSink
-    from airflow_provider_fds.spark.writers.writer import Landed
 
 _ORDER = (COMMIT_VERSION, COMMIT_TIMESTAMP)
 
@@ -42,10 +41,16 @@ class DeltaMergeWriter(DeltaAppendWriter):
         super().__init__(spark, sink, job, settings)
         self._merge = sink
 
-    def _append(self, frame: Any, batch: BatchSpec) -> Landed:
+    @property
+    def reads_rows_once(self) -> bool:
+        """False: before the merge, a job looks whether keys and order are complete."""
+        return False
+
+    def prepare(self, frame: Any, batch: BatchSpec) -> Any:
+        """Return the changes of a batch, which must have all of each commit."""
         if CHANGE_TYPE in frame.columns:
             self._refuse_part(batch)
-        return super()._append(frame, batch)
+        return super().prepare(frame, batch)
 
     def _refuse_part(self, batch: BatchSpec) -> None:
         """Refuse a batch of changes with only part of a commit, unless the source's log shows that this is harmless."""
@@ -63,7 +68,7 @@ class DeltaMergeWriter(DeltaAppendWriter):
 
     def _rows(self, frame: Any) -> Any:
         """Return the changes: the columns to be written, and the columns that order the changes."""
-        rows = prepared(frame, self._sink)
+        rows = frame
         if self._sink.provenance:
             # keep the originals for the order
             named = with_provenance(rows, self._sink, self._path)

@@ -46,6 +46,11 @@ class DeltaReplaceWriter(DeltaAppendWriter):
         self._overlap_matters = sink.replaces_by_version
         spark.conf.set(_CONSTRAINT_CHECK, "true")
 
+    @property
+    def reads_rows_once(self) -> bool:
+        """False: before the table is created, a job looks for rows outside the interval."""
+        return False
+
     def append(self, frame: Any, batch: BatchSpec) -> Landed:
         """Replace earlier rows by the rows of the batch; see :meth:`DeltaAppendWriter.append`."""
         try:

@@ -84,6 +84,10 @@ class PostgresWriter(Writer):
             connection.commit()
             return landed
 
+    def prepare(self, frame: Any, batch: BatchSpec) -> Any:  # noqa: ARG002
+        """Return the rows after the sink's ``where``, ``transform``, ``columns`` and ``constant_columns``."""
+        return prepared(frame, self._sink)
+
     def append(self, frame: Any, batch: BatchSpec) -> Landed:
         """Write the batch and return its commit, made by this attempt or by a concurrent one that was faster.
 
@@ -91,11 +95,10 @@ class PostgresWriter(Writer):
             RefusalError: Columns do not fit, the epoch is closed, or the number of rows is not the batch's.
         """
         what = self._describe(batch)
-        rows = prepared(frame, self._sink)
         rows = (
-            with_provenance(rows, self._sink, self._sink.describe())
+            with_provenance(frame, self._sink, self._sink.describe())
             if self._sink.provenance
-            else rows.drop(*PROVENANCE)
+            else frame.drop(*PROVENANCE)
         )
         types = {one.name: one.dataType.simpleString() for one in rows.schema.fields}
         with refusals(what):

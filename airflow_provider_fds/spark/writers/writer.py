@@ -49,7 +49,7 @@ class Landed:
 class Writer:
     """Writes the batches of one job into one sink.
 
-    Use: :meth:`find` a batch; if it is not there, :meth:`append` it.
+    Use: :meth:`find` a batch; if it is not there, :meth:`prepare` its rows and :meth:`append` them.
 
     Args:
         spark: Session.
@@ -69,6 +69,11 @@ class Writer:
         """Id of the sink's table, ``None`` until it exists, and if FDS knows no table."""
         return None
 
+    @property
+    def reads_rows_once(self) -> bool:
+        """Whether :meth:`append` reads the rows in one Spark action, all of them."""
+        return False
+
     def find(self, batch: BatchSpec) -> Optional[Landed]:
         """Return what the sink has of the batch if an earlier attempt wrote it, else ``None``.
 
@@ -77,8 +82,16 @@ class Writer:
         """
         raise NotImplementedError
 
+    def prepare(self, frame: Any, batch: BatchSpec) -> Any:  # noqa: ARG002 - for sinks that choose rows and columns
+        """Return the rows of a batch as the sink gets them, with the columns that a batch has beside the source's.
+
+        Raises:
+            RefusalError: An argument of the sink does not fit the batch.
+        """
+        return frame
+
     def append(self, frame: Any, batch: BatchSpec) -> Landed:
-        """Write the batch, and return what the sink has of it.
+        """Write the prepared rows of a batch, and return what the sink has of it.
 
         Raises:
             RefusalError: The batch does not fit, or is not in the sink afterwards.

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from airflow_provider_fds.batch.version_ranges import describe_covered, describe_range
-from airflow_provider_fds.ledger.measures import NONE_YET, Measures
+from airflow_provider_fds.ledger.measures import NONE_YET, Measures, describe_failed
 from airflow_provider_fds.sizes import format_bytes, format_count
 
 if TYPE_CHECKING:
@@ -39,6 +39,8 @@ class LoadResult:
         bytes: Bytes of these files.
         sink_version: Version of the sink that holds the last batch.
         rows_read: Rows of the batches.
+        rows_rejected: Rows that expectations kept out of the sink.
+        failed_rows: By expectation, the number of rows that failed it.
         files_written: Files of the sink.
         bytes_written: Bytes of these files.
         seconds: Wall-clock seconds by phase: those of the driver (``check``, ``load``, ``write``, ``verify``) and,
@@ -61,6 +63,8 @@ class LoadResult:
     seconds: dict[str, float] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     event_time: EventTime | None = None
+    rows_rejected: int = 0
+    failed_rows: dict[str, int] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as JSON values, flat except for ``seconds`` and ``warnings``.
@@ -70,6 +74,8 @@ class LoadResult:
         """
         found = asdict(replace(self, event_time=None))
         del found["event_time"]
+        if not self.failed_rows:
+            del found["rows_rejected"], found["failed_rows"]
         if (times := self.event_time) is not None:
             missing = times.missing or (None if times.min else "no row has a value in the column")
             found |= {"event_time_min": times.min or None, "event_time_max": times.max or None}
@@ -91,7 +97,8 @@ class LoadResult:
         line = (
             f"Stream {self.stream}: {self._subject}, {self._versions}, "
             f"{_number(self.rows_read)} rows in from {_files(self.files, self.bytes)}, "
-            f"{_number(self.rows)} rows out in {_files(self.files_written, self.bytes_written)}, "
+            f"{_number(self.rows)} rows out in {_files(self.files_written, self.bytes_written)}"
+            f"{describe_failed(self.failed_rows, self.rows_rejected)}, "
             f"sink version {self.sink_version}"
         )
         return f"{line}; seconds: {_phases(self.seconds)}." if self.seconds else f"{line}."
@@ -166,6 +173,8 @@ def totals_of(record: RunRecord | IntervalRecord) -> dict[str, Any]:
         "bytes_written": record.measures.bytes_written,
         "seconds": record.measures.seconds,
         "warnings": list(record.measures.warnings),
+        "rows_rejected": record.measures.rows_rejected,
+        "failed_rows": dict(record.measures.failed_rows),
         "event_time": record.event_time,
     }
 
@@ -245,7 +254,8 @@ def describe_reports(reports: Sequence[AttemptReport]) -> str:
     rows = None if None in written else sum(count or 0 for count in written)
     return (
         f"{_number(measures.rows_read)} rows in, {_number(rows)} rows "
-        f"out in {_files(measures.files_written, measures.bytes_written)}, {total:.1f} s in "
+        f"out in {_files(measures.files_written, measures.bytes_written)}"
+        f"{describe_failed(measures.failed_rows, measures.rows_rejected)}, {total:.1f} s in "
         f"Spark ({_phases(measures.seconds)})"
     )
 
@@ -255,11 +265,12 @@ def rows_differ(report: AttemptReport, sink: Sink | None, planned: int | None) -
 
     Args:
         report: The driver's report of the batch.
-        sink: The sink, which knows whether it writes every row as it is.
+        sink: The sink, which knows whether it writes every row as it is, but those that expectations reject.
         planned: Rows of the batch according to the log's statistics, or ``None`` if a file has no statistics.
     """
     is_counted = sink is not None and sink.writes_rows_as_they_are and planned is not None
-    if report.outcome == "mismatch" or (is_counted and report.rows_written != planned):
+    expected = None if planned is None else planned - report.rows_rejected
+    if report.outcome == "mismatch" or (is_counted and report.rows_written != expected):
         return "the sink's row count differs from the log's"
     return None
 
@@ -272,6 +283,8 @@ def measured(report: AttemptReport, warnings: Sequence[str] = ()) -> Measures:
         bytes_written=report.bytes_written,
         seconds={phase: took for phase, took in report.seconds.items() if phase != "total"},
         warnings=list(dict.fromkeys((*warnings, *report.warnings))),
+        rows_rejected=report.rows_rejected,
+        failed_rows=dict(report.failed_rows),
     )
 
 

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from datetime import date
 
+    from airflow_provider_fds.batch.spec import Expectations
+
 #: Valid stream names: a name becomes a folder in staging and part of an Airflow Variable's key and of URLs.
 NAME_PATTERN: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
 
@@ -56,6 +58,11 @@ class DeltaStream:
         allow_overlap: Whether the stream may append versions of its table that another stream appends to the same sink,
             or replace a part of a sink in which another stream has rows. Set it if the two streams load different rows,
             or if duplicates do not matter.
+        expect: What each row should satisfy before it is written: SQL expressions, each with an action: ``"warn"``
+            writes and counts the rows that fail, ``"drop"`` leaves them out, ``"reject"`` writes them into the table
+            ``rejects`` instead, ``"fail"`` fails the batch.
+        max_rejected: Greatest share of a batch's rows that expectations may leave out; a batch with more fails.
+        rejects: URI of the Delta table of rejected rows, which the first of them creates.
         backfill: The range of a backfill; use :meth:`backfill`.
         fork_of: Name of the stream that a new one continues; use :meth:`fork`.
         options: Source options by name; Delta's own camelCase spelling is accepted.
@@ -75,6 +82,7 @@ class DeltaStream:
         "backfill_range",
         "catalog_conn_id",
         "checkpoint",
+        "expectations",
         "fork_of",
         "name",
         "options",
@@ -92,6 +100,7 @@ class DeltaStream:
     checkpoint: str
     staging: str | None
     allow_overlap: bool
+    expectations: Expectations | None
     backfill_range: BackfillRange | None
     fork_of: str | None
     options: SourceOptions
@@ -107,6 +116,9 @@ class DeltaStream:
         checkpoint: str = "variable",
         staging: str | None = None,
         allow_overlap: bool = False,
+        expect: Mapping[str, str] | None = None,
+        max_rejected: float | None = None,
+        rejects: str | None = None,
         backfill: Mapping[str, Any] | None = None,
         fork_of: str | None = None,
         options: Mapping[str, Any] | None = None,
@@ -124,6 +136,8 @@ class DeltaStream:
         values, of_values = _option_values(options or {}, source_options)
         problems += of_values
         problems += _overlap_problems(allow_overlap)
+        expectations, of_rows = _expectations(expect, max_rejected, rejects)
+        problems += of_rows
         problems += fork_problems(name, read, backfill, fork_of, values)
         backfill_range: BackfillRange | None = None
         if backfill is not None and not problems:
@@ -154,6 +168,7 @@ class DeltaStream:
             ("checkpoint", checkpoint),
             ("staging", staging),
             ("allow_overlap", allow_overlap),
+            ("expectations", expectations),
             ("backfill_range", backfill_range),
             ("fork_of", fork_of),
             ("options", parsed),
@@ -213,6 +228,8 @@ class DeltaStream:
             found["catalog_conn_id"] = self.catalog_conn_id
         if self.allow_overlap:
             found["allow_overlap"] = True
+        if self.expectations is not None:
+            found |= self.expectations.to_dict()
         if self.fork_of is not None:
             found["fork_of"] = self.fork_of
         if (of := self.backfill_range) is not None:
@@ -361,6 +378,21 @@ def _option_values(options: Mapping[str, Any], arguments: Mapping[str, Any]) -> 
 
 def _overlap_problems(allow_overlap: object) -> list[str]:
     return [] if isinstance(allow_overlap, bool) else [f"allow_overlap must be True or False, got {allow_overlap!r}."]
+
+
+def _expectations(
+    expect: Mapping[str, str] | None, share: float | None, rejects: str | None
+) -> tuple[Expectations | None, list[str]]:
+    """Return the expectations of a stream, and what is wrong with them."""
+    if expect is None and share is None and rejects is None:
+        return None, []
+    from airflow_provider_fds.batch.spec import Expectations
+    from airflow_provider_fds.stream.declaration.expectation_problems import expectation_problems
+
+    problems = expectation_problems(expect, share, rejects)
+    if rejects is not None:
+        problems += text_problems("rejects", rejects)
+    return (None if problems or not expect else Expectations(dict(expect), share, rejects)), problems
 
 
 def _backfill_range(

@@ -15,7 +15,7 @@ _STARTS: Final = ("starting_version", "starting_timestamp", "on_changed_start")
 _BOUNDED: Final = ("version_as_of", "timestamp_as_of")
 
 #: Arguments of a stream that a fork may have otherwise, besides its options.
-_OWN: Final = ("allow_overlap", "checkpoint")
+_OWN: Final = ("allow_overlap", "checkpoint", "expect", "max_rejected", "rejects")
 
 
 def fork_fields(fields: Mapping[str, Any], name: str, changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -72,6 +72,7 @@ METRICS: Final = (
     Metric("fds.batches", "counter", "batches", "Batches committed."),
     Metric("fds.rows_read", "counter", "rows", "Rows of these batches, if known."),
     Metric("fds.rows_written", "counter", "rows", "Rows that the sink's commits have written, if known."),
+    Metric("fds.rows_rejected", "counter", "rows", "Rows that expectations kept out of the sink."),
     Metric(
         "fds.batch_seconds",
         "timer",
@@ -118,6 +119,7 @@ def batch_samples(stream: str, committed: Committed, batches: int) -> Iterator[S
         "fds.batches": batches,
         "fds.rows_read": None if measures is None else measures.rows_read,
         "fds.rows_written": committed.rows,
+        "fds.rows_rejected": measures.rows_rejected if measures is not None and measures.failed_rows else None,
     }
     for name, count in counts.items():
         if count is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from airflow_provider_fds.batch.spec import JobSpec
@@ -26,6 +27,7 @@ from airflow_provider_fds.stream.sink_record.live_start import with_known_end
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from airflow_provider_fds.batch.spec import Expectations
     from airflow_provider_fds.errors import FdsError
     from airflow_provider_fds.ledger.state import StreamState
     from airflow_provider_fds.sinks import DeltaSink, Sink
@@ -280,8 +282,16 @@ class StreamSession:
                 tables=state.tables,
                 allow_overlap=self.connected.stream.allow_overlap,
                 linger_seconds=None if linger is None else linger.driver_seconds,
+                expectations=self._expectations(),
             )
             return put_job(self.connected, self.scope.job_folder(work), spec)
+
+    def _expectations(self) -> Expectations | None:
+        """Return the stream's expectations, with the location of rejected rows as Spark reaches it."""
+        found = self.connected.stream.expectations
+        if found is None or found.rejects is None:
+            return found
+        return replace(found, rejects=self.connected.spark_sink(found.rejects))
 
     def collect(self, work: RunWork, *, is_running: bool = False, spark_failed: bool = False) -> Collected:
         """Read the attempt's reports and commit, in order, the batches that are in the sink and verified.

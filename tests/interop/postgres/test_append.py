@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from airflow_provider_fds.batch.report import FenceReport, decode, fence_report_name
-from airflow_provider_fds.batch.spec import FenceSpec, fence_version, txn_version
+from airflow_provider_fds.batch.spec import Expectations, FenceSpec, fence_version, txn_version
 from airflow_provider_fds.sinks import PostgresSink
 from airflow_provider_fds.spark.application.job import run
 from airflow_provider_fds.spark.runtime.failures import RefusalError
@@ -343,3 +343,19 @@ def test_a_writer_without_psycopg_says_how_to_install_it(spark, stream, database
     with pytest.raises(RefusalError, match=r"pip install 'airflow-provider-fds\[postgres\]'"):
         writer.find(stream.plan()[0])
     assert database
+
+
+def test_rows_that_fail_an_expectation_do_not_reach_the_table(spark, stream, database):
+    expectations = Expectations({"id % 10 <> 3": "drop", "p = 0": "warn"})
+    batches = stream.plan()
+    code, reports = stream.work(spark, stream.job(*batches, expectations=expectations))
+
+    assert code == 0, reports
+    assert database.rows() == [n for n in ALL if n % 10 != 3]
+    assert [(one.rows_written, one.rows_read, one.rows_rejected) for one in reports] == [(9, 10, 1)] * 3
+    assert [one.failed_rows["p = 0"] for one in reports] == [5, 5, 5]
+    # the account does not have the expectations of a batch
+    code, again = stream.work(spark, stream.job(*batches, expectations=expectations))
+    assert (code, [one.outcome for one in again]) == (0, ["verified"] * 3), again
+    assert [(one.rows_rejected, one.failed_rows) for one in again] == [(1, {})] * 3
+    assert "how many rows failed each expectation is not known" in again[0].warnings[0]

@@ -213,14 +213,14 @@ def every_action(make):
 
 
 def test_there_is_a_golden_file_for_every_kind_of_entry(make):
-    assert set(KINDS) == {path.stem for path in GOLDEN.glob("*.json")}
+    assert set(KINDS) == {path.stem.partition(".")[0] for path in GOLDEN.glob("*.json")}
     assert {action.kind for action in every_action(make)} <= set(KINDS)
 
 
 @pytest.mark.parametrize("golden", sorted(GOLDEN.glob("*.json")), ids=lambda path: path.stem)
 def test_a_golden_file_has_every_field_of_its_kind_and_is_read_and_written_unchanged(golden):
     entry = Entry.from_json(golden.read_bytes(), where=WHERE)
-    assert type(entry.action) is KINDS[golden.stem]
+    assert type(entry.action) is KINDS[golden.stem.partition(".")[0]]
     assert entry.to_json() == golden.read_bytes()
 
 
@@ -231,6 +231,16 @@ def test_every_entry_is_written_as_in_its_golden_file_and_read_from_it(make):
         golden = (GOLDEN / f"{action.kind}.json").read_bytes()
         assert entry.to_json() == golden, action.kind
         assert Entry.from_json(golden, where=WHERE) == entry
+
+
+def test_a_committed_batch_has_the_rows_that_failed_its_expectations(make):
+    entry = Entry.from_json((GOLDEN / "committed.expectations.json").read_bytes(), where=WHERE)
+    before = Entry.from_json((GOLDEN / "committed.json").read_bytes(), where=WHERE).action.measures
+    measures = entry.action.measures
+    assert (measures.rows_rejected, measures.failed_rows) == (5, {"amount >= 0": 5, "name IS NOT NULL": 0})
+    assert (before.rows_rejected, before.failed_rows) == (0, {})
+    total = measures.plus(before).plus(measures)
+    assert (total.rows_rejected, total.failed_rows) == (10, {"amount >= 0": 10, "name IS NOT NULL": 0})
 
 
 def test_entries_from_before_some_of_their_fields_existed_are_read(make):

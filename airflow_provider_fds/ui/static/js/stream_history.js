@@ -13,7 +13,7 @@ export function batchesSection(batches) {
     { title: "Batch", cell: (one) => [one.batch_id, muted(`epoch ${formatCount(one.epoch)}`)] },
     { title: "Versions", isText: true, cell: (one) => [one.versions, muted(one.interval)] },
     { title: "Rows read", isNumber: true, cell: (one) => [formatCount(one.rows_read), muted(formatCountOf(one.files, "file"))] },
-    { title: "Rows written", isNumber: true, cell: (one) => [formatCount(one.rows_written), muted(formatBytes(one.bytes_written))] },
+    { title: "Rows written", isNumber: true, cell: (one) => [formatCount(one.rows_written), muted(formatBytes(one.bytes_written)), one.rows_rejected > 0 && muted(`${formatCount(one.rows_rejected)} rejected`)] },
     { title: "Seconds", help: "Duration on the Spark driver, and that of each phase", isNumber: true, cell: (one) => [formatSeconds(one.seconds), muted(phasesOf(one))] },
     { title: "Committed", isText: true, cell: (one) => formatTime(one.committed_at) },
     { title: "Run", isText: true, cell: runLink },

@@ -14,6 +14,7 @@ from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.fleet.streams_file import fields
 from airflow_provider_fds.fleet.streams_file.file import parse_fleet_file, read_fleet_file
 from airflow_provider_fds.fleet.streams_file.schema import streams_schema
+from airflow_provider_fds.fleet.value import TablePattern
 from airflow_provider_fds.sinks import DeltaAppendSink, DeltaMergeSink, ForeachBatchSink
 from airflow_provider_fds.stream.monitoring.alerts import StreamAlerts
 
@@ -109,6 +110,34 @@ def test_a_file_with_groups_defaults_and_patterns():
     (pattern,) = rest.patterns
     assert (pattern.exclude, pattern.new_tables) == (("tmp_*",), "alert")
     assert pattern.stream_of("s3://lake/crm/a").sink == DeltaAppendSink("s3://bronze/crm/a", provenance=True)
+
+
+def test_expectations_may_be_defaults_and_rejected_rows_have_a_place_for_each_table():
+    text = """
+defaults:
+  sink: "s3://bronze/{schema}/{table}"
+  expect: {"id IS NOT NULL": fail, "amount >= 0": reject}
+  max_rejected: 0.01
+  rejects: "s3://rejects/{schema}/{name}"
+streams:
+  - table: s3://lake/raw/orders
+    name: "{table}_1"
+  - tables: s3://lake/crm/*
+  - table: s3://lake/raw/lines
+    expect: {"id > 0": drop}
+    rejects: null
+"""
+    (group,) = read(text).values()
+    one, lines = (entry.stream for entry in group.streams)
+    (pattern,) = group.patterns
+    found = pattern.stream_of("s3://lake/crm/a")
+    for stream, rejects in ((one, "s3://rejects/raw/orders_1"), (found.stream, "s3://rejects/crm/a")):
+        assert stream.expectations.expect == {"id IS NOT NULL": "fail", "amount >= 0": "reject"}
+        assert (stream.expectations.max_rejected, stream.expectations.rejects) == (0.01, rejects)
+    assert lines.expectations.to_dict() == {"expect": {"id > 0": "drop"}, "max_rejected": 0.01}
+    assert TablePattern.from_dict(pattern.to_dict()).stream_of("s3://lake/crm/a") == found
+    wrong = problems(text.replace("amount >= 0", "rand() > amount"))
+    assert any("contains rand, whose result depends on" in problem for problem in wrong)
 
 
 def test_a_sink_may_be_a_uri():

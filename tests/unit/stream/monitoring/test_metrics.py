@@ -59,6 +59,17 @@ def test_each_metric_is_sent_by_something():
     ]
 
 
+def test_rows_that_expectations_kept_out_are_counted_if_the_stream_has_any():
+    for failed, expected in (({}, []), ({"a > 0": 0}, [0]), ({"a > 0": 3}, [3])):
+        committed = Committed(
+            epoch=1, batch_id=1, owner=Owner(kind="cli", deployment="d", run_id="r"), attempt_id="t",
+            outcome="written", digest="d", rows=4,
+            measures=Measures(rows_read=7, rows_rejected=sum(failed.values()), failed_rows=failed),
+        )  # fmt: skip
+        samples = batch_samples("orders", committed, 1)
+        assert [one.value for one in samples if one.metric.name == "fds.rows_rejected"] == expected
+
+
 def test_what_is_unknown_is_not_sent():
     assert "fds.lag_versions" not in values(status(condition="unreadable"))
     assert "fds_lag_versions{" not in exposition([status(condition="unreadable")])
