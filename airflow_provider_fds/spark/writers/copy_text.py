@@ -60,6 +60,11 @@ class TargetColumn:
     is_plain: bool
     shown: str
 
+    @property
+    def is_comparable(self) -> bool:
+        """Whether values of its type can be compared."""
+        return self.type != "json"
+
 
 def unfit(spark_type: str, column: TargetColumn) -> Optional[str]:
     """Return why a column cannot hold each value of a type of Spark unchanged, or ``None`` if it can."""
