@@ -39,8 +39,8 @@ class PostgresSink(RowSink):
     transaction.
 
     Args:
-        table: Name of the table with its schema, such as ``"public.orders"``. The table must exist. A name that is
-            anything but lower-case letters, digits, ``_`` and ``$`` is written in double quotes, as in SQL.
+        table: Name of the table with its schema, such as ``"public.orders"``. A name that is anything but lower-case
+            letters, digits, ``_`` and ``$`` is written in double quotes, as in SQL.
         conn_id: Airflow connection of type ``postgres``; ``None``: the environment of the driver says where the
             database is, as it does for ``psql`` (``PGHOST``, ``PGSERVICE``, ``PGPASSFILE`` …).
         mode: ``"append"`` or ``"merge"``.
@@ -48,6 +48,9 @@ class PostgresSink(RowSink):
         sequence_by: With ``"merge"``: column that orders the changes to a key, if the order of commits does not.
         delete_rows: With ``"merge"``: whether what the change feed says was deleted is deleted from the table;
             otherwise it stays there.
+        create: Whether the first batch creates a missing table, with the nearest type for each column of the batch and,
+            with ``"merge"``, the keys as its primary key. The schema must exist.
+        merge_schema: Whether columns that the table lacks are added to it. Types are not changed.
         account: Schema of the account. The first batch creates the tables in it, and the schema, if they are missing.
         provenance: Also write ``_source_version`` (bigint) and ``_source_timestamp`` (timestamptz) per row.
         where: Write only the rows that satisfy this predicate over the batch's columns, including ``_commit_version``
@@ -70,6 +73,8 @@ class PostgresSink(RowSink):
     keys: tuple[str, ...] = ()
     sequence_by: str | None = None
     delete_rows: bool = True
+    create: bool = False
+    merge_schema: bool = False
     account: str = "fds"
     provenance: bool = False
     where: str | None = None

@@ -7,14 +7,14 @@ temporary table, from which they are merged. Standard library and pyspark, Pytho
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, Iterator, List, Sequence, Tuple, Union
 
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.sinks.constants import PROVENANCE
 from airflow_provider_fds.sinks.postgres import quoted
 from airflow_provider_fds.spark.runtime.failures import RefusalError
 from airflow_provider_fds.spark.runtime.sql import temporary_view
-from airflow_provider_fds.spark.writers.copy_text import lines
+from airflow_provider_fds.spark.writers.copy_text import column_types, is_json, lines
 from airflow_provider_fds.spark.writers.merge_changes import MergeChanges, merge_rows
 from airflow_provider_fds.spark.writers.postgres_merge_sql import DELETED, STAGED, PostgresMergeSql
 from airflow_provider_fds.spark.writers.prepared_rows import prepared
@@ -52,7 +52,7 @@ class AppendedRows:
         self._sink = sink
         self._batch = batch
         self._what = what
-        self.types = _types(frame)
+        self.types = column_types(frame.schema)
 
     def write(self, connection: Any, columns: Sequence[TargetColumn]) -> int:
         """Copy the rows; return their number.
@@ -93,7 +93,7 @@ class MergedRows:
         self._sink = sink
         self._changes = changes
         self._what = what
-        self.types = {name: kind for name, kind in _types(frame).items() if name != DELETED}
+        self.types = {name: kind for name, kind in column_types(frame.schema).items() if name != DELETED}
 
     def write(self, connection: Any, columns: Sequence[TargetColumn]) -> int:
         """Merge the rows; return how many rows of the table were updated, inserted or deleted.
@@ -139,19 +139,29 @@ def rows_of(
     if not sink.needs_keys:
         rows = prepared(frame, sink)
         rows = with_provenance(rows, sink, place) if sink.provenance else rows.drop(*PROVENANCE)
+        _refuse_legacy_times(spark, rows, what)
         yield AppendedRows(rows, sink, batch, what)
         return
     changes = MergeChanges(sink, place, batch, what)
     changes.refuse_part(frame)
     rows = merge_rows(frame, sink, place)
+    _refuse_legacy_times(spark, rows, what)
     with temporary_view(spark, rows) as view:
         sql = changes.sql(view, rows)
         changes.check_order(spark, sql)
         yield MergedRows(spark.sql(sql.newest()), sink, changes, what)
 
 
-def _types(frame: Any) -> Dict[str, str]:
-    return {one.name: one.dataType.simpleString() for one in frame.schema.fields}
+def _refuse_legacy_times(spark: Any, rows: Any, what: str) -> None:
+    """Refuse a setting with which times in JSON lose their microseconds, and move before 1582."""
+    if not any(map(is_json, column_types(rows.schema).values())):
+        return
+    if spark.conf.get("spark.sql.legacy.timeParserPolicy").upper() == "LEGACY":
+        raise RefusalError(
+            Reason.SINK_UNSUITABLE,
+            f"{what} has nested columns, in which Spark changes times with spark.sql.legacy.timeParserPolicy=LEGACY. "
+            "Set it to CORRECTED in conf",
+        )
 
 
 def _left_out(sink: PostgresSink, what: str, found: str) -> RefusalError:

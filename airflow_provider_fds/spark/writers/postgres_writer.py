@@ -23,7 +23,7 @@ from airflow_provider_fds.spark.fence.postgres_fence import close_epochs
 from airflow_provider_fds.spark.runtime.failures import RefusalError
 from airflow_provider_fds.spark.runtime.postgres_errors import refusals
 from airflow_provider_fds.spark.sink_log.advice import Advice
-from airflow_provider_fds.spark.writers.postgres_columns import fitted, table_columns
+from airflow_provider_fds.spark.writers.postgres_columns import addition, creation, fitted, table_columns
 from airflow_provider_fds.spark.writers.postgres_rows import rows_of
 from airflow_provider_fds.spark.writers.writer import Landed, Writer
 
@@ -73,9 +73,11 @@ class PostgresWriter(Writer):
         """
         with refusals(self._describe(batch)), connected(self._sink.conn_id) as connection:
             account = self._account(connection)
-            self._check_target(account)
+            is_there = self._check_target(account)
             connection.rollback()
             account.create()
+            if not is_there:
+                return None
             account.begin(lock_seconds=_LOCK_SECONDS)
             known = self._known(account, batch)
             landed = self._find(account, batch, known)
@@ -89,14 +91,21 @@ class PostgresWriter(Writer):
             RefusalError: Columns do not fit, the epoch is closed, or the number of rows is not the batch's.
         """
         what = self._describe(batch)
-        with refusals(what), rows_of(self._spark, frame, self._sink, batch, what) as rows:
-            return self._append(rows, batch)
+        known = self._target_id
+        try:
+            with refusals(what), rows_of(self._spark, frame, self._sink, batch, what) as rows:
+                return self._append(rows, batch)
+        except Exception:
+            # a table that was created or registered in the transaction is not
+            self._target_id = known
+            raise
 
     def _append(self, rows: Union[AppendedRows, MergedRows], batch: BatchSpec) -> Landed:
         what = self._describe(batch)
         with connected(self._sink.conn_id) as connection:
             account = self._account(connection)
             account.begin(lock_seconds=_LOCK_SECONDS)
+            self._create_or_evolve(connection, account, rows.types, batch)
             columns = table_columns(connection, self._sink.parts)
             chosen = fitted(columns, rows.types, self._sink, what)
             reach("driver.commit.before")
@@ -132,6 +141,31 @@ class PostgresWriter(Writer):
             reach("driver.commit.after")
             return self._landed(entry)
 
+    def _create_or_evolve(self, connection: Any, account: Account, types: Dict[str, str], batch: BatchSpec) -> None:
+        """Create the table in this transaction, or add columns to it in one of their own, if the sink may do so.
+
+        To add a column keeps readers out until the transaction ends, so that it must not wait for the rows.
+        """
+        sink, what = self._sink, self._describe(batch)
+        if self._may_create:
+            account.lock_name()
+            if account.target() is None:
+                connection.execute(creation(types, sink, what))
+                return
+        if not sink.merge_schema:
+            return
+        added = addition(table_columns(connection, sink.parts), types, sink, what)
+        if added is None or self._find(account, batch, self._known(account, batch)) is not None:
+            return
+        connection.execute(added)
+        connection.commit()
+        account.begin(lock_seconds=_LOCK_SECONDS)
+
+    @property
+    def _may_create(self) -> bool:
+        """Whether a missing table is one that the stream has not written to, and is created."""
+        return self._sink.create and self._job.sink_table_id is None and self._target_id is None
+
     def _after_lost_answer(self, batch: BatchSpec, error: Exception) -> Landed:
         """Return the batch if it was committed although COMMIT had no answer; else raise ``error``.
 
@@ -142,7 +176,11 @@ class PostgresWriter(Writer):
             with suppress(psycopg().OperationalError), connected(self._sink.conn_id) as connection:
                 account = self._account(connection)
                 account.begin(lock_seconds=_LOCK_SECONDS)
-                landed = self._find(account, batch, self._known(account, batch))
+                if self._sink.create:
+                    account.lock_name()
+                landed = None
+                if account.target() is not None:
+                    landed = self._find(account, batch, self._known(account, batch))
                 if landed is not None:
                     return landed
                 break
@@ -153,23 +191,33 @@ class PostgresWriter(Writer):
     def _account(self, connection: Any) -> Account:
         return Account(connection, self._sink.account, self._sink.parts)
 
-    def _check_target(self, account: Account) -> None:
-        """Refuse a table that is missing, or that cannot keep what is committed."""
+    def _check_target(self, account: Account) -> bool:
+        """Refuse a table that is missing, or that cannot keep what is committed; return whether it is there.
+
+        A missing one may be created by the first batch.
+        """
         sink = self._sink
         target = account.target()
-        if target is None:
+        if target is None and not self._may_create:
             gone = "the stream has written to it, but it is" if self._job.sink_table_id is not None else "it is"
             raise RefusalError(
                 Reason.SINK_MISSING,
                 f"{sink.describe()}: {gone} missing in the database, or its schema is hidden from this role. "
-                + ("Create it: FDS does not" if self._job.sink_table_id is None else "Restore it"),
+                + (
+                    "Create it, or let the first batch do so (create=True)"
+                    if self._job.sink_table_id is None
+                    else "Restore it"
+                ),
             )
         problem = account.problem()
         if problem is not None:
             raise RefusalError(Reason.SINK_UNSUITABLE, f"{sink.describe()}: the server is unsuitable: {problem}")
+        if target is None:
+            return False
         if target.kind not in _KINDS or target.persistence != "p":
             kind = "unlogged or temporary, so a crash empties it" if target.persistence != "p" else "no ordinary table"
             raise RefusalError(Reason.SINK_UNSUITABLE, f"{sink.describe()} is {kind}. Use an ordinary table")
+        return True
 
     def _known(self, account: Account, batch: BatchSpec) -> Optional[Tuple[int, int]]:
         """Lock the stream, and return its epoch and version in the account, ``None`` if it is new there.

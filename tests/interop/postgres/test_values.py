@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import datetime as dt
+import json
 from decimal import Decimal
 
 import pytest
@@ -129,7 +131,8 @@ def test_hostile_names_are_names(spark, source, database):
         ("CAST(1.23 AS DECIMAL(5,2))", "numeric(5,1)", "it would be rounded"),
         ("current_timestamp()", "timestamp", "needs timestamptz"),
         ("'ab  '", "varchar(2)", "cuts blanks"),
-        ("array(1)", "integer[]", "is not written to PostgreSQL"),
+        ("array(1)", "integer[]", "json of array<int> needs jsonb or json, not integer[]"),
+        ("map(1, 'a')", "jsonb", "is not written to PostgreSQL"),
         ("1", "text", "needs int4 or int8 or numeric, not text"),
     ],
 )
@@ -165,3 +168,44 @@ def test_a_column_is_found_in_upper_and_lower_case_and_others_get_their_default(
     code, report = source.load(spark.sql("SELECT 7L AS id"), kinds)
     assert code == 0, report
     assert database.run("SELECT * FROM public.things") == [(7, "here", 1)]
+
+
+NESTED = """
+    SELECT 1 AS id, array(struct(
+      12345678901234567890.123456789012345678BD AS amount, 0.1F AS single, 9007199254740993L AS big,
+      TIMESTAMP'2025-10-26 00:30:00.123456Z' AS at, TIMESTAMP_NTZ'2025-03-30 02:30:00.000001' AS local,
+      DATE'1582-10-10' AS day, X'00FF' AS bytes, CAST(NULL AS STRING) AS nothing,
+      concat('tab', char(9), char(10), char(92), 'N "quoted" ', '🦉') AS text, double('NaN') AS nan)) AS things,
+      map('a.b', array(1, NULL)) AS named, CAST(NULL AS ARRAY<INT>) AS missing"""
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin"])
+def test_nested_values_arrive_as_json_that_says_all_of_them(spark, source, database, zone):
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        kinds = {"id": "integer", "things": "jsonb", "named": "json", "missing": "jsonb"}
+        code, report = source.load(spark.sql(NESTED), kinds)
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before)
+    assert code == 0, report
+    ((things, named, missing),) = database.run("SELECT things::text, named::text, missing FROM public.things")
+    ((thing,), more) = json.loads(things, parse_float=Decimal), json.loads(named)
+    assert thing == {
+        "amount": Decimal("12345678901234567890.123456789012345678"), "single": Decimal("0.1"),
+        "big": 9007199254740993, "at": "2025-10-26 00:30:00.123456Z", "local": "2025-03-30 02:30:00.000001",
+        "day": "1582-10-10", "bytes": base64.b64encode(b"\x00\xff").decode(), "nothing": None,
+        "text": 'tab\t\n\\N "quoted" 🦉', "nan": "NaN",
+    }  # fmt: skip
+    assert (more, missing) == ({"a.b": [1, None]}, None)
+
+
+def test_nested_times_are_refused_where_a_setting_would_change_them(spark, source, database):
+    key = "spark.sql.legacy.timeParserPolicy"
+    before = spark.conf.get(key)
+    spark.conf.set(key, "LEGACY")
+    try:
+        code, report = source.load(spark.sql("SELECT array(1) AS value"), {"value": "jsonb"})
+    finally:
+        spark.conf.set(key, before)
+    assert (code, report.reason) == (11, "SINK_UNSUITABLE")
