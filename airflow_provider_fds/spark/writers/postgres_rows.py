@@ -15,6 +15,7 @@ from airflow_provider_fds.sinks.postgres import quoted
 from airflow_provider_fds.spark.runtime.failures import RefusalError
 from airflow_provider_fds.spark.runtime.sql import temporary_view
 from airflow_provider_fds.spark.writers.copy_text import column_types, is_json, lines
+from airflow_provider_fds.spark.writers.line_chunks import line_chunks
 from airflow_provider_fds.spark.writers.merge_changes import MergeChanges, merge_rows
 from airflow_provider_fds.spark.writers.postgres_merge_sql import DELETED, STAGED, PostgresMergeSql
 from airflow_provider_fds.spark.writers.prepared_rows import prepared
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from airflow_provider_fds.sinks import PostgresSink
     from airflow_provider_fds.spark.writers.copy_text import TargetColumn
 
-#: Characters that are given to COPY at once.
-_CHUNK = 1 << 18
 #: Triggers, of the table or its partitions, that may leave out rows.
 _MAY_LEAVE_OUT = """
     SELECT EXISTS (
@@ -173,29 +172,15 @@ def _left_out(sink: PostgresSink, what: str, found: str) -> RefusalError:
 
 
 def _copy(connection: Any, table: str, names: List[str], frame: Any) -> Tuple[int, int]:
-    """Copy lines into a table, holding one partition of Spark in memory; return how many were sent and taken."""
+    """Copy lines into a table; return how many were sent and taken."""
     columns = ", ".join(quoted(name) for name in names)
     sent = 0
     with connection.cursor() as cursor:
         with cursor.copy(f"COPY {table} ({columns}) FROM STDIN") as copy:
-            for text, count in _chunks(frame.toLocalIterator()):
+            for text, count in line_chunks(frame):
                 copy.write(text)
                 sent += count
         return sent, int(cursor.rowcount)
-
-
-def _chunks(rows: Iterator[Any]) -> Iterator[Tuple[str, int]]:
-    """Yield the lines of rows in pieces of some size, with the number of lines."""
-    piece: List[str] = []
-    size = 0
-    for row in rows:
-        piece.append(row[0])
-        size += len(row[0])
-        if size >= _CHUNK:
-            yield "".join(piece), len(piece)
-            piece, size = [], 0
-    if piece:
-        yield "".join(piece), len(piece)
 
 
 __all__: List[str] = ["AppendedRows", "MergedRows", "rows_of"]

@@ -5,12 +5,14 @@ from __future__ import annotations
 import base64
 import datetime as dt
 import json
+import sys
 from decimal import Decimal
 
 import pytest
 
 from airflow_provider_fds.sinks import PostgresSink
 from airflow_provider_fds.sinks.postgres import quoted
+from airflow_provider_fds.spark.writers.line_chunks import line_chunks
 from tests.interop.postgres.conftest import PostgresStream
 
 pytestmark = pytest.mark.timeout(600)
@@ -209,3 +211,22 @@ def test_nested_times_are_refused_where_a_setting_would_change_them(spark, sourc
     finally:
         spark.conf.set(key, before)
     assert (code, report.reason) == (11, "SINK_UNSUITABLE")
+
+
+@pytest.mark.parametrize("without", [(), ("pyarrow",)], ids=["Arrow", "rows"])
+def test_lines_come_in_the_same_pieces_of_text_with_pyarrow_and_without(spark, monkeypatch, without):
+    for name in without:
+        monkeypatch.setitem(sys.modules, name, None)
+    frame = spark.range(0, 25_000, 1, 3).selectExpr("concat(repeat('é', id % 7), id, char(10)) AS line")
+    pieces = list(line_chunks(frame.where("id < 100 OR id > 20000")))
+    found = [piece if isinstance(piece, str) else piece.decode() for piece, _ in pieces]
+    ids = [*range(100), *range(20_001, 25_000)]
+    assert "".join(found) == "".join(f"{'é' * (n % 7)}{n}\n" for n in ids)
+    assert [text.count("\n") for text in found] == [count for _, count in pieces]
+    assert {type(piece) for piece, _ in pieces} == {str if without else bytes}
+
+
+def test_an_error_of_a_task_is_not_taken_for_the_end_of_the_lines(spark):
+    frame = spark.range(0, 10, 1, 2).selectExpr("IF(id = 9, raise_error('broken'), 'x') AS line")
+    with pytest.raises(Exception, match="broken"):
+        list(line_chunks(frame))
