@@ -55,6 +55,8 @@ _MICROSECONDS = 6
 
 #: Characters by their code: in a literal, a setting determines what a backslash means.
 _TAB, _NEWLINE, _RETURN, _BACKSLASH = "char(9)", "char(10)", "char(13)", "char(92)"
+#: A regular expression of the characters that COPY wants to be escaped.
+_ESCAPED = f"concat('[', {_BACKSLASH}, {_BACKSLASH}, {_TAB}, {_NEWLINE}, {_RETURN}, ']')"
 
 
 @dataclass(frozen=True)
@@ -160,14 +162,17 @@ def _field(name: str, spark_type: str) -> str:
     if spark_type == "string" or is_json(spark_type):
         options = ", ".join(f"'{name}', '{value}'" for name, value in _JSON_OPTIONS.items())
         text = column if spark_type == "string" else f"to_json({column}, map({options}))"
+        escaped = text
         for what, by in ((_BACKSLASH, _BACKSLASH), (_NEWLINE, "'n'"), (_RETURN, "'r'"), (_TAB, "'t'")):
-            text = f"replace({text}, {what}, concat({_BACKSLASH}, {by}))"
+            escaped = f"replace({escaped}, {what}, concat({_BACKSLASH}, {by}))"
+        # one look at a text costs less than the four replacements, which few texts need
+        text = f"IF({text} RLIKE {_ESCAPED}, {escaped}, {text})"
     elif spark_type == "binary":
         text = f"concat({_BACKSLASH}, {_BACKSLASH}, 'x', hex({column}))"
     elif spark_type == "timestamp":
         # the text of a timestamp depends on the session's time zone, that of a time without one does not
-        seconds = f"CAST(CAST(unix_micros({column}) AS DECIMAL(20, 0)) / 1000000 AS DECIMAL(18, 6))"
-        text = f"concat(CAST(TIMESTAMP_NTZ '1970-01-01' + make_dt_interval(0, 0, 0, {seconds}) AS STRING), '+00')"
+        since = f"INTERVAL '0.000001' SECOND * unix_micros({column})"
+        text = f"concat(CAST(TIMESTAMP_NTZ '1970-01-01' + {since} AS STRING), '+00')"
     return f"coalesce({text}, concat({_BACKSLASH}, 'N'))"
 
 

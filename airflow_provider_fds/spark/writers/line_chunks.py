@@ -8,6 +8,7 @@ it is there.
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any, Iterator, List, Optional, Tuple, Union
 
 from airflow_provider_fds.spark.runtime.attempt_identity import is_connect
@@ -46,8 +47,7 @@ def _arrow_batches(frame: Any) -> Optional[Iterator[Tuple[bytes, int]]]:
     from pyspark.serializers import NoOpSerializer
 
     try:
-        import pyarrow as pa
-
+        pa = import_module("pyarrow")
         found = frame._jdf.toArrowBatchRdd().toJavaRDD()
     except (ImportError, AttributeError):
         return None
