@@ -260,7 +260,7 @@ class Account:
 
     def lock_name(self) -> None:
         """Keep others from creating a table of this name until the transaction ends."""
-        self._lock(f"fds table {quoted(*self._table)}")
+        self._lock(f"table {quoted(*self._table)}")
 
     def lock_target(self, target: str) -> None:
         """Keep other streams from registering for the target until the transaction ends."""
