@@ -58,6 +58,11 @@ class PostgresServer:
     def _data(self) -> str:
         return str(self._folder / "data")
 
+    @property
+    def pid(self) -> int | None:
+        """The process of the server, ``None`` if it does not run."""
+        return None if self._process is None else self._process.pid
+
     def start(self) -> None:
         """Start the server, and wait until it answers."""
         settings = [

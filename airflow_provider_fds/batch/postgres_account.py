@@ -233,24 +233,18 @@ class Account:
         row = self._one("SELECT to_regclass(%s)", (quoted(self._schema, "batches"),))
         return row is not None and row[0] is not None
 
-    def ddl(self) -> List[str]:
-        """Return the statements that create the account."""
-        targets, streams, batches = (quoted(self._schema, name) for name in ("targets", "streams", "batches"))
-        return [statement.format(targets=targets, streams=streams, batches=batches) for statement in _DDL]
-
     def create(self) -> None:
         """Create the account, in a transaction of its own, unless it is there."""
         if self.exists():
             self._connection.rollback()
             return
         # two that create a table at the same moment collide in the catalog, in spite of IF NOT EXISTS
-        self._connection.execute(
-            "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (f"account in {self._schema}",)
-        )
+        self._lock(f"account in {self._schema}")
         if self._one("SELECT 1 FROM pg_namespace WHERE nspname = %s", (self._schema,)) is None:
             self._connection.execute(f"CREATE SCHEMA {quoted(self._schema)}")
-        for statement in self.ddl():
-            self._connection.execute(statement)
+        names = {name: quoted(self._schema, name) for name in ("targets", "streams", "batches")}
+        for statement in _DDL:
+            self._connection.execute(statement.format(**names))
         self._connection.commit()
 
     def registered(self, target: Target) -> str:
@@ -264,6 +258,10 @@ class Account:
         assert row is not None  # noqa: S101  # it was inserted, here or by the other transaction
         return str(row[0])
 
+    def lock_name(self) -> None:
+        """Keep others from creating a table of this name until the transaction ends."""
+        self._lock(f"table {quoted(*self._table)}")
+
     def lock_target(self, target: str) -> None:
         """Keep other streams from registering for the target until the transaction ends."""
         self._one(f"SELECT 1 FROM {self._of('targets')} WHERE id = %s FOR UPDATE", (target,))
@@ -273,7 +271,7 @@ class Account:
 
         The advisory lock shows who holds the stream, for :meth:`holders`; the row's lock is what counts.
         """
-        self._connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (_key(uuid, target),))
+        self._lock(_key(uuid, target))
         row = self._one(
             f"SELECT epoch, version FROM {self._of('streams')} WHERE uuid = %s AND target = %s FOR UPDATE",
             (uuid, target),
@@ -371,9 +369,11 @@ class Account:
         ).fetchall()
         return [Entry(*row) for row in rows]
 
+    def _lock(self, key: str) -> None:
+        self._connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (key,))
+
     def _one(self, statement: str, values: Tuple[Any, ...]) -> Optional[Tuple[Any, ...]]:
-        row: Optional[Tuple[Any, ...]] = self._connection.execute(statement, values).fetchone()
-        return row
+        return self._connection.execute(statement, values).fetchone()  # type: ignore[no-any-return]
 
     def _of(self, table: str) -> str:
         # psycopg looks for placeholders in statements

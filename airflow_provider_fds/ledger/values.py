@@ -178,7 +178,7 @@ class SinkBinding(msgspec.Struct, frozen=True, kw_only=True):
     def merges(self) -> bool:
         """Whether an incoming row replaces the row with its key."""
         sink = sink_class(self.kind)
-        return sink is not None and sink.needs_keys
+        return sink is not None and sink.merges_into(self.target)
 
     def adds_writes_to(self, bound: SinkBinding) -> bool:
         """Whether this is the function of ``bound`` with added writes or tables, and the earlier ones unchanged."""

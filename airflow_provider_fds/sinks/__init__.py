@@ -63,10 +63,10 @@ def sink_from_dict(value: dict[str, Any]) -> Sink:
     return sink
 
 
-def needs_whole_commits(kind: str) -> bool:
-    """Whether a sink of this kind needs whole commits; ``True`` for a kind that this version of FDS does not know."""
+def needs_whole_commits(kind: str, target: str) -> bool:
+    """Whether a bound sink needs whole commits; ``True`` for a kind that this version of FDS does not know."""
     sink = sink_class(kind)
-    return sink is None or sink.needs_whole_commits
+    return sink is None or sink.needs_whole_commits or sink.merges_into(target)
 
 
 __all__ = [

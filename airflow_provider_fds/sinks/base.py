@@ -133,6 +133,11 @@ class Sink:
         raise NotImplementedError
 
     @classmethod
+    def merges_into(cls, target: str) -> bool:  # noqa: ARG003 - for sinks that are bound to a mode
+        """Whether the sink of a binding's ``target`` applies rows by key."""
+        return cls.needs_keys
+
+    @classmethod
     def of_target(cls, target: str) -> Sink:
         """Return a sink with the ``target`` of an identity, which is enough to close epochs in it."""
         raise NotImplementedError(f"{cls.__name__} is bound by more than {target!r}")

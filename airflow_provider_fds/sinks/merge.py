@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from airflow_provider_fds.sinks import options
 from airflow_provider_fds.sinks.delta import DeltaSink
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airflow_provider_fds.sinks.constants import Constant
 
 #: Columns that ``scd=2`` adds, with their types: start (inclusive) and end (exclusive) of a row's validity, and whether
 #: it is current.
@@ -63,11 +68,6 @@ class DeltaMergeSink(DeltaSink):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "keys", options.names(self.keys, "DeltaMergeSink: keys"))
-        if not self.keys:
-            raise ValueError("DeltaMergeSink: keys is required: name the columns that identify a row, keys=['…']")
-        if self.sequence_by is not None and (not isinstance(self.sequence_by, str) or not self.sequence_by):
-            raise ValueError(f"DeltaMergeSink: sequence_by must be one column, got {self.sequence_by!r}")
         if self.scd not in (1, 2) or isinstance(self.scd, bool):
             raise ValueError(f"DeltaMergeSink: scd must be 1 (newest row of a key) or 2 (history), got {self.scd!r}")
         if self.scd == 2 and self.sequence_by is not None:  # noqa: PLR2004  # type 2 is its name
@@ -75,25 +75,16 @@ class DeltaMergeSink(DeltaSink):
                 "DeltaMergeSink: scd=2 cannot be combined with sequence_by: the history follows the order of the "
                 "source's commits. Omit sequence_by"
             )
-        needed = [*self.keys, *([] if self.sequence_by is None else [self.sequence_by])]
-        chosen = {column.lower() for column in (*self.columns, *self.constant_columns)}
         if self.scd == 2 and (taken := [c for c in self.constant_columns if c.lower() in VALIDITY]):  # noqa: PLR2004
             raise ValueError(
                 f"DeltaMergeSink: constant_columns has {', '.join(taken)}, which scd=2 adds; use another name"
             )
-        if missing := [column for column in needed if self.columns and column.lower() not in chosen]:
-            raise ValueError(
-                f"DeltaMergeSink: columns must include keys and sequence_by; missing: {', '.join(missing)}"
-            )
+        object.__setattr__(self, "keys", checked_keys(self))
 
     @property
     def needed_columns(self) -> tuple[str, ...]:
         """The keys, the column that orders changes and the columns to write, unless ``transform`` may add them."""
-        if self.transform is not None:
-            return ()
-        added = {column.lower() for column in self.constant_columns}
-        needed = (*self.keys, *(() if self.sequence_by is None else (self.sequence_by,)), *self.columns)
-        return tuple(column for column in needed if column.lower() not in added)
+        return columns_by_key(self)
 
     @property
     def keeps_history(self) -> bool:
@@ -107,3 +98,46 @@ class DeltaMergeSink(DeltaSink):
         The commit's digest shows that the batch is there.
         """
         return False
+
+
+class _ByKey(Protocol):
+    """A sink that applies rows by key."""
+
+    @property
+    def keys(self) -> tuple[str, ...]: ...
+    @property
+    def sequence_by(self) -> str | None: ...
+    @property
+    def columns(self) -> tuple[str, ...]: ...
+    @property
+    def transform(self) -> str | None: ...
+    @property
+    def constant_columns(self) -> Mapping[str, Constant]: ...
+
+
+def checked_keys(sink: _ByKey) -> tuple[str, ...]:
+    """Return the keys of a sink as a tuple.
+
+    Raises:
+        ValueError: There are none, ``sequence_by`` is no column, or ``columns`` lacks one of them.
+    """
+    name = type(sink).__name__
+    keys = options.names(sink.keys, f"{name}: keys")
+    if not keys:
+        raise ValueError(f"{name}: keys is required: name the columns that identify a row, keys=['…']")
+    if sink.sequence_by is not None and (not isinstance(sink.sequence_by, str) or not sink.sequence_by):
+        raise ValueError(f"{name}: sequence_by must be one column, got {sink.sequence_by!r}")
+    needed = [*keys, *([] if sink.sequence_by is None else [sink.sequence_by])]
+    chosen = {column.lower() for column in (*sink.columns, *sink.constant_columns)}
+    if missing := [column for column in needed if sink.columns and column.lower() not in chosen]:
+        raise ValueError(f"{name}: columns must include keys and sequence_by; missing: {', '.join(missing)}")
+    return keys
+
+
+def columns_by_key(sink: _ByKey) -> tuple[str, ...]:
+    """Return the columns that a batch must have for a merge, unless ``transform`` may add them."""
+    if sink.transform is not None:
+        return ()
+    added = {column.lower() for column in sink.constant_columns}
+    needed = (*sink.keys, *(() if sink.sequence_by is None else (sink.sequence_by,)), *sink.columns)
+    return tuple(column for column in needed if column.lower() not in added)

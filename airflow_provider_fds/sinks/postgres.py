@@ -1,4 +1,4 @@
-"""The sink that appends to a table of PostgreSQL. Standard library only, Python 3.9 syntax."""
+"""The sink that loads into a table of PostgreSQL. Standard library only, Python 3.9 syntax."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from urllib.parse import parse_qs, quote, unquote, urlencode, urlsplit
 from airflow_provider_fds.sinks import options
 from airflow_provider_fds.sinks.base import Delivery, RowSink, Target
 from airflow_provider_fds.sinks.constants import constant_columns, jsonable
+from airflow_provider_fds.sinks.merge import checked_keys, columns_by_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -20,21 +21,36 @@ if TYPE_CHECKING:
 _MOST_BYTES = 63
 _PART = re.compile(r'"((?:[^"]|"")+)"|([a-z_][a-z0-9_$]*)')
 _PARTS = 2
+_MODES = ("append", "merge")
+#: What the target of a binding does not say.
+_UNSAID = {"account": "fds", "mode": "append"}
 
 
 @dataclass(frozen=True)
 class PostgresSink(RowSink):
-    """Appends each batch to a table of PostgreSQL exactly once.
+    """Loads each batch into a table of PostgreSQL exactly once: appends its rows, or merges them by key.
 
     The driver copies the rows of a batch into the table with COPY, in one transaction that also records the batch in
     an account: tables in a schema of the same database. A batch is done if the account has it.
 
+    With ``mode="merge"`` the rows are copied into a temporary table of that transaction, and update or are inserted
+    into the table from there. Order, whole commits and refused rows are as for :class:`DeltaMergeSink` with ``scd=1``;
+    columns that only the table has stay unchanged. Other writers of the table wait from then on for the end of the
+    transaction.
+
     Args:
-        table: Name of the table with its schema, such as ``"public.orders"``. The table must exist. A name that is
-            anything but lower-case letters, digits, ``_`` and ``$`` is written in double quotes, as in SQL.
+        table: Name of the table with its schema, such as ``"public.orders"``. A name that is anything but lower-case
+            letters, digits, ``_`` and ``$`` is written in double quotes, as in SQL.
         conn_id: Airflow connection of type ``postgres``; ``None``: the environment of the driver says where the
             database is, as it does for ``psql`` (``PGHOST``, ``PGSERVICE``, ``PGPASSFILE`` …).
-        mode: ``"append"``, the only mode.
+        mode: ``"append"`` or ``"merge"``.
+        keys: With ``"merge"``: columns that identify a row; required.
+        sequence_by: With ``"merge"``: column that orders the changes to a key, if the order of commits does not.
+        delete_rows: With ``"merge"``: whether what the change feed says was deleted is deleted from the table;
+            otherwise it stays there.
+        create: Whether the first batch creates a missing table, with the nearest type for each column of the batch and,
+            with ``"merge"``, the keys as its primary key. The schema must exist.
+        merge_schema: Whether columns that the table lacks are added to it. Types are not changed.
         account: Schema of the account. The first batch creates the tables in it, and the schema, if they are missing.
         provenance: Also write ``_source_version`` (bigint) and ``_source_timestamp`` (timestamptz) per row.
         where: Write only the rows that satisfy this predicate over the batch's columns, including ``_commit_version``
@@ -54,6 +70,11 @@ class PostgresSink(RowSink):
     table: str
     conn_id: str | None = None
     mode: str = "append"
+    keys: tuple[str, ...] = ()
+    sequence_by: str | None = None
+    delete_rows: bool = True
+    create: bool = False
+    merge_schema: bool = False
     account: str = "fds"
     provenance: bool = False
     where: str | None = None
@@ -70,14 +91,12 @@ class PostgresSink(RowSink):
         _check_identifier(self.account, "PostgresSink: account")
         if self.conn_id is not None and (not isinstance(self.conn_id, str) or not self.conn_id.strip()):
             raise ValueError(f"PostgresSink: conn_id must be the id of a connection, got {self.conn_id!r}")
-        if self.mode != "append":
-            raise ValueError(
-                f"PostgresSink: mode must be 'append', got {self.mode!r}. Rows cannot be merged by key; use a "
-                "DeltaMergeSink, or merge the appended rows in the database"
-            )
+        if self.mode not in _MODES:
+            raise ValueError(f"PostgresSink: mode must be 'append' or 'merge', got {self.mode!r}")
         object.__setattr__(self, "columns", options.names(self.columns, "PostgresSink: columns"))
         constants = constant_columns(self.constant_columns, "PostgresSink: constant_columns", chosen=self.columns)
         object.__setattr__(self, "constant_columns", constants)
+        self._check_mode()
         uuids = options.uuids(self.other_streams, "PostgresSink: other_streams")
         object.__setattr__(self, "other_streams", uuids)
         if self.transform is not None:
@@ -86,6 +105,21 @@ class PostgresSink(RowSink):
             options.predicate(self.where, "PostgresSink: where")
             if not options.is_template(self.where):
                 self.check_predicates()
+
+    def _check_mode(self) -> None:
+        if self.mode == "merge":
+            object.__setattr__(self, "keys", checked_keys(self))
+            # the class has what holds for appends
+            object.__setattr__(self, "needs_keys", True)
+            object.__setattr__(self, "needs_whole_commits", True)
+            return
+        given = {
+            "keys": bool(self.keys),
+            "sequence_by": self.sequence_by is not None,
+            "delete_rows": not self.delete_rows,
+        }
+        if found := [name for name, is_given in given.items() if is_given]:
+            raise ValueError(f"PostgresSink: {', '.join(found)} is for mode='merge'; add it, or omit {found[0]}")
 
     def check_predicates(self) -> None:
         """Raise ``ValueError`` if ``where`` is anything other than an expression over columns."""
@@ -98,6 +132,16 @@ class PostgresSink(RowSink):
         return self.conn_id
 
     @property
+    def needed_columns(self) -> tuple[str, ...]:
+        """The columns to write, and those that a merge needs, unless ``transform`` may add them."""
+        return columns_by_key(self) if self.mode == "merge" else super().needed_columns
+
+    @property
+    def writes_rows_as_they_are(self) -> bool:
+        """Whether the sink writes as many rows as the batch has, so that FDS can check the log's own count."""
+        return self.mode == "append" and super().writes_rows_as_they_are
+
+    @property
     def parts(self) -> tuple[str, str]:
         """Schema and name of the table."""
         return table_parts(self.table)
@@ -107,16 +151,23 @@ class PostgresSink(RowSink):
         return {**super().to_dict(), "constant_columns": jsonable(self.constant_columns)}
 
     def identity(self) -> dict[str, str]:
-        """Return the identity that a stream is bound to: connection, table and account."""
+        """Return the identity that a stream is bound to: connection, table, account and mode."""
         where = quote(self.conn_id or "", safe="")
-        query = "" if self.account == "fds" else "?" + urlencode({"account": self.account})
-        return {"kind": self.kind, "target": f"postgres://{where}/{quote(self.table, safe='{}')}{query}"}
+        more = {"account": self.account, "mode": self.mode}
+        query = urlencode({name: value for name, value in more.items() if value != _UNSAID[name]})
+        target = f"postgres://{where}/{quote(self.table, safe='{}')}" + (f"?{query}" if query else "")
+        return {"kind": self.kind, "target": target}
+
+    @classmethod
+    def merges_into(cls, target: str) -> bool:
+        """Whether the sink of a binding's ``target`` applies rows by key."""
+        return _bound(target, "mode") == "merge"
 
     @classmethod
     def of_target(cls, target: str) -> PostgresSink:
-        """Return the sink that a stream was bound to: connection, table and account."""
+        """Return the sink that a stream was bound to: connection, table and account, which close epochs in any mode."""
         found = urlsplit(target)
-        account = parse_qs(found.query).get("account", ["fds"])[0]
+        account = _bound(target, "account")
         return cls(unquote(found.path[1:]), conn_id=unquote(found.netloc) or None, account=account)
 
     def describe(self) -> str:
@@ -163,6 +214,10 @@ def table_parts(name: object) -> tuple[str, str]:
 def quoted(*parts: str) -> str:
     """Return an identifier of SQL, whatever characters its parts have."""
     return ".".join('"' + part.replace('"', '""') + '"' for part in parts)
+
+
+def _bound(target: str, name: str) -> str:
+    return parse_qs(urlsplit(target).query).get(name, [_UNSAID[name]])[0]
 
 
 def _check_identifier(name: object, what: str) -> None:

@@ -216,3 +216,21 @@ def test_orders_expected_puts_bad_rows_aside_and_orders_mended_loads_them(instal
     assert installation.events(f"{lake.uri}/tested/orders") == [result]
     assert installation.run(installation.add_example("orders_mended")).xcom("load_again")["rows"] == 1
     assert lake.ids("tested/orders") == [-3, 1, 2, 6, 1001]
+
+
+def test_orders_merged_to_postgres_keeps_one_row_per_key(installation, lake, monkeypatch):
+    if (problem := missing("psycopg")) is not None:
+        pytest.skip(problem)
+    import psycopg
+
+    lake.append("orders", 1, 2, configuration={"delta.enableChangeDataFeed": "true"})
+    with running_server("fds") as server:
+        monkeypatch.setenv("AIRFLOW_CONN_WAREHOUSE", f"postgres://fds@127.0.0.1:{server.port}/postgres")
+        with psycopg.connect(host="127.0.0.1", port=server.port, user="fds", dbname="postgres", autocommit=True) as one:
+            one.execute("CREATE TABLE public.orders_now (id bigint PRIMARY KEY)")
+            dag = installation.add_example("orders_merged_to_postgres")
+            assert installation.run(dag).state("merge") == "success"
+            lake.append("orders", 3)
+            lake.delete("orders", "id = 2")
+            assert installation.run(dag).state("merge") == "success"
+            assert one.execute("SELECT id FROM public.orders_now ORDER BY id").fetchall() == [(1,), (3,)]

@@ -188,6 +188,22 @@ def merge() -> list[Row]:
     ]
 
 
+def postgres() -> list[Row]:
+    rows, big, changed = size("POSTGRES_ROWS", 1_000_000), size("POSTGRES_BIG", 10_000_000), 100_000
+    found = measure.run("databases:append", rows=rows, rounds=ROUNDS).value
+    merged = measure.run("databases:merge", rows=big, changed=changed, rounds=ROUNDS).value
+    return [
+        Row(f"{rows:,} rows appended, FDS / Spark's JDBC writer, reWriteBatchedInserts", found["ratio"], "x", 0.9),
+        Row("… FDS, from plan to committed offset", found["ours"], "s", None),
+        Row("… JDBC writer", found["theirs"], "s", None),
+        Row("… CPU seconds with the server, FDS / JDBC writer", found["cpu_ratio"], "x", None),
+        Row(f"{changed:,} rows merged into {big:,}, FDS / JDBC writer, UPDATE and INSERT", merged["ratio"], "x", 1.0),
+        Row("… FDS, from plan to committed offset", merged["ours"], "s", None),
+        Row("… hand-written", merged["theirs"], "s", None),
+        Row("… CPU seconds with the server, FDS / hand-written", merged["cpu_ratio"], "x", None),
+    ]
+
+
 def connect() -> list[Row]:
     found = measure.run("connecting:trivial_batches", rounds=20, warm_up=size("CONNECT_WARM_UP", 40)).value
     rows = [
@@ -374,6 +390,7 @@ BENCHES = {
         fleet,
         scan,
         merge,
+        postgres,
         submit,
         connect,
         latency,

@@ -110,7 +110,7 @@ def _write_manifest(table: Path, folder: Path, files: int) -> str:
     return write_manifest(manifest, open_storage(str(folder)), f"0-{manifest.digest}-{uuid.uuid4()}")
 
 
-def _session(folder: Path) -> Any:
+def _session(folder: Path, *, packages: str = "") -> Any:
     from pyspark.sql import SparkSession
 
     from airflow_provider_fds.spark.installation.jars import delta_jars
@@ -119,6 +119,7 @@ def _session(folder: Path) -> Any:
     return (
         SparkSession.builder.master("local[2]")
         .config("spark.jars", ",".join(map(str, delta_jars())))
+        .config("spark.jars.packages", packages)
         .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
         .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))

@@ -18,6 +18,7 @@ TITLES = {
     "fleet": "Many tables in one application",
     "scan": "Scanning big files",
     "merge": "Merging into a big table",
+    "postgres": "Into PostgreSQL",
     "submit": "One micro-batch by spark-submit",
     "connect": "Spark Connect",
     "latency": "Through Airflow, on Spark Connect",

@@ -67,6 +67,7 @@ _BY_NAME: Final[dict[str, dict[str, Any]]] = {
     "on_lost_position": one_of("fail", "earliest"),
     "on_sink_overwritten": one_of("warn", "fail"),
     "scd": {"enum": [1, 2]},
+    "mode": one_of("append", "merge"),
 }
 
 _ARGUMENT: Final = re.compile(r"^ {8}(\w+): (.*(?:\n {12}.*)*)", re.MULTILINE)

@@ -21,6 +21,7 @@ _LASTING: Tuple[Tuple[str, Reason, str], ...] = (
         "The table does not take a value. Change the column, or the value in transform",
     ),
     ("23", Reason.SINK_SCHEMA_MISMATCH, "A constraint of the table refuses a row. Change it, or leave such rows out"),
+    ("3F", Reason.SINK_MISSING, "Create the schema"),
     ("42501", Reason.SINK_UNSUITABLE, "Grant it, as the page on sinks says"),
     ("42", Reason.SINK_SCHEMA_MISMATCH, "The table does not have what the batch needs"),
     ("0A", Reason.SINK_UNSUITABLE, "The table does not allow it"),

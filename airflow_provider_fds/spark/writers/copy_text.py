@@ -30,13 +30,33 @@ _HOLDING: Dict[str, tuple[str, ...]] = {
     "timestamp": ("timestamptz",),
     "timestamp_ntz": ("timestamp",),
 }
+#: Beginning of the name of a nested type whose values JSON holds; the type as Spark writes it in short follows.
+_JSON = "json of "
+_IN_JSON = ("jsonb", "json")
+#: How times are written in JSON, whatever the session says; a year of more than four digits gets a sign.
+_JSON_OPTIONS = {
+    "timestampFormat": "yyyy-MM-dd HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd HH:mm:ss.SSSSSS",
+    "dateFormat": "yyyy-MM-dd",
+    "timeZone": "UTC",
+    "ignoreNullFields": "false",
+}
 #: Digits before the point that a ``numeric(p, s)`` needs for a type.
 _DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
+#: Types that become each other without loss if the new one is the nearest to a type of Spark that does not fit.
+_WIDENED = (
+    ("int2", "int4", "int8", "numeric"), ("float4", "float8"), ("bpchar", "varchar", "text"), ("timestamptz",),
+    ("timestamp",),
+)  # fmt: skip
+#: Types that Spark's JSON calls otherwise than its SQL.
+_SHORT = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint"}
 #: Microseconds, the precision of Spark's times.
 _MICROSECONDS = 6
 
 #: Characters by their code: in a literal, a setting determines what a backslash means.
 _TAB, _NEWLINE, _RETURN, _BACKSLASH = "char(9)", "char(10)", "char(13)", "char(92)"
+#: A regular expression of the characters that COPY wants to be escaped.
+_ESCAPED = f"concat('[', {_BACKSLASH}, {_BACKSLASH}, {_TAB}, {_NEWLINE}, {_RETURN}, ']')"
 
 
 @dataclass(frozen=True)
@@ -60,11 +80,16 @@ class TargetColumn:
     is_plain: bool
     shown: str
 
+    @property
+    def is_comparable(self) -> bool:
+        """Whether values of its type can be compared."""
+        return self.type != "json"
+
 
 def unfit(spark_type: str, column: TargetColumn) -> Optional[str]:
     """Return why a column cannot hold each value of a type of Spark unchanged, or ``None`` if it can."""
     decimal = _DECIMAL.fullmatch(spark_type)
-    holding = ("numeric",) if decimal else _HOLDING.get(spark_type)
+    holding = _holding(spark_type)
     if holding is None:
         return f"{spark_type} is not written to PostgreSQL; make it a string in transform, for a column of type json"
     if column.is_generated:
@@ -86,12 +111,46 @@ def unfit(spark_type: str, column: TargetColumn) -> Optional[str]:
     return None
 
 
+def column_types(schema: Any) -> Dict[str, str]:
+    """Return the type of each column, as the other functions take it, by name.
+
+    Args:
+        schema: Schema of the rows.
+    """
+    return {
+        one.name: (_JSON if _is_nested_json(one.dataType.jsonValue()) else "") + one.dataType.simpleString()
+        for one in schema.fields
+    }
+
+
+def is_json(spark_type: str) -> bool:
+    """Whether values of a type, by :func:`column_types`, are written as JSON."""
+    return spark_type.startswith(_JSON)
+
+
+def _is_nested_json(kind: Any) -> bool:
+    return isinstance(kind, dict) and _fits_json(kind)
+
+
+def _fits_json(kind: Any) -> bool:
+    """Whether JSON made by Spark says each value of a type, without knowing more than the type."""
+    if isinstance(kind, str):
+        short = _SHORT.get(kind, kind)
+        return short in _HOLDING or _DECIMAL.fullmatch(short) is not None
+    if kind["type"] == "struct":
+        return all(_fits_json(one["type"]) for one in kind["fields"])
+    if kind["type"] == "array":
+        return _fits_json(kind["elementType"])
+    # other keys than texts get a text that does not say what they were
+    return kind["type"] == "map" and kind["keyType"] == "string" and _fits_json(kind["valueType"])
+
+
 def lines(frame: Any, types: Mapping[str, str]) -> Any:
     """Return a DataFrame with one column: each row of ``frame`` as a line of COPY text, with its line end.
 
     Args:
         frame: The rows.
-        types: The type of each column, as Spark writes it in short, in the order of the columns.
+        types: The type of each column by :func:`column_types`, in the order of the columns.
     """
     fields = f", {_TAB}, ".join(_field(name, spark_type) for name, spark_type in types.items())
     return frame.selectExpr(f"concat({fields}, {_NEWLINE}) AS line")
@@ -100,22 +159,45 @@ def lines(frame: Any, types: Mapping[str, str]) -> Any:
 def _field(name: str, spark_type: str) -> str:
     column = quoted_name(name)
     text = f"CAST({column} AS STRING)"
-    if spark_type == "string":
-        text = column
+    if spark_type == "string" or is_json(spark_type):
+        options = ", ".join(f"'{name}', '{value}'" for name, value in _JSON_OPTIONS.items())
+        text = column if spark_type == "string" else f"to_json({column}, map({options}))"
+        escaped = text
         for what, by in ((_BACKSLASH, _BACKSLASH), (_NEWLINE, "'n'"), (_RETURN, "'r'"), (_TAB, "'t'")):
-            text = f"replace({text}, {what}, concat({_BACKSLASH}, {by}))"
+            escaped = f"replace({escaped}, {what}, concat({_BACKSLASH}, {by}))"
+        # one look at a text costs less than the four replacements, which few texts need
+        text = f"IF({text} RLIKE {_ESCAPED}, {escaped}, {text})"
     elif spark_type == "binary":
         text = f"concat({_BACKSLASH}, {_BACKSLASH}, 'x', hex({column}))"
     elif spark_type == "timestamp":
         # the text of a timestamp depends on the session's time zone, that of a time without one does not
-        seconds = f"CAST(CAST(unix_micros({column}) AS DECIMAL(20, 0)) / 1000000 AS DECIMAL(18, 6))"
-        text = f"concat(CAST(TIMESTAMP_NTZ '1970-01-01' + make_dt_interval(0, 0, 0, {seconds}) AS STRING), '+00')"
+        since = f"INTERVAL '0.000001' SECOND * unix_micros({column})"
+        text = f"concat(CAST(TIMESTAMP_NTZ '1970-01-01' + {since} AS STRING), '+00')"
     return f"coalesce({text}, concat({_BACKSLASH}, 'N'))"
 
 
 def suggested(spark_type: str) -> str:
     """Return the type of PostgreSQL for a type of Spark; ``json`` for one that must be made a string."""
-    return _shown(spark_type, "numeric" if _DECIMAL.fullmatch(spark_type) else _HOLDING.get(spark_type, ("json",))[0])
+    return _shown(spark_type, (_holding(spark_type) or ("json",))[0])
+
+
+def _holding(spark_type: str) -> Optional[tuple[str, ...]]:
+    if is_json(spark_type):
+        return _IN_JSON
+    return ("numeric",) if _DECIMAL.fullmatch(spark_type) else _HOLDING.get(spark_type)
+
+
+def is_wider(spark_type: str, column: TargetColumn) -> bool:
+    """Whether a column would hold each value of a type if it had the nearest type, which holds what it has."""
+    if column.is_generated or not column.is_plain:
+        return False
+    nearest = (_holding(spark_type) or ("",))[0]
+    return any(column.type in kinds and nearest in kinds for kinds in _WIDENED)
+
+
+def is_held(spark_type: str) -> bool:
+    """Whether PostgreSQL has a type for each value of a type of Spark."""
+    return _holding(spark_type) is not None
 
 
 def _shown(spark_type: str, name: str) -> str:
@@ -129,4 +211,4 @@ def _precision_of(typmod: int) -> tuple[int, int]:
     return (packed >> 16) & 0xFFFF, ((packed & 0x7FF) ^ 1024) - 1024
 
 
-__all__: List[str] = ["TargetColumn", "lines", "suggested", "unfit"]
+__all__: List[str] = ["TargetColumn", "column_types", "is_held", "is_json", "is_wider", "lines", "suggested", "unfit"]

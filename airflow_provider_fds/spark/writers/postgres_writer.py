@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple, Union
 
 from airflow_provider_fds.batch.postgres_account import FENCE, Account, Entry, at_most, connected, psycopg
 from airflow_provider_fds.batch.sink_commit import SinkCommit
@@ -19,21 +19,21 @@ from airflow_provider_fds.batch.spec import fence_version, txn_version
 from airflow_provider_fds.batch.version_ranges import describe_range
 from airflow_provider_fds.fault_points import reach
 from airflow_provider_fds.reasons import Reason
-from airflow_provider_fds.sinks.constants import PROVENANCE
-from airflow_provider_fds.sinks.postgres import quoted
 from airflow_provider_fds.spark.fence.postgres_fence import close_epochs
 from airflow_provider_fds.spark.runtime.failures import RefusalError
 from airflow_provider_fds.spark.runtime.postgres_errors import refusals
 from airflow_provider_fds.spark.sink_log.advice import Advice
-from airflow_provider_fds.spark.writers.copy_text import TargetColumn, lines, suggested, unfit
+from airflow_provider_fds.spark.writers.merge_changes import MergeChanges
+from airflow_provider_fds.spark.writers.postgres_columns import addition, creation, fitted, table_columns
+from airflow_provider_fds.spark.writers.postgres_rows import rows_of
 from airflow_provider_fds.spark.writers.prepared_rows import prepared
-from airflow_provider_fds.spark.writers.sink_columns import with_provenance
 from airflow_provider_fds.spark.writers.writer import Landed, Writer
 
 if TYPE_CHECKING:
     from airflow_provider_fds.batch.report import FenceReport
     from airflow_provider_fds.batch.spec import BatchSpec, FenceSpec, JobSpec
     from airflow_provider_fds.sinks import PostgresSink
+    from airflow_provider_fds.spark.writers.postgres_rows import AppendedRows, MergedRows
 
 #: How long a batch waits for another driver of its stream.
 _LOCK_SECONDS = 60.0
@@ -41,14 +41,14 @@ _LOCK_SECONDS = 60.0
 _COMMIT_SECONDS = 60.0
 #: How often, and after which pauses, the account is asked for a batch whose COMMIT had no answer.
 _PAUSES = (0.0, 1.0, 2.0, 4.0, 8.0)
-#: Characters that are given to COPY at once.
-_CHUNK = 1 << 18
+#: No version of a source is later.
+_NEWEST = (1 << 63) - 1
 #: Ordinary and partitioned tables.
 _KINDS = ("r", "p")
 
 
 class PostgresWriter(Writer):
-    """Appends to a table of PostgreSQL; opens a connection for each batch."""
+    """Loads into a table of PostgreSQL; opens a connection for each batch."""
 
     _sink: PostgresSink
 
@@ -75,17 +75,21 @@ class PostgresWriter(Writer):
         """
         with refusals(self._describe(batch)), connected(self._sink.conn_id) as connection:
             account = self._account(connection)
-            self._check_target(account)
+            is_there = self._check_target(account)
             connection.rollback()
             account.create()
+            if not is_there:
+                return None
             account.begin(lock_seconds=_LOCK_SECONDS)
             known = self._known(account, batch)
             landed = self._find(account, batch, known)
             connection.commit()
             return landed
 
-    def prepare(self, frame: Any, batch: BatchSpec) -> Any:  # noqa: ARG002
+    def prepare(self, frame: Any, batch: BatchSpec) -> Any:
         """Return the rows after the sink's ``where``, ``transform``, ``columns`` and ``constant_columns``."""
+        if self._sink.needs_keys:
+            MergeChanges(self._sink, self._sink.describe(), batch, self._describe(batch)).refuse_part(frame)
         return prepared(frame, self._sink)
 
     def append(self, frame: Any, batch: BatchSpec) -> Landed:
@@ -95,22 +99,23 @@ class PostgresWriter(Writer):
             RefusalError: Columns do not fit, the epoch is closed, or the number of rows is not the batch's.
         """
         what = self._describe(batch)
-        rows = (
-            with_provenance(frame, self._sink, self._sink.describe())
-            if self._sink.provenance
-            else frame.drop(*PROVENANCE)
-        )
-        types = {one.name: one.dataType.simpleString() for one in rows.schema.fields}
-        with refusals(what):
-            return self._append(rows, types, batch)
+        known = self._target_id
+        try:
+            with refusals(what), rows_of(self._spark, frame, self._sink, batch, what) as rows:
+                return self._append(rows, batch)
+        except Exception:
+            # a table that was created or registered in the transaction is not
+            self._target_id = known
+            raise
 
-    def _append(self, rows: Any, types: Dict[str, str], batch: BatchSpec) -> Landed:
+    def _append(self, rows: Union[AppendedRows, MergedRows], batch: BatchSpec) -> Landed:
         what = self._describe(batch)
         with connected(self._sink.conn_id) as connection:
             account = self._account(connection)
             account.begin(lock_seconds=_LOCK_SECONDS)
-            columns = self._columns(connection)
-            names = self._fitted(columns, types, batch)
+            self._create_or_evolve(connection, account, rows.types, batch)
+            columns = table_columns(connection, self._sink.parts)
+            chosen = fitted(columns, rows.types, self._sink, what)
             reach("driver.commit.before")
             known = self._known(account, batch)
             if (landed := self._find(account, batch, known)) is not None:
@@ -119,10 +124,10 @@ class PostgresWriter(Writer):
             if known is None:
                 self._register(account, batch)
             self._refuse_overlap(account, batch)
-            count = self._copy(connection, lines(rows, types), names, batch)
-            # COPY has locked the table, so that from here on it stays as it is
+            count = rows.write(connection, chosen)
+            # the write has locked the table, so that from here on it stays as it is
             now = account.target()
-            if now is None or now.id != target or self._columns(connection) != columns:
+            if now is None or now.id != target or table_columns(connection, self._sink.parts) != columns:
                 raise RefusalError(
                     Reason.SINK_BUSY,
                     f"{what}: {self._sink.describe()} was just changed. Nothing was written; a retry looks again",
@@ -144,35 +149,30 @@ class PostgresWriter(Writer):
             reach("driver.commit.after")
             return self._landed(entry)
 
-    def _copy(self, connection: Any, frame: Any, names: List[str], batch: BatchSpec) -> int:
-        """Copy the lines into the table, holding one partition of Spark in memory; return the number of rows.
+    def _create_or_evolve(self, connection: Any, account: Account, types: Dict[str, str], batch: BatchSpec) -> None:
+        """Create the table in this transaction, or add columns to it in one of their own, if the sink may do so.
 
-        Raises:
-            RefusalError: The table did not take each line, or it is not the number of rows that the log counts.
+        To add a column keeps readers out until the transaction ends, so that it must not wait for the rows.
         """
-        columns = ", ".join(quoted(name) for name in names)
-        sent = 0
-        with connection.cursor() as cursor:
-            with cursor.copy(f"COPY {quoted(*self._sink.parts)} ({columns}) FROM STDIN") as copy:
-                for text, count in _chunks(frame.toLocalIterator()):
-                    copy.write(text)
-                    sent += count
-            taken = int(cursor.rowcount)
-        if taken != sent:
-            raise RefusalError(
-                Reason.ROWS_DIFFER,
-                f"{self._describe(batch)}: {self._sink.describe()} took {taken:,} of {sent:,} rows, so a trigger left "
-                "some out. Nothing was written: FDS loads all rows of a batch, or none",
-            )
-        planned = batch.num_rows
-        if planned is not None and self._sink.writes_rows_as_they_are and sent != planned:
-            raise RefusalError(
-                Reason.ROWS_DIFFER,
-                f"{self._describe(batch)}: Spark reads {sent:,} rows, but the source's log counts {planned:,}. Nothing "
-                "was written. Find out why; if the log is wrong, set where='true' on the sink, with which FDS does not "
-                "compare the two",
-            )
-        return sent
+        sink, what = self._sink, self._describe(batch)
+        if self._may_create:
+            account.lock_name()
+            if account.target() is None:
+                connection.execute(creation(types, sink, what))
+                return
+        if not sink.merge_schema:
+            return
+        added = addition(table_columns(connection, sink.parts), types, sink, what)
+        if added is None or self._find(account, batch, self._known(account, batch)) is not None:
+            return
+        connection.execute(added)
+        connection.commit()
+        account.begin(lock_seconds=_LOCK_SECONDS)
+
+    @property
+    def _may_create(self) -> bool:
+        """Whether a missing table is one that the stream has not written to, and is created."""
+        return self._sink.create and self._job.sink_table_id is None and self._target_id is None
 
     def _after_lost_answer(self, batch: BatchSpec, error: Exception) -> Landed:
         """Return the batch if it was committed although COMMIT had no answer; else raise ``error``.
@@ -184,7 +184,11 @@ class PostgresWriter(Writer):
             with suppress(psycopg().OperationalError), connected(self._sink.conn_id) as connection:
                 account = self._account(connection)
                 account.begin(lock_seconds=_LOCK_SECONDS)
-                landed = self._find(account, batch, self._known(account, batch))
+                if self._sink.create:
+                    account.lock_name()
+                landed = None
+                if account.target() is not None:
+                    landed = self._find(account, batch, self._known(account, batch))
                 if landed is not None:
                     return landed
                 break
@@ -195,23 +199,33 @@ class PostgresWriter(Writer):
     def _account(self, connection: Any) -> Account:
         return Account(connection, self._sink.account, self._sink.parts)
 
-    def _check_target(self, account: Account) -> None:
-        """Refuse a table that is missing, or that cannot keep what is committed."""
+    def _check_target(self, account: Account) -> bool:
+        """Refuse a table that is missing, or that cannot keep what is committed; return whether it is there.
+
+        A missing one may be created by the first batch.
+        """
         sink = self._sink
         target = account.target()
-        if target is None:
+        if target is None and not self._may_create:
             gone = "the stream has written to it, but it is" if self._job.sink_table_id is not None else "it is"
             raise RefusalError(
                 Reason.SINK_MISSING,
                 f"{sink.describe()}: {gone} missing in the database, or its schema is hidden from this role. "
-                + ("Create it: FDS does not" if self._job.sink_table_id is None else "Restore it"),
+                + (
+                    "Create it, or let the first batch do so (create=True)"
+                    if self._job.sink_table_id is None
+                    else "Restore it"
+                ),
             )
         problem = account.problem()
         if problem is not None:
             raise RefusalError(Reason.SINK_UNSUITABLE, f"{sink.describe()}: the server is unsuitable: {problem}")
+        if target is None:
+            return False
         if target.kind not in _KINDS or target.persistence != "p":
             kind = "unlogged or temporary, so a crash empties it" if target.persistence != "p" else "no ordinary table"
             raise RefusalError(Reason.SINK_UNSUITABLE, f"{sink.describe()} is {kind}. Use an ordinary table")
+        return True
 
     def _known(self, account: Account, batch: BatchSpec) -> Optional[Tuple[int, int]]:
         """Lock the stream, and return its epoch and version in the account, ``None`` if it is new there.
@@ -291,17 +305,24 @@ class PostgresWriter(Writer):
         account.add_stream(batch.uuid, target, batch.stream, batch.epoch)
 
     def _refuse_overlap(self, account: Account, batch: BatchSpec) -> None:
+        """Refuse versions that another stream has loaded: rows would be there twice, or older ones replace newer."""
         source, versions = _source(batch)
         if self._job.allow_overlap or source is None or versions[0] is None or versions[1] is None:
             return
-        span = (versions[0], versions[1])
-        others = self._sink.other_streams
-        found = account.overlap(batch.uuid, self._require_target(), source, span, others)
+        span, others = (versions[0], versions[1]), self._sink.other_streams
+        merges = self._sink.needs_keys
+        if merges and self._sink.sequence_by is not None:
+            # which row of a key is the newest does not depend on the order of the streams
+            return
+        found = account.overlap(
+            batch.uuid, self._require_target(), source, (span[0], _NEWEST) if merges else span, others
+        )
         if found is not None:
+            harm = "could replace newer ones" if merges else "would be there twice"
             raise RefusalError(
                 Reason.SINK_HAS_ROWS,
                 f"{self._describe(batch)}: stream {found[0]!r} has loaded {describe_range(*found[1:])} of the same "
-                f"table into {self._sink.describe()}, so rows of {describe_range(*span)} would be there twice. "
+                f"table into {self._sink.describe()}, so rows of {describe_range(*span)} {harm}. "
                 "If the two load different rows, set allow_overlap=True on this stream (`fds`: --allow-overlap)",
             )
 
@@ -316,67 +337,6 @@ class PostgresWriter(Writer):
 
     def _describe(self, batch: BatchSpec) -> str:
         return f"stream {batch.stream!r}, epoch {batch.epoch}, batch {batch.batch_id}"
-
-    # Columns of the table -------------------------------------------------------------------------------------------
-
-    def _fitted(self, columns: List[TargetColumn], types: Dict[str, str], batch: BatchSpec) -> List[str]:
-        """Return the columns of the table for those of the batch, in their order.
-
-        Raises:
-            RefusalError: Columns are missing, need a value that the batch lacks, or could not hold each value.
-        """
-        found: List[TargetColumn] = []
-        problems: List[str] = []
-        missing: List[str] = []
-        for name, spark_type in types.items():
-            same = [one for one in columns if one.name == name]
-            same = same or [one for one in columns if one.name.lower() == name.lower()]
-            if len(same) != 1:
-                missing.append(f"ADD COLUMN {quoted(name)} {suggested(spark_type)}")
-                continue
-            found.append(same[0])
-            if (problem := unfit(spark_type, same[0])) is not None:
-                problems.append(f"{name}: {problem}")
-        if len({one.name for one in found}) < len(found):
-            problems.append("two columns of the batch differ only in upper and lower case")
-        needed = [one.name for one in columns if one.is_needed and one not in found]
-        if needed:
-            problems.append(f"the batch lacks {', '.join(needed)}, which the table needs (NOT NULL)")
-        if missing:
-            table = quoted(*self._sink.parts)
-            problems.append(f"the table lacks columns of the batch: `ALTER TABLE {table} {', '.join(missing)}`")
-        if problems:
-            raise RefusalError(
-                Reason.SINK_SCHEMA_MISMATCH,
-                f"{self._describe(batch)} does not fit {self._sink.describe()}: {'; '.join(problems)}. Nothing was "
-                "written",
-            )
-        return [one.name for one in found]
-
-    def _columns(self, connection: Any) -> List[TargetColumn]:
-        rows = connection.execute(
-            "SELECT a.attname, t.typname, a.atttypmod, a.attnotnull AND NOT a.atthasdef AND a.attidentity = '', "
-            "a.attgenerated <> '', tn.nspname = 'pg_catalog' AND t.typtype = 'b', format_type(a.atttypid, a.atttypmod) "
-            "FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid JOIN pg_namespace n ON n.oid = c.relnamespace "
-            "JOIN pg_type t ON t.oid = a.atttypid JOIN pg_namespace tn ON tn.oid = t.typnamespace "
-            "WHERE n.nspname = %s AND c.relname = %s AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum",
-            self._sink.parts,
-        ).fetchall()
-        return [TargetColumn(*row) for row in rows]
-
-
-def _chunks(rows: Iterator[Any]) -> Iterator[Tuple[str, int]]:
-    """Yield the lines of rows in pieces of some size, with the number of lines."""
-    piece: List[str] = []
-    size = 0
-    for row in rows:
-        piece.append(row[0])
-        size += len(row[0])
-        if size >= _CHUNK:
-            yield "".join(piece), len(piece)
-            piece, size = [], 0
-    if piece:
-        yield "".join(piece), len(piece)
 
 
 def _source(batch: BatchSpec) -> Tuple[Optional[str], Tuple[Optional[int], Optional[int]]]:

@@ -137,14 +137,14 @@ def repeated_notes(
     if removal is not None:
         return (f"{lead}.", *_removal_notes(state, removal))
     sink = state.sink
-    if sink is None or not sink.can_remove_rows:
-        return (f"{lead}: unless the job replaces them, remove their rows from its table before the next run.",)
-    if sink.merges:
+    if sink is not None and sink.merges:
         stays = (
             "Nothing is removed from the sink: a row whose key the source no longer has stays, and with scd=2 the "
             "history that is read again is duplicated."
         )
         return (f"{lead} and merged again by their keys.", stays)
+    if sink is None or not sink.can_remove_rows:
+        return (f"{lead}: unless the job replaces them, remove their rows from its table before the next run.",)
     last = None if is_forgotten else _last_without(loads, again, start)
     known = "" if last is None else f" The last version of the sink without them is {last}."
     ways = f"`fds rewind {state.name} --to start --replace --sink-rows empty --why …`"

@@ -50,7 +50,7 @@ def keeps_replaced_rows(
         return True
     if sink is not None:
         return sink.needs_whole_commits
-    return bound is None or needs_whole_commits(bound.kind)
+    return bound is None or needs_whole_commits(bound.kind, bound.target)
 
 
 def refuse_divided_commits(state: StreamState, log: DeltaLog) -> None:

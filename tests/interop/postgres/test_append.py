@@ -14,6 +14,7 @@ from airflow_provider_fds.sinks import PostgresSink
 from airflow_provider_fds.spark.application.job import run
 from airflow_provider_fds.spark.runtime.failures import RefusalError
 from airflow_provider_fds.spark.writers import postgres_writer
+from airflow_provider_fds.spark.writers.postgres_rows import AppendedRows
 from airflow_provider_fds.spark.writers.postgres_writer import PostgresWriter
 from tests.postgresql import FAST, IMMEDIATE
 
@@ -141,13 +142,13 @@ def test_an_unlogged_table_is_refused(spark, stream, database):
 def test_synchronous_commit_of_the_role_is_overridden_for_the_transaction_only(spark, stream, database, monkeypatch):
     database.run(f"ALTER DATABASE {database.name} SET synchronous_commit = off")
     seen = []
-    copied = PostgresWriter._copy
+    write = AppendedRows.write
 
-    def copy(self, connection, *rest):
+    def written(self, connection, columns):
         seen.append(connection.execute("SHOW synchronous_commit").fetchone()[0])
-        return copied(self, connection, *rest)
+        return write(self, connection, columns)
 
-    monkeypatch.setattr(PostgresWriter, "_copy", copy)
+    monkeypatch.setattr(AppendedRows, "write", written)
     code, _ = stream.work(spark, stream.job(stream.plan()[0]))
     assert (code, seen) == (0, ["on"])
 

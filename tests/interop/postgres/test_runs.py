@@ -240,3 +240,43 @@ def test_a_fleet_loads_its_tables_into_one_schema(tmp_path, environment, connect
     assert environment.rows() == [1, 2]
     assert environment.run("SELECT id FROM public.returns") == [(3,)]
     assert environment.run("SELECT count(*) FROM fds.streams") == [(2,)]
+
+
+def test_a_run_merges_by_key_and_a_fleet_merges_its_tables_into_one_schema(lake, environment, tmp_path, connect_server):
+    environment.run("INSERT INTO public.orders VALUES (1, 'before', 0)")
+    options = ("--sink-option", "mode=merge", "--sink-option", "keys=id")
+    lake.load(*options)
+    lake.append(4)
+    lake.load(*options)
+    assert environment.run("SELECT id, name FROM public.orders ORDER BY id")[0] == (1, "name 1")
+    assert environment.rows() == lake.ids
+    shown = fds("status", "orders", "--staging", str(lake.folder / "staging"), "--output", "json")
+    assert json.loads(shown.stdout)["sink"]["target"] == "postgres:///public.orders?mode=merge"
+    appended = fds(*lake.words())
+    assert "fds replan orders --new-sink" in appended.stderr
+
+    for name in ("returns", "refunds"):
+        deltalake.write_deltalake(tmp_path / "more" / name, pa.table({"id": [1, 2]}))
+        deltalake.write_deltalake(tmp_path / "more" / name, pa.table({"id": [2, 3]}), mode="append")
+        environment.run(f"CREATE TABLE public.{name} (id bigint)")
+    file = tmp_path / "streams.yaml"
+    file.write_text(
+        f"defaults: {{staging: {tmp_path}/staged}}\n"
+        f"streams: [{{tables: '{tmp_path}/more/*', starting_version: 0, "
+        "sink: {kind: postgres, table: 'public.{table}', mode: merge, keys: [id]}}]\n"
+    )
+    done = fds("run", "--file", str(file), "--remote", connect_server.url)
+    assert done.returncode == 0, done.stderr[-3000:]
+    for name in ("returns", "refunds"):
+        assert environment.run(f"SELECT id FROM public.{name} ORDER BY id") == [(1,), (2,), (3,)]
+
+
+def test_a_rewind_of_a_merge_keeps_the_rows_and_merges_them_again(lake, environment):
+    options = ("--sink-option", "mode=merge", "--sink-option", "keys=id")
+    lake.load(*options)
+    moved = lake.move("rewind", "--to", "0", "--sink-rows", "keep")
+    assert moved.returncode == 0, moved.stderr
+    assert "merged again by their keys" in moved.stdout + moved.stderr
+    environment.run("DELETE FROM public.orders WHERE id = 1")
+    lake.load(*options)
+    assert environment.rows() == lake.ids

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import base64
 import datetime as dt
+import json
+import sys
 from decimal import Decimal
 
 import pytest
 
 from airflow_provider_fds.sinks import PostgresSink
 from airflow_provider_fds.sinks.postgres import quoted
+from airflow_provider_fds.spark.writers.line_chunks import line_chunks
 from tests.interop.postgres.conftest import PostgresStream
 
 pytestmark = pytest.mark.timeout(600)
@@ -129,7 +133,8 @@ def test_hostile_names_are_names(spark, source, database):
         ("CAST(1.23 AS DECIMAL(5,2))", "numeric(5,1)", "it would be rounded"),
         ("current_timestamp()", "timestamp", "needs timestamptz"),
         ("'ab  '", "varchar(2)", "cuts blanks"),
-        ("array(1)", "integer[]", "is not written to PostgreSQL"),
+        ("array(1)", "integer[]", "json of array<int> needs jsonb or json, not integer[]"),
+        ("map(1, 'a')", "jsonb", "is not written to PostgreSQL"),
         ("1", "text", "needs int4 or int8 or numeric, not text"),
     ],
 )
@@ -165,3 +170,63 @@ def test_a_column_is_found_in_upper_and_lower_case_and_others_get_their_default(
     code, report = source.load(spark.sql("SELECT 7L AS id"), kinds)
     assert code == 0, report
     assert database.run("SELECT * FROM public.things") == [(7, "here", 1)]
+
+
+NESTED = """
+    SELECT 1 AS id, array(struct(
+      12345678901234567890.123456789012345678BD AS amount, 0.1F AS single, 9007199254740993L AS big,
+      TIMESTAMP'2025-10-26 00:30:00.123456Z' AS at, TIMESTAMP_NTZ'2025-03-30 02:30:00.000001' AS local,
+      DATE'1582-10-10' AS day, X'00FF' AS bytes, CAST(NULL AS STRING) AS nothing,
+      concat('tab', char(9), char(10), char(92), 'N "quoted" ', '🦉') AS text, double('NaN') AS nan)) AS things,
+      map('a.b', array(1, NULL)) AS named, CAST(NULL AS ARRAY<INT>) AS missing"""
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin"])
+def test_nested_values_arrive_as_json_that_says_all_of_them(spark, source, database, zone):
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        kinds = {"id": "integer", "things": "jsonb", "named": "json", "missing": "jsonb"}
+        code, report = source.load(spark.sql(NESTED), kinds)
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before)
+    assert code == 0, report
+    ((things, named, missing),) = database.run("SELECT things::text, named::text, missing FROM public.things")
+    ((thing,), more) = json.loads(things, parse_float=Decimal), json.loads(named)
+    assert thing == {
+        "amount": Decimal("12345678901234567890.123456789012345678"), "single": Decimal("0.1"),
+        "big": 9007199254740993, "at": "2025-10-26 00:30:00.123456Z", "local": "2025-03-30 02:30:00.000001",
+        "day": "1582-10-10", "bytes": base64.b64encode(b"\x00\xff").decode(), "nothing": None,
+        "text": 'tab\t\n\\N "quoted" 🦉', "nan": "NaN",
+    }  # fmt: skip
+    assert (more, missing) == ({"a.b": [1, None]}, None)
+
+
+def test_nested_times_are_refused_where_a_setting_would_change_them(spark, source, database):
+    key = "spark.sql.legacy.timeParserPolicy"
+    before = spark.conf.get(key)
+    spark.conf.set(key, "LEGACY")
+    try:
+        code, report = source.load(spark.sql("SELECT array(1) AS value"), {"value": "jsonb"})
+    finally:
+        spark.conf.set(key, before)
+    assert (code, report.reason) == (11, "SINK_UNSUITABLE")
+
+
+@pytest.mark.parametrize("without", [(), ("pyarrow",)], ids=["Arrow", "rows"])
+def test_lines_come_in_the_same_pieces_of_text_with_pyarrow_and_without(spark, monkeypatch, without):
+    for name in without:
+        monkeypatch.setitem(sys.modules, name, None)
+    frame = spark.range(0, 25_000, 1, 3).selectExpr("concat(repeat('é', id % 7), id, char(10)) AS line")
+    pieces = list(line_chunks(frame.where("id < 100 OR id > 20000")))
+    found = [piece if isinstance(piece, str) else piece.decode() for piece, _ in pieces]
+    ids = [*range(100), *range(20_001, 25_000)]
+    assert "".join(found) == "".join(f"{'é' * (n % 7)}{n}\n" for n in ids)
+    assert [text.count("\n") for text in found] == [count for _, count in pieces]
+    assert {type(piece) for piece, _ in pieces} == {str if without else bytes}
+
+
+def test_an_error_of_a_task_is_not_taken_for_the_end_of_the_lines(spark):
+    frame = spark.range(0, 10, 1, 2).selectExpr("IF(id = 9, raise_error('broken'), 'x') AS line")
+    with pytest.raises(Exception, match="broken"):
+        list(line_chunks(frame))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from airflow_provider_fds.ledger.values import SinkBinding, sink_rows_option
-from airflow_provider_fds.sinks import PostgresSink, sink_from_dict
+from airflow_provider_fds.sinks import PostgresSink, needs_whole_commits, sink_from_dict
 from airflow_provider_fds.sinks.postgres import quoted, table_parts
 
 HOSTILE = 'public."a"";drop table b;--%s {x}"'
@@ -83,7 +85,14 @@ def test_templates_are_rendered_and_checked_afterwards():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"mode": "merge"}, "mode must be 'append', got 'merge'"),
+        ({"mode": "replace"}, "mode must be 'append' or 'merge', got 'replace'"),
+        ({"mode": "merge"}, "PostgresSink: keys is required"),
+        ({"mode": "merge", "keys": "id"}, "keys must be a list of columns"),
+        ({"mode": "merge", "keys": ["id"], "sequence_by": ["at"]}, "sequence_by must be one column"),
+        ({"mode": "merge", "keys": ["id"], "columns": ["name"]}, "columns must include keys and sequence_by"),
+        ({"mode": "merge", "keys": ["id"], "delete_rows": "no"}, "delete_rows must be True or False"),
+        ({"keys": ["id"], "delete_rows": False}, "keys, delete_rows is for mode='merge'"),
+        ({"sequence_by": "at"}, "sequence_by is for mode='merge'"),
         ({"conn_id": " "}, "conn_id must be the id of a connection"),
         ({"where": "reflect('a', 'b')"}, "must be a plain expression"),
         ({"transform": "nothing"}, "must name a function"),
@@ -99,3 +108,27 @@ def test_what_cannot_work_is_refused_when_the_dag_is_read(arguments, message):
 def test_messages_about_a_rewind_do_not_offer_to_remove_rows():
     bound = SinkBinding(**PostgresSink("public.orders").identity())
     assert sink_rows_option(bound) == " --sink-rows keep"
+
+
+def test_a_merge_is_another_sink_than_an_append_and_its_binding_says_so():
+    append, merge = PostgresSink("public.orders", "pg"), PostgresSink("public.orders", "pg", mode="merge", keys=["id"])
+    bound = SinkBinding(**merge.identity())
+    assert merge.identity() == {"kind": "postgres", "target": "postgres://pg/public.orders?mode=merge"}
+    assert (bound.merges, SinkBinding(**append.identity()).merges) == (True, False)
+    assert bound.sink() == append
+    assert [needs_whole_commits(**one.identity()) for one in (append, merge)] == [False, True]
+    assert [(one.needs_keys, one.needs_whole_commits) for one in (append, merge)] == [(False, False), (True, True)]
+    assert merge.writes_rows_as_they_are is False
+
+
+def test_a_merge_survives_a_job_spec_and_a_template():
+    sink = PostgresSink("public.{{ x }}", mode="merge", keys=["id"], sequence_by="at", delete_rows=False)
+    made = sink.rendered(lambda text: text.replace("{{ x }}", "orders"))
+    again = sink_from_dict(json.loads(json.dumps(made.to_dict())))
+    assert (again, again.needs_keys, again.keys) == (made, True, ("id",))
+    assert again.needed_columns == ("id", "at")
+
+
+def test_a_stream_that_merges_is_told_to_keep_the_rows():
+    bound = SinkBinding(**PostgresSink("public.orders", mode="merge", keys=["id"]).identity())
+    assert sink_rows_option(bound, to_start=True) == " --sink-rows keep"

@@ -23,7 +23,8 @@ HELD = [
     ("decimal(10,2)", numeric(10, 2)), ("decimal(10,2)", numeric(12, 4)), ("string", column("text")),
     ("string", column("varchar")), ("string", column("json")), ("binary", column("bytea")), ("date", column("date")),
     ("timestamp", column("timestamptz")), ("timestamp", column("timestamptz", 6)),
-    ("timestamp_ntz", column("timestamp")),
+    ("timestamp_ntz", column("timestamp")), ("json of array<int>", column("jsonb")),
+    ("json of struct<a:int>", column("json")),
 ]  # fmt: skip
 
 CHANGED = [
@@ -45,7 +46,8 @@ CHANGED = [
     ("string", column("text", is_plain=False), "needs text"),
     ("int", column("int4", is_generated=True), "generates its values"),
     ("array<int>", column("_int4"), "not written to PostgreSQL"),
-    ("struct<a:int>", column("jsonb"), "not written to PostgreSQL"),
+    ("struct<a:interval>", column("jsonb"), "not written to PostgreSQL"),
+    ("json of struct<a:int>", column("text"), "json of struct<a:int> needs jsonb or json, not text"),
     ("interval day to second", column("interval"), "not written to PostgreSQL"),
 ]
 

@@ -1,0 +1,136 @@
+"""The changes of a batch to a table with keys, and what must be known of them before they are merged.
+
+Whatever the table is, it takes the same changes, and refuses the same batches. Standard library and pyspark, Python 3.9
+syntax.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, List, Union
+
+from airflow_provider_fds.reasons import Reason
+from airflow_provider_fds.spark.runtime.failures import RefusalError
+from airflow_provider_fds.spark.writers.merge_sql import MergeSql
+from airflow_provider_fds.spark.writers.prepared_rows import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
+from airflow_provider_fds.spark.writers.sink_columns import with_provenance
+
+if TYPE_CHECKING:
+    from airflow_provider_fds.batch.spec import BatchSpec
+    from airflow_provider_fds.sinks import DeltaMergeSink, PostgresSink
+
+#: Columns that order the changes to a key, and are not written.
+ORDER = (COMMIT_VERSION, COMMIT_TIMESTAMP)
+
+
+class MergeChanges:
+    """The changes of one batch.
+
+    Args:
+        sink: As declared.
+        place: The table, for messages.
+        batch: The batch.
+        what: The batch, for messages.
+    """
+
+    def __init__(self, sink: Union[DeltaMergeSink, PostgresSink], place: str, batch: BatchSpec, what: str) -> None:
+        self._sink = sink
+        self._place = place
+        self._batch = batch
+        self._what = what
+
+    def refuse_part(self, frame: Any) -> None:
+        """Refuse a batch of changes with only part of a commit, unless the source's log shows that this is harmless."""
+        batch = self._batch
+        inner = batch.inner_versions
+        if CHANGE_TYPE not in frame.columns or not inner or batch.divides_commit is False:
+            return
+        which = f"version {inner[0]}" if len(inner) == 1 else "versions " + " and ".join(map(str, inner))
+        is_known = "adds and removes rows" if batch.divides_commit else "may add and remove rows"
+        raise RefusalError(
+            Reason.COMMIT_DIVIDED,
+            f"{self._what} has only a part of {which} of the source, which {is_known}. A merge into "
+            f"{self._place} needs all of it to know which keys still exist. Nothing was written; plan again with "
+            f"`fds replan {batch.stream} --why …`",
+        )
+
+    def sql(self, view: str, rows: Any) -> MergeSql:
+        """Return the statements of the merge of ``rows``, which are the view."""
+        return MergeSql(
+            view,
+            self._sink.keys,
+            tuple(name for name in rows.columns if name.lower() not in (*ORDER, CHANGE_TYPE)),
+            self._sink.sequence_by,
+            has_change_types=CHANGE_TYPE in rows.columns,
+        )
+
+    def check_order(self, spark: Any, sql: MergeSql) -> int:
+        """Refuse a batch whose rows lack a key or an order within their key, or are not the planned rows.
+
+        Returns:
+            The number of its rows.
+        """
+        batch = self._batch
+        found = spark.sql(sql.problems()).collect()[0]
+        if self._sink.takes_all_rows and batch.num_rows not in (None, found["num_rows"]):
+            raise RefusalError(
+                Reason.ROWS_DIFFER,
+                f"{self._what} cannot be merged into {self._place}: Spark reads {found['num_rows']:,} rows, "
+                f"but the source's log counts {batch.num_rows:,}. Nothing was written. Find out why: source files may "
+                "have been changed in place, or settings may exclude files",
+            )
+        keys = ", ".join(self._sink.keys)
+        order = "the commit of the source" if sql.sequence_by is None else f"{sql.sequence_by} and commit of the source"
+        problems = []
+        if found["null_keys"]:
+            problems.append(f"{found['null_keys']:,} rows have NULL in a key ({keys}), such as {found['null_key']}")
+        if found["null_sequences"]:
+            problems.append(
+                f"{found['null_sequences']:,} rows have NULL in sequence_by ({sql.sequence_by}), such as "
+                f"{found['null_sequence']}"
+            )
+        if found["ties"]:
+            problems.append(
+                f"{found['ties']:,} times, several rows of one key ({keys}) have the same {order}, such as "
+                f"{found['tie']}, so it is unknown which one is the last"
+            )
+        if found["odd_types"]:
+            problems.append(f"{found['odd_types']:,} rows have an invalid _change_type, such as {found['odd_type']!r}")
+        if problems:
+            raise self.unordered("; ".join(problems))
+        return int(found["num_rows"])
+
+    def unordered(self, problem: str) -> RefusalError:
+        """Return the error of a batch that leaves open which row of a key is the last."""
+        return RefusalError(
+            Reason.MERGE_ORDER_UNKNOWN,
+            f"{self._what} cannot be merged into {self._place}: {problem}. Nothing was "
+            "written. Correct the source, exclude such rows (where='…'), resolve them in your own function "
+            "(transform='pkg.module:function'), or choose other keys or another sequence_by",
+        )
+
+
+def merge_rows(frame: Any, sink: Union[DeltaMergeSink, PostgresSink], place: str) -> Any:
+    """Return the changes: the columns to be written, and the columns that order the changes.
+
+    Raises:
+        RefusalError: A key, or a column of the order, is missing.
+    """
+    rows = frame
+    if sink.provenance:
+        # keep the originals for the order
+        named = with_provenance(rows, sink, place)
+        rows = named.selectExpr("*", "_source_version AS _commit_version", "_source_timestamp AS _commit_timestamp")
+    needed = [*sink.keys, *([sink.sequence_by] if sink.sequence_by else []), *ORDER]
+    there = {name.lower() for name in rows.columns}
+    missing = [name for name in needed if name.lower() not in there]
+    if missing:
+        by = "the batch lacks" if sink.transform is None else f"transform {sink.transform} must return"
+        raise RefusalError(
+            Reason.SINK_SCHEMA_MISMATCH,
+            f"the merge into {place} needs the columns {', '.join(needed)}; {by} {', '.join(missing)}. "
+            f"The columns are {', '.join(rows.columns)}",
+        )
+    return rows
+
+
+__all__: List[str] = ["ORDER", "MergeChanges", "merge_rows"]
