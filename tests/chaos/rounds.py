@@ -42,6 +42,8 @@ REQUESTING: Final = ("entry.before.requested", "entry.after.requested")
 RECOVERING: Final = ("recover.before", "entry.before.created", "entry.after.created", "recover.between")
 #: Reached in the triggerer: tests/stack/test_asset_watcher.py.
 WATCHING: Final = ("watcher.found", "watcher.stored")
+#: Reached by a driver of a stream that puts rows aside: tests/interop/spark/test_rejects.py.
+REJECTING: Final = ("driver.rejects.before", "driver.rejects.after")
 #: A run of a data interval passes these in order.
 INTERVALS: Final = tuple(
     f"{place}.{kind}"

@@ -246,14 +246,17 @@ def test_older_versions_of_a_table_are_not_merged_over_what_another_stream_has_o
 
 
 def test_rows_that_a_policy_hides_are_not_inserted_again(spark, stream, database):
-    database.run("CREATE ROLE plain LOGIN")
-    database.run("GRANT ALL ON public.orders TO plain")
-    database.run(f"GRANT CREATE ON DATABASE {database.name} TO plain")
+    database.run("CREATE ROLE restricted LOGIN")
+    database.run("GRANT ALL ON public.orders TO restricted")
+    database.run(f"GRANT CREATE ON DATABASE {database.name} TO restricted")
     database.run("ALTER TABLE public.orders ENABLE ROW LEVEL SECURITY")
     database.run("CREATE POLICY few ON public.orders USING (id > 5)")
     from airflow_provider_fds.batch.postgres_account import grant
 
-    grant("pg", database.parameters(user="plain"))
+    grant("pg", database.parameters(user="restricted"))
     code, (report,) = stream.work(spark, stream.job(stream.plan()[0], sink=sink_of()))
+    # a role is one of the whole server, which other tests use
+    database.run("DROP OWNED BY restricted")
+    database.run("DROP ROLE restricted")
     assert (code, report.reason) == (11, "SINK_UNSUITABLE"), report
     assert rows(database) == []
