@@ -56,7 +56,7 @@ class Measures(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 def describe_failed(failed_rows: Mapping[str, int], rows_rejected: int) -> str:
     """Return how many rows failed expectations as the end of a list, empty if none did."""
-    failed = [f"{count:,} fail {text!r}" for text, count in failed_rows.items() if count]
+    failed = [f"{count:,} fail {text}" for text, count in failed_rows.items() if count]
     if not failed and not rows_rejected:
         return ""
     return f", {format_count(rows_rejected, 'row')} rejected" + (f" ({', '.join(failed)})" if failed else "")

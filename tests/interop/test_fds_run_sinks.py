@@ -94,7 +94,7 @@ def test_rows_are_tested_and_what_fails_is_shown(orders, connect_server):
     assert batches[1]["failed_rows"] == {"id <> 3": 1, "state = 'new'": 2}
     assert [row["id"] for row in rows_of(orders / "bronze")] == [1, 2, 2]
     assert [(row["id"], row["_rejected"]["batch_id"]) for row in rows_of(orders / "rejects")] == [(3, 1)]
-    shown = "1 row rejected (1 fail 'id <> 3', 2 fail \"state = 'new'\")"
+    shown = "1 row rejected (1 fail id <> 3, 2 fail state = 'new')"
     for command in ("status", "history"):
         done = fds(command, "orders", "--staging", str(orders / "staging"))
         assert shown in " ".join(done.stdout.split()), done.stdout
