@@ -364,7 +364,7 @@ class ServerLostError(BatchFailedError):
 
 
 class ClusterLostError(BatchFailedError):
-    """The cluster that should run the driver does not start it, or has not told its state for long."""
+    """The cluster that should run the driver does not start it, or has not reported its state for a long time."""
 
     reason = Reason.SPARK_CLUSTER_LOST
 

@@ -190,14 +190,14 @@ def _request(application: Application | FleetApplication, made: SubmitArguments,
     staging = application.staging
     if made.jars:
         conf["spark.jars"] = ",".join(_shipped(staging, jar) for jar in made.jars.split(","))
-    modules, own = made.py_files.split(","), made.py_files.split(",")[-1]
+    *modules, own = made.py_files.split(",")
     return DriverRequest(
         name=conf.get("spark.app.name", application.name),
         resource=_shipped(staging, own),
         arguments=made.application_args,
         conf=conf,
         env_vars={name: str(value) for name, value in made.env_vars.items()},
-        py_files=tuple(modules[:-1]),
+        py_files=tuple(modules),
     )
 
 

@@ -155,7 +155,7 @@ class SubmitBackend(ConnectionBackend):
         reach("submit.before")
         if self.cluster is not None:
             with meanwhile as was_ended:
-                failed = self.cluster.run(application, made, self.arguments.for_application(application), was_ended)
+                failed = self.cluster.run(application, made, self.arguments, was_ended)
             reach("submit.after")
             return Outcome(failed)
         error: AirflowException | None = None
@@ -177,8 +177,8 @@ class SubmitBackend(ConnectionBackend):
 
     def links(self) -> dict[str, str]:
         """Return the pages of the application in Spark's history server and in YARN, if their addresses are known."""
-        driver = {} if self.cluster is None or self.cluster.log_url is None else {"Driver log": self.cluster.log_url}
-        return {**self._history(), **self._yarn(), **driver}
+        page = None if self.cluster is None else self.cluster.log_url
+        return {**self._history(), **self._yarn(), **({"Driver log": page} if page else {})}
 
     def _history(self) -> dict[str, str]:
         application = None if self.task is None else self.task.application_id()

@@ -119,6 +119,12 @@ class BatchSpec:
     fed_since: Optional[int] = None
     fed_batch: Optional[int] = None
 
+    def describe(self) -> str:
+        """Return which batch it is, as the beginning of a message."""
+        if self.interval is not None:
+            return f"stream {self.stream!r}, interval {self.interval}, generation {self.epoch}"
+        return f"stream {self.stream!r}, epoch {self.epoch}, batch {self.batch_id}"
+
     @property
     def inner_versions(self) -> Tuple[int, ...]:
         """Versions of the commits inside which the batch begins or ends; an initial snapshot is not a commit."""

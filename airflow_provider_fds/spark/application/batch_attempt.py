@@ -126,7 +126,7 @@ class BatchAttempt:
         if expectations.rejects is not None:
             from airflow_provider_fds.spark.writers.rejects_table import RejectsTable
 
-            what, attempt = self._describe(), self._spec.attempt_id
+            what, attempt = self.batch.describe(), self._spec.attempt_id
             table = RejectsTable(self._spark, expectations, self._sink, self.batch, attempt, what)
             table.write(tested, counts.into_table)
         self._step("load")
@@ -138,7 +138,7 @@ class BatchAttempt:
         # most streams have no expectations
         from airflow_provider_fds.spark.writers.expected_rows import ExpectedRows
 
-        return ExpectedRows(rows, expectations, self._describe())
+        return ExpectedRows(rows, expectations, self.batch.describe())
 
     def _agrees(self, counts: RowCounts, landed: Landed) -> bool:
         wrote = None if landed.commit is None else landed.commit.rows_written
@@ -157,10 +157,7 @@ class BatchAttempt:
         try:
             self._counts = self._tested(self._rows(writer), Expectations(then)).count()
         except Exception as error:  # noqa: BLE001 - the batch is in the sink, whatever its numbers are
-            print(f"FDS warning: the rows of {self._describe()} cannot be counted again: {error}", flush=True)
-
-    def _describe(self) -> str:
-        return f"stream {self.batch.stream!r}, epoch {self.batch.epoch}, batch {self.batch.batch_id}"
+            print(f"FDS warning: the rows of {self.batch.describe()} cannot be counted again: {error}", flush=True)
 
     def failed(self, error: Exception) -> AttemptReport:
         """Return the report of a batch that this attempt did not commit."""
@@ -240,7 +237,9 @@ class BatchAttempt:
         if self._lacks_counts(landed):
             lost = "how many rows failed each expectation is not known: an earlier attempt wrote the batch"
             left_out = max((batch.num_rows or 0) - (wrote or 0), 0)
-            return replace(report, rows_rejected=left_out, warnings=(*report.warnings, f"{self._describe()}: {lost}"))
+            return replace(
+                report, rows_rejected=left_out, warnings=(*report.warnings, f"{self.batch.describe()}: {lost}")
+            )
         problem = self._difference(wrote, rejected, (commit.metadata or {}).get("settings") or {})
         if problem is None:
             return report

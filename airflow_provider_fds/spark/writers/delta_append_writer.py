@@ -201,7 +201,7 @@ class DeltaAppendWriter(Writer):
         if landed is None:
             raise RefusalError(
                 Reason.SINK_OUT_OF_ORDER,
-                f"{self._describe(batch)}: Delta skipped the write, because the sink {self._path} already has "
+                f"{batch.describe()}: Delta skipped the write, because the sink {self._path} already has "
                 f"transaction {batch.txn_version} of {batch.txn_app_id} or a later one, but its history has no "
                 "commit of this batch: a later run has continued, or the sink was restored. Nothing was written; "
                 "the next run checks the sink and says what to do",
@@ -289,7 +289,7 @@ class DeltaAppendWriter(Writer):
         return self._landed(commit, batch)
 
     def _check_files(self, history: History, commit: SinkCommit, batch: BatchSpec) -> None:
-        self._added.check(history, commit, self._describe(batch), self._advice.load_again())
+        self._added.check(history, commit, batch.describe(), self._advice.load_again())
 
     def _landed(self, commit: SinkCommit, batch: BatchSpec) -> Landed:
         self._known_version = self._landed_at[batch.batch_id] = commit.version
@@ -309,17 +309,12 @@ class DeltaAppendWriter(Writer):
             versions = " and ".join(str(one.version) for one in reversed(landed))
             raise RefusalError(
                 Reason.BATCH_DOUBLED,
-                f"{self._describe(batch)} is in the sink {self._path} more than once, as versions {versions}: "
+                f"{batch.describe()} is in the sink {self._path} more than once, as versions {versions}: "
                 f"Delta had forgotten transaction {batch.txn_version} of {batch.txn_app_id} when the later one "
                 "was written. Remove the rows of the later version, and find out who set "
                 "delta.setTransactionRetentionDuration",
             )
         return commit
-
-    def _describe(self, batch: BatchSpec) -> str:
-        if batch.interval is not None:
-            return f"stream {batch.stream!r}, interval {batch.interval}, generation {batch.epoch}"
-        return f"stream {batch.stream!r}, epoch {batch.epoch}, batch {batch.batch_id}"
 
     # Requirements for the sink -------------------------------------------------------------------------------------
 
@@ -428,7 +423,7 @@ class DeltaAppendWriter(Writer):
         if is_older and expected is None and batch.interval is None:
             raise RefusalError(
                 Reason.SINK_APPEARED,
-                f"{self._describe(batch)} was not written: the sink {self._path} was missing when the epoch "
+                f"{batch.describe()} was not written: the sink {self._path} was missing when the epoch "
                 f"began, or the stream had another sink then. It has transaction {newest} of {batch.txn_app_id}, "
                 "from an epoch that was already closed",
                 retryable=True,
@@ -440,7 +435,7 @@ class DeltaAppendWriter(Writer):
             found = "no transaction" if newest is None else f"transaction {newest}"
             raise RefusalError(
                 Reason.SINK_OUT_OF_ORDER,
-                f"{self._describe(batch)} is out of order: the sink {self._path} has {found} of "
+                f"{batch.describe()} is out of order: the sink {self._path} has {found} of "
                 f"{batch.txn_app_id} as its newest; expected {'none' if expected is None else expected} before "
                 f"{batch.txn_version}. Nothing was written: {self._advice.out_of_turn(history, batch, newest)}",
             )

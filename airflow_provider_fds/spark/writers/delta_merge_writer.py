@@ -49,7 +49,7 @@ class DeltaMergeWriter(DeltaAppendWriter):
         return super().prepare(frame, batch)
 
     def _changes(self, batch: BatchSpec) -> MergeChanges:
-        return MergeChanges(self._merge, self._path, batch, self._describe(batch))
+        return MergeChanges(self._merge, self._path, batch, batch.describe())
 
     def _rows(self, frame: Any) -> Any:
         """Return the changes: the columns to be written, and the columns that order the changes."""

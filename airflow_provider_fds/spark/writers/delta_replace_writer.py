@@ -74,7 +74,7 @@ class DeltaReplaceWriter(DeltaAppendWriter):
     def _outside(self, batch: BatchSpec, error: str) -> RefusalError:
         return RefusalError(
             Reason.ROWS_OUTSIDE_INTERVAL,
-            f"{self._describe(batch)}: rows of the interval do not satisfy replace_where "
+            f"{batch.describe()}: rows of the interval do not satisfy replace_where "
             f"({self._replace.replace_where}), so a repeated run would not replace them; nothing was "
             "written. An interval has the rows that were committed during it: replace by its source "
             f"versions (provenance=True without a predicate), or correct the predicate. {error}",
@@ -88,7 +88,7 @@ class DeltaReplaceWriter(DeltaAppendWriter):
         found = self._replaced_rows(batch).of_others(others) if others else None
         if found is not None:
             what = describe_replaced(self._replace.replaced_rows, self._path, found)
-            raise RefusalError(Reason.SINK_SHARED, f"{self._describe(batch)} {what}")
+            raise RefusalError(Reason.SINK_SHARED, f"{batch.describe()} {what}")
 
     def _replaced_rows(self, batch: BatchSpec) -> ReplacedRows:
         partitions = self._partitions() if self._replace.dynamic_partition_overwrite else []
@@ -180,7 +180,7 @@ class DeltaReplaceWriter(DeltaAppendWriter):
     def _shared(self, batch: BatchSpec, what: str) -> RefusalError:
         return RefusalError(
             Reason.SINK_SHARED,
-            f"{self._describe(batch)} replaces rows of the sink {self._path} by their source version alone, but "
+            f"{batch.describe()} replaces rows of the sink {self._path} by their source version alone, but "
             f"{what}, and rows of two tables can have the same version. Nothing was written. Use a separate sink "
             "for the stream, or set replace_where to a predicate that only rows of this stream match, such as "
             "\"origin = 'orders' AND _source_version BETWEEN {first_version} AND {last_version}\"",
@@ -193,7 +193,7 @@ class DeltaReplaceWriter(DeltaAppendWriter):
         if newest is not None and newest >= batch.txn_version:
             raise RefusalError(
                 Reason.SINK_OUT_OF_ORDER,
-                f"{self._describe(batch)} is out of order: the sink {self._path} has transaction {newest} of "
+                f"{batch.describe()} is out of order: the sink {self._path} has transaction {newest} of "
                 f"{batch.txn_app_id}, but this one would be {batch.txn_version}. The interval was loaded again in "
                 "the meantime; nothing was written",
             )

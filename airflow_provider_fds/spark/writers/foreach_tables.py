@@ -134,7 +134,7 @@ class WrittenTables:
     def _check_there(self, name: str, batch: BatchSpec, found: TableWrites) -> None:
         """Check that a table has what the stream has written to it, and no write of an epoch that was not closed."""
         known, newest = self._known.get(name), found.newest
-        what = f"{_describe(batch)}: the table {self._paths[name]}"
+        what = f"{batch.describe()}: the table {self._paths[name]}"
         if known is not None and found.is_another(known, has_earlier=name in self._continued):
             raise RefusalError(
                 Reason.SINK_MISSING,
@@ -160,7 +160,7 @@ class WrittenTables:
         if newest is not None and newest.transaction > batch.txn_version:
             raise RefusalError(
                 Reason.SINK_OUT_OF_ORDER,
-                f"{_describe(batch)}: the table {self._paths[name]} has transaction {newest.transaction} of "
+                f"{batch.describe()}: the table {self._paths[name]} has transaction {newest.transaction} of "
                 f"{txn_app_id(batch.uuid, write=name)}, which is later than {batch.txn_version}, so Delta silently "
                 f"skips the write {name!r} of this batch. Another attempt has continued with later batches or a new "
                 "epoch, or the ledger is older than the table: compare the table with the stream's history",
@@ -172,7 +172,7 @@ class WrittenTables:
         if last is not None and last.place != "there":
             raise RefusalError(
                 Reason.SINK_REPLACED,
-                f"{_describe(batch)}: the table {path} was restored or replaced at version {last.undone_at}, after "
+                f"{batch.describe()}: the table {path} was restored or replaced at version {last.undone_at}, after "
                 f"{name!r} had written earlier batches to it, so it may lack rows. Remove the rows of the first "
                 f"missing batch and of later ones from the tables, then run `fds rewind {batch.stream} --to batch:N "
                 "--sink-rows keep --why …`",
@@ -181,7 +181,7 @@ class WrittenTables:
         if own is not None and own.place != "there":
             raise RefusalError(
                 Reason.SINK_REPLACED,
-                f"{_describe(batch)}: version {own.version} of {path} was the write {name!r} of this batch, and the "
+                f"{batch.describe()}: version {own.version} of {path} was the write {name!r} of this batch, and the "
                 "table was restored or replaced since then, so its rows may be missing. Delta would skip the write if "
                 f"it was repeated. Check the tables: `fds replan {batch.stream} --why …` asks which writes of the "
                 "batch they have",
@@ -198,7 +198,7 @@ class WrittenTables:
             what = "is of another batch with this number"
         raise RefusalError(
             Reason.SINK_OUT_OF_ORDER,
-            f"{_describe(batch)}: the write {name!r} in {where} {what}, so the ledger is older than the table, and "
+            f"{batch.describe()}: the write {name!r} in {where} {what}, so the ledger is older than the table, and "
             "Delta would silently skip the write. Restore the newest copy of the staging folder. If there is none, "
             f"remove the rows of version {batch.first_version} and later from the tables, then run `fds rewind "
             f"{batch.stream} --to {batch.first_version} --sink-rows keep --why …`",
@@ -236,10 +236,6 @@ class WrittenTables:
 
 def _of_batch(found: TableWrites, batch: BatchSpec) -> Optional[TableWrite]:
     return next((one for one in found.writes if one.transaction == batch.txn_version), None)
-
-
-def _describe(batch: BatchSpec) -> str:
-    return f"stream {batch.stream!r}, epoch {batch.epoch}, batch {batch.batch_id}"
 
 
 #: ``userMetadata`` of a commit without rows.

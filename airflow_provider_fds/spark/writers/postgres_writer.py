@@ -73,7 +73,7 @@ class PostgresWriter(Writer):
         Raises:
             RefusalError: The sink differs from what was recorded, or it is not this batch's turn.
         """
-        with refusals(self._describe(batch)), connected(self._sink.conn_id) as connection:
+        with refusals(batch.describe()), connected(self._sink.conn_id) as connection:
             account = self._account(connection)
             is_there = self._check_target(account)
             connection.rollback()
@@ -89,7 +89,7 @@ class PostgresWriter(Writer):
     def prepare(self, frame: Any, batch: BatchSpec) -> Any:
         """Return the rows after the sink's ``where``, ``transform``, ``columns`` and ``constant_columns``."""
         if self._sink.needs_keys:
-            MergeChanges(self._sink, self._sink.describe(), batch, self._describe(batch)).refuse_part(frame)
+            MergeChanges(self._sink, self._sink.describe(), batch, batch.describe()).refuse_part(frame)
         return prepared(frame, self._sink)
 
     def append(self, frame: Any, batch: BatchSpec) -> Landed:
@@ -98,7 +98,7 @@ class PostgresWriter(Writer):
         Raises:
             RefusalError: Columns do not fit, the epoch is closed, or the number of rows is not the batch's.
         """
-        what = self._describe(batch)
+        what = batch.describe()
         known = self._target_id
         try:
             with refusals(what), rows_of(self._spark, frame, self._sink, batch, what) as rows:
@@ -109,7 +109,7 @@ class PostgresWriter(Writer):
             raise
 
     def _append(self, rows: Union[AppendedRows, MergedRows], batch: BatchSpec) -> Landed:
-        what = self._describe(batch)
+        what = batch.describe()
         with connected(self._sink.conn_id) as connection:
             account = self._account(connection)
             account.begin(lock_seconds=_LOCK_SECONDS)
@@ -154,7 +154,7 @@ class PostgresWriter(Writer):
 
         To add a column keeps readers out until the transaction ends, so that it must not wait for the rows.
         """
-        sink, what = self._sink, self._describe(batch)
+        sink, what = self._sink, batch.describe()
         if self._may_create:
             account.lock_name()
             if account.target() is None:
@@ -248,7 +248,7 @@ class PostgresWriter(Writer):
         if known is not None and known[0] > batch.epoch:
             raise RefusalError(
                 Reason.EPOCH_OVERTAKEN,
-                f"{self._describe(batch)} was not written: {self._sink.describe()} is in epoch {known[0]}, which "
+                f"{batch.describe()} was not written: {self._sink.describe()} is in epoch {known[0]}, which "
                 "somebody has begun since",
                 retryable=True,
             )
@@ -269,7 +269,7 @@ class PostgresWriter(Writer):
         if entry is None and expected is None and newest is not None and newest.epoch < batch.epoch:
             raise RefusalError(
                 Reason.SINK_APPEARED,
-                f"{self._describe(batch)} was not written: {self._sink.describe()} was missing when the epoch began. "
+                f"{batch.describe()} was not written: {self._sink.describe()} was missing when the epoch began. "
                 f"It has transaction {found} of the stream, from an epoch that was already closed",
                 retryable=True,
             )
@@ -284,7 +284,7 @@ class PostgresWriter(Writer):
         )
         raise RefusalError(
             Reason.SINK_OUT_OF_ORDER,
-            f"{self._describe(batch)} is out of order: {self._sink.describe()} has {has} of the stream as its newest; "
+            f"{batch.describe()} is out of order: {self._sink.describe()} has {has} of the stream as its newest; "
             f"expected {'none' if expected is None else expected} before {batch.txn_version}. Nothing was written: "
             f"{what}",
         )
@@ -321,7 +321,7 @@ class PostgresWriter(Writer):
             harm = "could replace newer ones" if merges else "would be there twice"
             raise RefusalError(
                 Reason.SINK_HAS_ROWS,
-                f"{self._describe(batch)}: stream {found[0]!r} has loaded {describe_range(*found[1:])} of the same "
+                f"{batch.describe()}: stream {found[0]!r} has loaded {describe_range(*found[1:])} of the same "
                 f"table into {self._sink.describe()}, so rows of {describe_range(*span)} {harm}. "
                 "If the two load different rows, set allow_overlap=True on this stream (`fds`: --allow-overlap)",
             )
@@ -334,9 +334,6 @@ class PostgresWriter(Writer):
     def _require_target(self) -> str:
         assert self._target_id is not None  # noqa: S101  # the lock has set it
         return self._target_id
-
-    def _describe(self, batch: BatchSpec) -> str:
-        return f"stream {batch.stream!r}, epoch {batch.epoch}, batch {batch.batch_id}"
 
 
 def _source(batch: BatchSpec) -> Tuple[Optional[str], Tuple[Optional[int], Optional[int]]]:
