@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.bench.loading import _load
+from tests.bench.loading import _load, _sessions, _work_off
 from tests.bench.reading import _session
 from tests.postgresql import running_server
 
@@ -84,7 +84,7 @@ def _database() -> Iterator[_Database]:
         yield _Database(server.port, server.pid)
 
 
-def _source(spark: Any, folder: Path, frame: Any) -> Path:
+def _source(folder: Path, frame: Any) -> Path:
     """Write a table whose version 1 has the rows."""
     table = folder / "source"
     frame.where("false").write.format("delta").save(str(table))
@@ -103,7 +103,7 @@ def append(rows: int, rounds: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as name, _database() as database:
         folder = Path(name)
         spark = _session(folder, packages=JDBC_DRIVER)
-        source = _source(spark, folder, spark.range(0, rows, 1, 4).selectExpr(*_ROWS))
+        source = _source(folder, spark.range(0, rows, 1, 4).selectExpr(*_ROWS))
 
         def load() -> None:
             from airflow_provider_fds.sinks import PostgresSink
@@ -129,7 +129,7 @@ def append(rows: int, rounds: int) -> dict[str, float]:
 
 
 def merge(rows: int, changed: int, rounds: int) -> dict[str, float]:
-    """Merge changed rows into a big table, nine of ten with a key that it has.
+    """Merge changed rows into a big table, nine of ten with a key that it has; each time the next batch of one stream.
 
     The hand-written way is the JDBC writer into an unlogged table, and then ``UPDATE … FROM`` and an insert of what is
     missing. Before each, both find the table with as many dead rows.
@@ -156,11 +156,11 @@ def merge(rows: int, changed: int, rounds: int) -> dict[str, float]:
         def load() -> None:
             from airflow_provider_fds.sinks import PostgresSink
 
-            _load(spark, source, PostgresSink("public.big", mode="merge", keys=("id",)))
+            _work_off(spark, begin(), PostgresSink("public.big", mode="merge", keys=("id",)))
 
         def write() -> None:
             database.run("CREATE UNLOGGED TABLE public.staged (LIKE public.big)")
-            _jdbc(spark.read.format("delta").load(str(source)), database, "public.staged")
+            _jdbc(spark.read.format("delta").load(str(other)), database, "public.staged")
             values = ", ".join(f"{one} = s.{one}" for one in _COLUMNS if one != "id")
             database.run(
                 f"UPDATE public.big t SET {values} FROM public.staged s WHERE t.id = s.id",
@@ -170,9 +170,12 @@ def merge(rows: int, changed: int, rounds: int) -> dict[str, float]:
             )
 
         def fresh() -> None:
-            nonlocal number, source
+            nonlocal number, other
             number += 1
-            source = _source(spark, folder / str(number), changes())
+            if number % 2:
+                changes().write.format("delta").mode("append").save(str(source))
+            else:
+                other = _source(folder / str(number), changes())
             database.checkpoint()
 
         def count() -> Any:
@@ -180,7 +183,9 @@ def merge(rows: int, changed: int, rounds: int) -> dict[str, float]:
             # a tenth of the keys are new each time
             assert found == (rows + number * len(range(0, changed, 10)),), found
 
-        source = folder
+        source, other = folder / "stream", folder
+        changes().where("false").write.format("delta").save(str(source))
+        begin = _sessions(source)
         try:
             return _in_turn(database, rounds, load, write, fresh, count)
         finally:
