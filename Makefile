@@ -1,5 +1,5 @@
 # Every target bootstraps what it needs into .venv first; with nothing changed that takes no time.
-.PHONY: help numbers demo demo-fleet demo-picture demo-walk test test-all test-quick check release-check ui-test package docs bench bench-against fuzz fuzz-input merges models chaos adversary compat s3 catalog-test requirements usual-airflow lowest matrix docker-test clean
+.PHONY: help numbers demo demo-fleet demo-picture demo-walk test test-all test-quick check release-check ui-test package docs bench bench-against fuzz fuzz-input merges models chaos adversary compat s3 catalog-test requirements usual-airflow lowest pythons upgrade-test matrix docker-test clean
 .DEFAULT_GOAL := help
 
 UV_COMPILE = .venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header $(if $(UPGRADE),--upgrade)
@@ -156,6 +156,19 @@ lowest:  ## Run the unit tests and one ingest with the oldest versions that pypr
 	@scripts/bootstrap.sh dev
 	@scripts/lowest.sh
 	@.venv/bin/python scripts/long_runs.py record lowest
+
+pythons:  ## Run the unit tests and one ingest on Python 3.12 and 3.13 (PYTHONS=3.13: on that one)
+	@scripts/bootstrap.sh dev
+	@.venv/bin/python scripts/pythons.py $(PYTHONS)
+	@$(if $(PYTHONS),,.venv/bin/python scripts/long_runs.py record pythons)
+
+# the commit with which the oldest golden folder was made
+upgrade-test: FROM ?= $(shell git log --diff-filter=A --format=%H -- tests/golden/folders/0.2.0/expected.json | tail -n 1)
+upgrade-test:  ## Run Airflow with processes of an older FDS and of this one (FROM=commit)
+	@scripts/bootstrap.sh dev
+	@rm -rf .compat/older && mkdir -p .compat/older && git archive $(FROM) airflow_provider_fds | tar -x -C .compat/older
+	FDS_UPGRADE_FROM=$(CURDIR)/.compat/older .venv/bin/python -m pytest tests/stack/test_rolling_upgrade.py
+	@.venv/bin/python scripts/long_runs.py record upgrade-test
 
 matrix:  ## Run every Airflow from 3.1 and every Spark from 3.5; writes docs/compatibility.md (ROWS="airflow-3.1 spark-4.0"; RESUME=1: what has not passed)
 	@scripts/bootstrap.sh dev

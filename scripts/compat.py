@@ -11,9 +11,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+from environments import ROOT, pinned
+
 ENVIRONMENTS = ROOT / ".compat"
 
 SPARKS = ("3.5", "4.0")
@@ -36,32 +36,9 @@ TESTS = (
 )
 
 
-def environment(spark: str) -> Path:
-    """Make the environment of a Spark, if it is not there as its requirements say, and return its Python."""
-    requirements = ROOT / "requirements" / f"spark-{spark.replace('.', '-')}.txt"
-    folder = ENVIRONMENTS / f"spark-{spark}"
-    python, made_from = folder / "bin" / "python", folder / "made-from.txt"
-    wanted = requirements.read_text()
-    if made_from.exists() and made_from.read_text() == wanted:
-        return python
-    uv = str(Path(sys.executable).with_name("uv"))
-    asked = subprocess.run(
-        [ROOT / "scripts" / "package_index.sh"], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True
-    )
-    if index := asked.stdout.strip():
-        os.environ["UV_DEFAULT_INDEX"] = index
-    print(f"making {folder.relative_to(ROOT)}", flush=True)
-    subprocess.run([uv, "venv", "--quiet", "--clear", "--python", sys.executable, str(folder)], check=True)
-    install = [uv, "pip", "install", "--quiet", "--python", str(python), "--require-hashes"]
-    constraints = ["--build-constraints", str(ROOT / "requirements" / "build.txt")]
-    subprocess.run([*install, *constraints, "-r", str(requirements)], check=True)
-    made_from.write_text(wanted)
-    return python
-
-
 def run(spark: str) -> int:
     """Run the tests on one Spark and return pytest's exit code."""
-    python = environment(spark)
+    python = pinned(ENVIRONMENTS / f"spark-{spark}", f"spark-{spark.replace('.', '-')}", with_package=False)
     # JARs of one version of Delta each; the tests' own Spark keeps its cache
     own = {"PYTHONPATH": str(ROOT), "FDS_CACHE_DIR": str(ENVIRONMENTS / "cache")}
     print(f"== Spark {spark}", flush=True)

@@ -25,7 +25,10 @@ NEVER = "never"
 #: How many commits may follow a green run.
 MOST_COMMITS = 100
 
-RUNS = ("adversary", "chaos", "compat", "docker-test", "lowest", "matrix", "s3", "test-nightly", "ui-test")
+RUNS = (
+    "adversary", "chaos", "compat", "docker-test", "lowest", "matrix", "pythons", "s3", "test-nightly", "ui-test",
+    "upgrade-test",
+)  # fmt: skip
 
 
 def _git(root: Path, *words: str) -> str | None:

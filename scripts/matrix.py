@@ -29,10 +29,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from unittest.mock import patch
 
+from environments import ROOT, environment, pinned, pip_install
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "compatibility.md"
 RESULTS = ROOT / "docs" / "compatibility.json"
 HOME = Path(
@@ -88,46 +89,12 @@ class Result(NamedTuple):
     what: str
 
 
-class Environment:
-    """A Python environment that is made once, and again when its pins change."""
-
-    def __init__(self, name: str, install: Callable[[Path, Path], None], wanted: str) -> None:
-        self.folder = HOME / name
-        self.python = self.folder / "bin" / "python"
-        made_from = self.folder / "made-from.txt"
-        if made_from.exists() and made_from.read_text() == wanted:
-            return
-        print(f"making {self.folder}", flush=True)
-        uv("venv", "--quiet", "--clear", "--python", sys.executable, str(self.folder))
-        install(self.folder, self.python)
-        made_from.write_text(wanted)
-
-
-def uv(*arguments: str) -> None:
-    """Run uv with the package index that pip has."""
-    asked = subprocess.run(
-        [ROOT / "scripts" / "package_index.sh"], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True
-    )
-    index = {"UV_DEFAULT_INDEX": asked.stdout.strip()} if asked.stdout.strip() else {}
-    subprocess.run([str(Path(sys.executable).with_name("uv")), *arguments], env={**os.environ, **index}, check=True)
-
-
-def pip_install(python: Path, *arguments: str) -> None:
-    constraints = ["--build-constraints", str(ROOT / "requirements" / "build.txt")]
-    uv("pip", "install", "--quiet", "--python", str(python), *constraints, *arguments)
-
-
 def airflow_python(airflow: str) -> Path:
     """Return the Python of an Airflow with its pinned requirements and this package."""
     requirements = ROOT / "requirements" / f"airflow-{airflow.replace('.', '-')}.txt"
     if not requirements.exists():
         return Path(sys.executable)
-
-    def install(_: Path, python: Path) -> None:
-        pip_install(python, "--require-hashes", "-r", str(requirements))
-        pip_install(python, "--no-deps", "--editable", str(ROOT))
-
-    return Environment(f"airflow-{airflow}", install, f"{ROOT}\n{requirements.read_text()}").python
+    return pinned(HOME / f"airflow-{airflow}", requirements.stem, with_package=True)
 
 
 def worker(client: str) -> Path:
@@ -137,12 +104,14 @@ def worker(client: str) -> Path:
     others = [pin for pin in pins if not pin.startswith(("pyspark==", "pyspark-client==", "delta-spark==", "nycfl"))]
     wanted = "\n".join([*others, f"pyspark-client=={client}"]) + "\n"
 
-    def install(folder: Path, python: Path) -> None:
+    folder = HOME / f"worker-{client}"
+
+    def install(python: Path) -> None:
         (folder / "pins.txt").write_text(wanted)
         pip_install(python, "--no-deps", "-r", str(folder / "pins.txt"))
         pip_install(python, "--no-deps", "--editable", str(ROOT))
 
-    python = Environment(f"worker-{client}", install, f"{ROOT}\n{wanted}").python
+    python = environment(folder, install, f"{ROOT}\n{wanted}")
     lacking = "import importlib.metadata as m; print('pyspark' in {d.name for d in m.distributions()})"
     shown = subprocess.run([str(python), "-c", lacking], capture_output=True, text=True, check=True).stdout
     if shown.strip() != "False":
@@ -153,10 +122,11 @@ def worker(client: str) -> Path:
 def spark_home(version: str) -> Path:
     """Return the folder of a Spark, fetched the first time."""
 
-    def install(_: Path, python: Path) -> None:
+    def install(python: Path) -> None:
         pip_install(python, "--no-deps", f"pyspark=={version}")
 
-    folder = Environment(f"home-{version}", install, version).folder
+    folder = HOME / f"home-{version}"
+    environment(folder, install, version)
     return folder / "lib" / f"python3.{sys.version_info.minor}" / "site-packages" / "pyspark"
 
 

@@ -142,11 +142,17 @@ def committed(run):
 
 def remove_xcoms(*runs):
     from airflow.models.xcom import XComModel
-    from airflow.utils.session import create_session
-    from sqlalchemy import delete
 
-    with create_session() as session:
-        session.execute(delete(XComModel).where(XComModel.run_id.in_([run.run_id for run in runs])))
+    for run in runs:
+        for task_id, map_index in run.states:
+            XComModel.clear(dag_id=run.dag_id, task_id=task_id, run_id=run.run_id, map_index=map_index)
+
+
+def edit_xcom(run, value):
+    from airflow.models.xcom import XComModel
+
+    where = {"dag_id": run.dag_id, "task_id": "plan", "run_id": run.run_id}
+    XComModel.set("fds_checkpoint.orders", value, **where, serialize=False)
 
 
 def test_with_xcom_as_home_each_run_shows_its_position_and_the_next_continues_from_it(installation, lake, dag_of):
@@ -179,19 +185,10 @@ def test_an_xcom_that_was_edited_is_named_and_removing_it_settles_it(installatio
     first = installation.run(dag)
     lake.append("orders", 2)
 
-    from airflow.models.xcom import XComModel
-    from airflow.utils.session import create_session
-    from sqlalchemy import update
-
     found = Checkpoint.from_json(first.xcom("plan", "fds_checkpoint.orders"), home="test")
     edited = found.to_json().replace('"batch_id":null', '"batch_id":5')
     assert edited != found.to_json()
-    with create_session() as session:
-        session.execute(
-            update(XComModel)
-            .where(XComModel.key == "fds_checkpoint.orders", XComModel.task_id == "plan")
-            .values(value=edited)
-        )
+    edit_xcom(first, edited)
     message = refusal(installation, dag)
     assert "it was edited: batch_id is 5, but None in entry 3" in message
     assert "remove XCom 'fds_checkpoint.orders' of the newest run" in message
@@ -203,16 +200,8 @@ def test_an_xcom_that_was_edited_is_named_and_removing_it_settles_it(installatio
 def test_an_xcom_that_is_no_checkpoint_is_replaced_from_the_ledger(installation, lake, dag_of, value):
     dag = dag_of("xcom")
     lake.append("orders", 1)
-    installation.run(dag)
+    edit_xcom(installation.run(dag), value)
     lake.append("orders", 2)
-
-    from airflow.models.xcom import XComModel
-    from airflow.utils.session import create_session
-    from sqlalchemy import update
-
-    with create_session() as session:
-        named = (XComModel.key == "fds_checkpoint.orders", XComModel.task_id == "plan")
-        session.execute(update(XComModel).where(*named).values(value=value))
     run = installation.run(dag)
     assert committed(run).batch_id == 1
     assert Checkpoint.from_json(run.xcom("plan", "fds_checkpoint.orders"), home="test").n > 0

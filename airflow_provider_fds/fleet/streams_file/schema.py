@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import fields
 from importlib.resources import files
+from inspect import cleandoc
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow_provider_fds import fleet
@@ -70,7 +71,7 @@ _BY_NAME: Final[dict[str, dict[str, Any]]] = {
     "mode": one_of("append", "merge"),
 }
 
-_ARGUMENT: Final = re.compile(r"^ {8}(\w+): (.*(?:\n {12}.*)*)", re.MULTILINE)
+_ARGUMENT: Final = re.compile(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", re.MULTILINE)
 
 
 def streams_schema() -> dict[str, Any]:
@@ -138,7 +139,7 @@ def _properties(described: type, names: Iterable[str], *also: type) -> dict[str,
     about = {
         name: re.sub(r"\s+", " ", text)
         for one in (*also, described)
-        for name, text in _ARGUMENT.findall(one.__doc__ or "")
+        for name, text in _ARGUMENT.findall(cleandoc(one.__doc__ or ""))
     }
     found = {}
     types = {field.name: str(field.type) for field in fields(described)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
@@ -79,7 +80,7 @@ def test_every_field_is_tested_here() -> None:
 # D42
 @pytest.mark.parametrize("name", FIELDS)
 def test_every_field_is_documented_and_validated(name: str) -> None:
-    assert f"        {name}: " in (SourceOptions.__doc__ or "")
+    assert f"    {name}: " in (inspect.getdoc(SourceOptions) or "")
     (problem,) = problems({name: object()})
     assert repr(name) in problem
 
