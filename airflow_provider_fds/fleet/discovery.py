@@ -335,6 +335,3 @@ def _read(staging: Storage, key: str) -> dict[str, dict[str, str]]:
             f"{staging.uri}/{key}, the record of the tables that the fleet has found, is damaged ({describe(error)}). "
             "Delete it: the next run then starts all tables that it finds."
         ) from error
-
-
-__all__ = ["FoundTables", "describe_left_out", "find_tables"]

@@ -436,6 +436,3 @@ def _fields(value: Mapping[str, Any], what: str, required: set[str], optional: s
     if problems:
         raise ConfigurationError(*problems, subject=what, reason=Reason.INVALID_OPTION)
     return dict(value)
-
-
-__all__ = ["Discovery", "FleetStream", "NewTables", "TablePattern", "problems_between"]

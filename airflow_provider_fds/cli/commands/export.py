@@ -167,6 +167,3 @@ def import_(arguments: argparse.Namespace) -> int:
         )
 
     return confirmed(arguments, preview.describe(), act)
-
-
-__all__ = ["add_commands", "export", "import_"]

@@ -103,6 +103,3 @@ def fork(arguments: argparse.Namespace) -> int:
         ),
     )
     return confirmed(arguments, preview.describe(), act)
-
-
-__all__ = ["add_commands", "fork"]

@@ -227,6 +227,3 @@ def _path_of(problem: str, found: Mapping[str, Given]) -> Path | None:
     by_key = {key.rpartition(".")[2]: one for key, one in reversed(list(found.items()))}
     words = [*_QUOTED.findall(problem), *_WORD.findall(problem)[:3]]
     return next((by_key[word].path for word in words if word in by_key), None)
-
-
-__all__ = ["Entry", "Given", "check_keys", "read_entry"]

@@ -185,6 +185,3 @@ def _mapping(document: Document, path: Path, given: Any) -> dict[str, Any]:
         document.add(path, f"{path[-1]} must be a mapping, got {given!r}.")
         return {}
     return given
-
-
-__all__ = ["DEFAULT_GROUP", "open_fleet_file", "parse_fleet_file", "read_fleet_file", "read_fleet_groups"]

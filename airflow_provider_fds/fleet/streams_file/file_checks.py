@@ -203,6 +203,3 @@ def _key(document: Document, entry: Entry, key: str) -> Path:
     """Return the place of a key of an entry, or of the entry if the defaults have the key."""
     path = (*entry.path, key)
     return path if path in document.places else entry.path
-
-
-__all__ = ["check_entries", "check_own_dag"]

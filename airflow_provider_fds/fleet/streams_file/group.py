@@ -241,6 +241,3 @@ class FleetFile:
                 return group
         known = ", ".join(repr(group.name) for group in self.groups) or "none"
         raise ConfigurationError(f"there is no group {name!r} in the file; its groups are {known}.")
-
-
-__all__ = ["FleetFile", "FleetGroup", "read_group"]

@@ -403,6 +403,3 @@ def _counts(blocked: BlockedFacts | None) -> tuple[str, ...]:
     if blocked is None:
         return ()
     return (f"{blocked.reason}. Planned rows: {blocked.rows_planned}, written: {blocked.rows_written}.",)
-
-
-__all__ = ["ActionBuilder"]

@@ -403,6 +403,3 @@ def _summary(entries: list[Entry]) -> str:
         last = committed[-1]
         text += f", up to batch {last.batch_id} of epoch {last.epoch}, which ends at {describe_position(last.end)}"
     return text
-
-
-__all__ = ["LedgerDamage", "Repair", "inspect", "known_sink", "known_uuid", "repair"]

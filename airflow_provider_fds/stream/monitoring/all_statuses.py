@@ -122,6 +122,3 @@ def _status(
         return status_of(open_stream(context, found))
     except FdsError as problem:
         return unreadable(name, found.state.table, problem)
-
-
-__all__ = ["all_statuses", "find_ledger", "open_stream", "stream_names", "unreadable"]

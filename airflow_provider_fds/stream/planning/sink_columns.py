@@ -306,6 +306,3 @@ def _constant_type(value: Constant) -> str:
     # a bool is an int, and a time is a date
     kinds = {bool: "boolean", int: "long", float: "double", datetime: "timestamp", date: "date"}
     return next((kind for of, kind in kinds.items() if isinstance(value, of)), "string")
-
-
-__all__ = ["SinkColumns"]

@@ -133,6 +133,3 @@ def table_poller(
         return TablePoller(stream, storage, position)
     alignment = Alignment(stream, context.open_staging(), context.open_table)
     return TablePoller(stream, storage, position, alignment.drift)
-
-
-__all__ = ["Alignment", "table_poller"]

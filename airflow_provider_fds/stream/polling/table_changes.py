@@ -207,6 +207,3 @@ def _summary(commit: Commit) -> _Summary | None:
             rows = None if count is None else rows + count
     info = commit.info
     return _Summary((info.operation if info is not None else None) or "UNKNOWN", rows)
-
-
-__all__ = ["MOST_COMMITS", "SeenVersion", "TableChange", "TableChanges"]

@@ -161,6 +161,3 @@ def has_data(commit: Commit) -> bool:
         or (action.remove is not None and action.remove.changes_data)
         for action in commit.actions
     )
-
-
-__all__ = ["ConditionPoller", "TableCondition", "has_data"]

@@ -191,6 +191,3 @@ def _maybe_lost(connected: ConnectedStream, sink: str, newest: int, unknown: Seq
         version=newest,
         reason=Reason.LEDGER_LOST,
     )
-
-
-__all__ = ["loaded_by_others", "refuse_lost_ledger"]
