@@ -29,7 +29,7 @@ from airflow_provider_fds.errors import StoppedError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from airflow_provider_fds.source.planning.plan import SourceBatch
+    from airflow_provider_fds.source.planned import SourceBatch
 
 __all__ = ["Manifest", "build_manifest"]
 

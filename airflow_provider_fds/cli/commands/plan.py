@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from airflow_provider_fds.cli.command_list import CommandParsers
     from airflow_provider_fds.delta.reader.log import DeltaLog
     from airflow_provider_fds.ledger.values import PlannedBatch
-    from airflow_provider_fds.source.planning.plan import BatchPlanner, SourceBatch
+    from airflow_provider_fds.source.planned import SourceBatch
+    from airflow_provider_fds.source.planning.plan import BatchPlanner
     from airflow_provider_fds.stream.connected_stream import ConnectedStream
     from airflow_provider_fds.stream.declaration.delta_stream import DeltaStream
     from airflow_provider_fds.stream.polling.min_batch import MinBatch

@@ -14,7 +14,7 @@ from airflow_provider_fds.stream.polling.table_condition import has_data
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from airflow_provider_fds.delta.reader.log import Commit
+    from airflow_provider_fds.delta.commits import Commit
     from airflow_provider_fds.delta.storage.storage import Storage
 
 #: Maximum number of commits that are read for one change; of older ones only the number is known.

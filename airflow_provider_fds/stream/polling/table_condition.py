@@ -17,7 +17,7 @@ from airflow_provider_fds.stream.position.data_interval import instant_ms
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from airflow_provider_fds.delta.reader.log import Commit
+    from airflow_provider_fds.delta.commits import Commit
     from airflow_provider_fds.delta.storage.storage import Storage
 
 
