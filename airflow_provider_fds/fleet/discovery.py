@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
     from airflow_provider_fds.catalog.table import Catalog
     from airflow_provider_fds.delta.storage.storage import Storage
-    from airflow_provider_fds.fleet.value import Discovery, FleetStream, TablePattern
+    from airflow_provider_fds.fleet.table_pattern import Discovery, TablePattern
+    from airflow_provider_fds.fleet.value import FleetStream
 
 _FORMAT: Final = 1
 #: Names in a message.

@@ -19,8 +19,9 @@ from airflow_provider_fds.fleet.streams_file.fields import (
     unknown_key,
 )
 from airflow_provider_fds.fleet.streams_file.sink_fields import DEFAULT_KIND, check_sink_keys, sink_of_fields
+from airflow_provider_fds.fleet.table_pattern import TablePattern
 from airflow_provider_fds.fleet.template import expanded, expanded_checkpoint, expanded_sink
-from airflow_provider_fds.fleet.value import FleetStream, TablePattern
+from airflow_provider_fds.fleet.value import FleetStream
 from airflow_provider_fds.source.options.option_values import boolean
 from airflow_provider_fds.source.options.options import SourceOptions
 from airflow_provider_fds.stream.declaration.delta_stream import DeltaStream

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow_provider_fds.checkpoint.registry import place_of
 from airflow_provider_fds.fleet.glob import FolderGlob, is_chosen
-from airflow_provider_fds.fleet.value import FleetStream, TablePattern
+from airflow_provider_fds.fleet.table_pattern import TablePattern
+from airflow_provider_fds.fleet.value import FleetStream
 from airflow_provider_fds.schemes import location
 from airflow_provider_fds.sinks.options import is_template
 

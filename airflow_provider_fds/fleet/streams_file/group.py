@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from airflow_provider_fds.fleet.streams_file.document import Document, Path
-    from airflow_provider_fds.fleet.value import FleetStream, TablePattern
+    from airflow_provider_fds.fleet.table_pattern import TablePattern
+    from airflow_provider_fds.fleet.value import FleetStream
 
 #: Keys about streams that one task loads together.
 _OF_FLEETS: Final = frozenset({"parallelism", "on_stream_failure", "on_gone", "max_bytes_in_flight"})
