@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
     from airflow_provider_fds.source.planned import SourceBatch
 
-__all__ = ["Manifest", "build_manifest"]
-
 _DIGEST_CHARACTERS: Final = 32
 #: Has the length of every id.
 _NO_ID: Final = str(uuid.UUID(int=0))

@@ -235,6 +235,3 @@ def _number_problems(parallelism: object, max_bytes_in_flight: object) -> list[s
         for name, value in given.items()
         if not isinstance(value, int) or isinstance(value, bool) or value < 1
     ]
-
-
-__all__ = ["DeltaFleetOperator", "FailurePolicy"]
