@@ -14,7 +14,8 @@ _PUBLIC = located(
     __name__,
     {
         "errors": ("FdsError",),
-        "fleet.value": ("FleetStream", "TablePattern"),
+        "fleet.table_pattern": ("TablePattern",),
+        "fleet.value": ("FleetStream",),
         "hooks.delta_table": ("DeltaTableHook",),
         "operators.delta_commit": ("DeltaCommitOperator",),
         "operators.delta_fleet": ("DeltaFleetOperator",),

@@ -1,7 +1,7 @@
 # What type checkers see of the package: they cannot follow __getattr__, which loads the public names.
 from airflow_provider_fds.errors import FdsError as FdsError
+from airflow_provider_fds.fleet.table_pattern import TablePattern as TablePattern
 from airflow_provider_fds.fleet.value import FleetStream as FleetStream
-from airflow_provider_fds.fleet.value import TablePattern as TablePattern
 from airflow_provider_fds.hooks.delta_table import DeltaTableHook as DeltaTableHook
 from airflow_provider_fds.operators.delta_commit import DeltaCommitOperator as DeltaCommitOperator
 from airflow_provider_fds.operators.delta_fleet import DeltaFleetOperator as DeltaFleetOperator

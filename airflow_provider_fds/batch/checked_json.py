@@ -129,11 +129,3 @@ def to_json(value: Any, leave_out: Tuple[str, ...] = ()) -> bytes:
     given = value if isinstance(value, dict) else asdict(value)
     fields = {name: field for name, field in given.items() if name not in leave_out}
     return json.dumps({"format": SPEC_FORMAT, **fields}, sort_keys=True, separators=(",", ":")).encode()
-
-
-__all__ = [
-    "SPEC_FORMAT",
-    "Rules",
-    "from_json",
-    "to_json",
-]

@@ -219,6 +219,3 @@ def _table(rows: List[Tuple[str, str, str]]) -> str:
     if len(rows) > _SHOWN_COLUMNS:
         text.append(f"  and {len(rows) - _SHOWN_COLUMNS} more")
     return "\n".join(text)
-
-
-__all__ = ["ColumnFit", "Fit", "Misfit", "Widening", "column_fit", "describe_misfit", "fit", "type_text", "widening_of"]

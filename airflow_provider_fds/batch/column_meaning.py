@@ -273,16 +273,3 @@ def _quoted(path: str) -> str:
     if "`" in path:
         return path
     return ".".join(f"`{part}`" for part in path.split("."))
-
-
-__all__ = [
-    "SinkChange",
-    "column_ids",
-    "column_types",
-    "describe_moved",
-    "fed_after",
-    "may_be_moved",
-    "moved_columns",
-    "moved_problem",
-    "renamed_in_sink",
-]

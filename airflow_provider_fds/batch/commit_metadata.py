@@ -166,13 +166,3 @@ def _has_fields(value: Dict[str, Any], wanted: Dict[str, type]) -> bool:
         if type(found) is not kind or (isinstance(found, int) and not 0 <= found < 1 << 63):
             return False
     return True
-
-
-__all__ = [
-    "commit_metadata",
-    "fence_metadata",
-    "read_commit_metadata",
-    "read_write_metadata",
-    "removal_metadata",
-    "write_metadata",
-]

@@ -98,6 +98,3 @@ def _store(uri: str) -> tuple[str, str]:
 def _scheme(uri: str) -> str | None:
     match = _SCHEME.match(uri)
     return match.group().lower() if match else None
-
-
-__all__ = ["ANYWHERE", "FileRoots", "stays_inside"]

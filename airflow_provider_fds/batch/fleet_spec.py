@@ -147,15 +147,3 @@ def fleet_attempt(uri: str) -> str:
 def is_fleet(uri: str) -> bool:
     """Whether the name is that of a fleet spec, not of a job spec."""
     return uri.endswith(".fleet.json")
-
-
-__all__ = [
-    "FLEET_OUTCOMES",
-    "FleetJob",
-    "FleetProgress",
-    "FleetSpec",
-    "fleet_attempt",
-    "fleet_name",
-    "is_fleet",
-    "progress_name",
-]

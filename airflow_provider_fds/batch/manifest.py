@@ -29,9 +29,7 @@ from airflow_provider_fds.errors import StoppedError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from airflow_provider_fds.source.planning.plan import SourceBatch
-
-__all__ = ["Manifest", "build_manifest"]
+    from airflow_provider_fds.source.planned import SourceBatch
 
 _DIGEST_CHARACTERS: Final = 32
 #: Has the length of every id.

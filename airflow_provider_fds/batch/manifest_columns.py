@@ -56,6 +56,3 @@ def _missing(name: str, known: dict[str, str]) -> str:
     near = get_close_matches(name.lower(), list(known), n=1)
     hint = f"Did you mean {known[near[0]]!r}?" if near else f"Its columns are {', '.join(known.values())}"
     return f"option 'columns' names {name!r}, which the table does not have. {hint}"
-
-
-__all__ = ["CHANGE_TYPE", "COMMIT_TIMESTAMP", "COMMIT_VERSION", "PHYSICAL_NAME", "narrowed"]

@@ -78,6 +78,3 @@ def _differ(one: Any, other: Any) -> bool:
     if isinstance(one, str):
         return one.isascii() and other.isascii() and one.strip().lower() != other.strip().lower()
     return bool(one != other)
-
-
-__all__ = ["ReplacedRows", "describe_replaced"]

@@ -251,19 +251,3 @@ def started_name(epoch: int, batch_id: int, attempt_id: str) -> str:
 def fence_report_name(epoch: int, attempt_id: str) -> str:
     """Return the name of a fence's report below :attr:`JobSpec.reports`: ``<epoch>/fence/<attempt>.json``."""
     return f"{epoch}/fence/{attempt_id}.json"
-
-
-__all__ = [
-    "FENCE_OUTCOMES",
-    "OUTCOMES",
-    "UNREADABLE_ADVICE",
-    "AttemptReport",
-    "FenceEvidence",
-    "FenceReport",
-    "LandedBatch",
-    "RemovedRows",
-    "decode",
-    "fence_report_name",
-    "report_name",
-    "started_name",
-]

@@ -437,17 +437,3 @@ def read_loaded(commits: Sequence[SinkCommit], read: Callable[[Optional[int]], S
     if found is None:
         found = loaded(read(None), are_all=True)
     return found or Loaded()
-
-
-__all__ = [
-    "NEWEST",
-    "Kept",
-    "Loaded",
-    "LoadedStream",
-    "Piece",
-    "kept",
-    "loaded",
-    "pieces",
-    "read_loaded",
-    "table_id_of",
-]

@@ -211,15 +211,3 @@ def metric_of(commit: SinkCommit, name: str) -> Optional[int]:
     """Return a metric under Delta's name for it, or under delta-rs's (``num_deleted_rows``)."""
     found = commit.metric(name)
     return commit.metric(re.sub("[A-Z]", lambda letter: f"_{letter[0].lower()}", name)) if found is None else found
-
-
-__all__ = [
-    "SinkCommit",
-    "changes_rows",
-    "file_actions",
-    "is_of_stream",
-    "metric_of",
-    "parse_commit",
-    "takes_rows",
-    "texts_of",
-]

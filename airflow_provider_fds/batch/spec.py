@@ -291,20 +291,3 @@ class JobSpec:
 def job_name(attempt_id: str, data: bytes) -> str:
     """Return the file name of a job spec, ``<attempt>-<SHA-256 of its bytes>.job.json``: the URI binds the content."""
     return f"{attempt_id}-{hashlib.sha256(data).hexdigest()}.job.json"
-
-
-__all__ = [
-    "ACTIONS",
-    "BatchSpec",
-    "Expectations",
-    "FenceSpec",
-    "JobSpec",
-    "SpecChangedError",
-    "fence_version",
-    "job_name",
-    "stream_uuid",
-    "txn_app_id",
-    "txn_batch_id",
-    "txn_epoch",
-    "txn_version",
-]

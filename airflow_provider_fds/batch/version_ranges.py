@@ -57,6 +57,3 @@ def _position(offset: str) -> tuple[int, int, bool]:
     """Return version, index of the first file that is not consumed, and whether the index counts the snapshot."""
     value = json.loads(offset)
     return value["reservoirVersion"], max(value["index"] + 1, 0), value["isStartingVersion"]
-
-
-__all__ = ["describe_covered", "describe_range"]

@@ -289,6 +289,3 @@ def _metastore_table(name: TableName, entry: dict[str, Any]) -> MetastoreTable:
         input_format=descriptor.get("InputFormat") or "",
         link=".".join(filter(None, (target.get("DatabaseName"), target.get("Name")))),
     )
-
-
-__all__ = ["GlueCatalog", "glue_client"]

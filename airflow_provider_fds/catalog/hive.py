@@ -412,6 +412,3 @@ def _require_client() -> None:
             "the connection is of a Hive metastore, for which pymetastore is not installed: "
             "pip install 'airflow-provider-fds[hive]'"
         )
-
-
-__all__ = ["HiveCatalog"]

@@ -170,6 +170,3 @@ def _encoded(text: str) -> str:
     """Return a location as a URI: metastores keep text that is not encoded, in which ``%`` and ``?`` are letters."""
     found = _SCHEME.fullmatch(text)
     return text if found is None else found["scheme"] + quote(found["path"] or "", safe=PATH_SAFE)
-
-
-__all__ = ["MetastoreTable", "delta_location", "folder_uri"]

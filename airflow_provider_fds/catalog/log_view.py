@@ -317,6 +317,3 @@ def _hinted(content: bytes) -> int:
         return -1
     version = found.get("version") if isinstance(found, dict) else None
     return version if isinstance(version, int) else -1
-
-
-__all__ = ["CatalogLogView", "LogTip", "StagedCommit"]

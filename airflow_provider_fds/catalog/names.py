@@ -58,6 +58,3 @@ def name_uri(conn_id: str, name: str) -> str:
 
 def _invalid(problem: str) -> ConfigurationError:
     return ConfigurationError(problem, reason=Reason.CATALOG_NAME_INVALID)
-
-
-__all__ = ["TableName", "name_uri"]

@@ -83,6 +83,3 @@ def unavailable(catalog: str, name: TableName, answer: str) -> StorageError:
         f"{catalog} gave no usable answer on {name}: {answer}",
         reason=Reason.CATALOG_UNAVAILABLE,
     )
-
-
-__all__ = ["denied", "not_found", "unavailable", "unreadable", "unwritable"]

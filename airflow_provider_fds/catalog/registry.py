@@ -69,6 +69,3 @@ def catalog_at(uri: str, secret: str | None = None) -> Catalog:
             reason=Reason.INVALID_URI,
         )
     return _CATALOGS[scheme][0](uri, secret)
-
-
-__all__ = ["catalog_at"]

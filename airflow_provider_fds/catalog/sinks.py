@@ -109,6 +109,3 @@ class SinkPlaces:
         with self._lock:
             if self._found is not None:
                 self._found = replace(self._found, register=None, table_id=found.table_id)
-
-
-__all__ = ["SinkPlaces"]

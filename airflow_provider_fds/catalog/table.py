@@ -171,6 +171,3 @@ def _is_login(option: str) -> bool:
     """Return whether an option says who asks, instead of where and how."""
     name = option.lower()
     return name == "storage_conn_id" or is_secret(name) or any(part in name for part in _LOGIN_PARTS)
-
-
-__all__ = ["Catalog", "CatalogPlaces", "CatalogTable", "ListedTable"]

@@ -312,6 +312,3 @@ def _full(parts: tuple[str, ...]) -> str:
 def _path(name: TableName) -> str:
     catalog, schema, table = (quote(part, safe="") for part in name.parts)
     return f"/delta/v1/catalogs/{catalog}/schemas/{schema}/tables/{table}"
-
-
-__all__ = ["UnityCatalog"]

@@ -187,6 +187,3 @@ def _staged(item: object, catalog: str, name: TableName) -> StagedCommit:
 def _number(value: object) -> int | None:
     """Return a version, size or time; ``None`` for anything else."""
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63 else None
-
-
-__all__ = ["TableAnswer", "delta_table", "rest_credentials", "rest_table"]

@@ -66,6 +66,3 @@ def _text(of: Any) -> str:
         return f"map<{_text(of['keyType'])},{_text(of['valueType'])}>"
     fields = ",".join(f"{field['name']}:{_text(field['type'])}" for field in of["fields"])
     return f"struct<{fields}>"
-
-
-__all__ = ["column_infos"]

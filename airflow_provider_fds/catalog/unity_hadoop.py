@@ -60,6 +60,3 @@ def _login(host: str, login: Login) -> dict[str, str]:
             "auth.oauth.scope": login.scope,
         }
     return {"auth.type": "static", "auth.token": login.token or _NOBODY}
-
-
-__all__ = ["hadoop_settings"]

@@ -310,6 +310,3 @@ def _httpx() -> Any:
             reason=Reason.INVALID_CONFIGURATION,
         ) from None
     return httpx
-
-
-__all__ = ["Answer", "Login", "NoAnswerError", "RefusedError", "UnityHttp"]

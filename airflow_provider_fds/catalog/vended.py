@@ -189,6 +189,3 @@ def _covers(prefix: object, location: str) -> bool:
         return False
     folder = with_plain_scheme(prefix).rstrip("/")
     return f"{with_plain_scheme(location).rstrip('/')}/".startswith(f"{folder}/")
-
-
-__all__ = ["Credentials", "NoCredentialsError", "VendedCredentials", "chosen", "provider"]

@@ -159,6 +159,3 @@ def _status_of(error: Exception) -> int | None:
     if isinstance(detail, dict):
         return detail.get("status_code")
     return getattr(getattr(error, "response", None), "status_code", None)
-
-
-__all__ = ["AssetCheckpointStore", "check_asset_state_store", "table_asset_uri"]

@@ -94,6 +94,3 @@ class FileCheckpointStore:
             f"{self.home} cannot be {doing}: {error.strerror or error}. Set a path in a folder that this user can "
             "write to. Nothing is lost: the ledger has the position too"
         )
-
-
-__all__ = ["FileCheckpointStore"]

@@ -70,6 +70,3 @@ def _form(checkpoint: str) -> str | None:
     if not colon:
         return kind if kind in STORES else None
     return next((form for form in STORES if form.startswith(f"{kind}:")), None) if place else None
-
-
-__all__ = ["STORES", "checkpoint_problem", "checkpoint_store", "place_of"]

@@ -116,6 +116,3 @@ def write_and_read_back(
         f"{home} was written, but reading it returns another value: found {found!r}, expected {text!r}. The "
         f"stream would start from a wrong position. {shadow}"
     )
-
-
-__all__ = ["CheckpointStore", "StreamCheckpointStore", "write_and_read_back"]

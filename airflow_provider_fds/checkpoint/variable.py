@@ -162,6 +162,3 @@ class VariableCheckpointStore:
                 "Variable again",
                 reason=Reason.AIRFLOW_UNAVAILABLE,
             ) from error
-
-
-__all__ = ["VariableCheckpointStore", "variable_key"]

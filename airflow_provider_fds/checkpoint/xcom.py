@@ -137,6 +137,3 @@ def _running_task() -> Any:
         return get_current_context()["ti"]
     except RuntimeError:
         return None
-
-
-__all__ = ["XComCheckpointStore", "xcom_key"]

@@ -88,6 +88,3 @@ def _settings() -> dict[str, str]:
     with suppress(ConfigurationError):
         found["AIRFLOW__FDS__STAGING"] = staging_uri(None, "")
     return found
-
-
-__all__ = ["airflow_commands", "run_fds"]

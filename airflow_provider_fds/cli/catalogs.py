@@ -68,6 +68,3 @@ def _catalog_at(uri: str, secret: str | None) -> Catalog:
     from airflow_provider_fds.catalog.registry import catalog_at
 
     return catalog_at(uri, secret)
-
-
-__all__ = ["add_catalog", "catalog_called", "is_known"]

@@ -194,17 +194,3 @@ class CommandParsers:
             name, description=description or f"{text[0].upper()}{text[1:]}.", **more
         )
         return added
-
-
-__all__ = [
-    "ADMIN",
-    "CommandParsers",
-    "all_commands",
-    "chosen_command",
-    "closest",
-    "describe_groups",
-    "describe_rare",
-    "help_of",
-    "module_of",
-    "option_hint",
-]

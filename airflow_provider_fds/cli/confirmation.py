@@ -62,6 +62,3 @@ def _asked(question: str) -> str:
     except EOFError:
         print()
         return ""
-
-
-__all__ = ["add_confirmation", "confirmed"]

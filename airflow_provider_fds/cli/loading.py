@@ -112,6 +112,3 @@ class LogOfJob(io.TextIOBase):
             self._line(text.rstrip())
             logger.info("%s", text.rstrip())
         return len(text)
-
-
-__all__ = ["Loading", "LogOfJob", "is_worth_showing"]

@@ -95,6 +95,3 @@ def _check_place(arguments: argparse.Namespace, kind: str, given: Mapping[str, s
     for key, flag in (("uri", "--sink"), ("table", "--sink-postgres")):
         if key in keys and key not in given:
             raise ConfigurationError(f"missing {flag}, the table of a sink of kind {kind}")
-
-
-__all__ = ["add_sink", "sink_of"]

@@ -108,6 +108,3 @@ def _last_batch(found: StreamStatus) -> str:
     if last.get("seconds"):
         said.append(describe_age(sum(last["seconds"].values())))
     return ", ".join(said)
-
-
-__all__ = ["describe_age", "describe_sink", "describe_status"]

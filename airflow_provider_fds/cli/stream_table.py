@@ -111,6 +111,3 @@ def _pending(one: StreamStatus) -> str:
     if not one.pending_files:
         return ""
     return f"{one.pending_files:,}" if one.pending_bytes is None else format_bytes(one.pending_bytes)
-
-
-__all__ = ["by_urgency", "plain_table", "rich_table"]

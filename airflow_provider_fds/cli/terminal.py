@@ -149,6 +149,3 @@ class Waiting:
         bar.add_task(self._what, total=None)
         bar.start()
         return bar
-
-
-__all__ = ["Waiting", "fitted", "is_terminal", "leaving_on_sigterm", "rich_console"]

@@ -147,6 +147,3 @@ def _struct(types: Mapping[str, Any]) -> Any:
 
 def _most(counts: Iterable[Any]) -> int:
     return max((count for count in counts if type(count) is int), default=0)
-
-
-__all__ = ["CertainStatistics"]

@@ -39,6 +39,3 @@ def describe(error: BaseException) -> str:
     # the decoders' own messages are sentences; those of Python are not
     is_sentence = isinstance(error, (ValueError, msgspec.MsgspecError, OSError)) and text
     return text if is_sentence else f"{type(error).__name__}: {text}"
-
-
-__all__ = ["DAMAGE", "MAX_INT64", "describe"]

@@ -183,6 +183,3 @@ class _Listing:
     def items_after(self, after: str | None) -> Iterator[ObjectMeta]:
         """Yield the files after ``after``."""
         return (item for item in self.items if after is None or item.key[_NAME_AT:] > after)
-
-
-__all__ = ["ListedLog", "listed_once"]

@@ -156,14 +156,3 @@ def _unreadable(text: str, why: str) -> ConfigurationError:
         "HH:mm:ss[.ffffff] with an optional zone, such as '2026-01-31 08:00:00+01:00'; without a zone it is UTC",
         reason=Reason.INVALID_OPTION,
     )
-
-
-__all__ = [
-    "clock_change",
-    "microseconds_of",
-    "moment_text",
-    "parse_instant",
-    "parse_moment",
-    "parse_timestamp",
-    "time_text",
-]

@@ -324,23 +324,3 @@ _READERS: Final[dict[str, Callable[[bytes, bool], Any]]] = {
     "timestamp": lambda raw, is_high: _time_bound(raw, _INSTANT, is_high=is_high),
     "timestamp_ntz": lambda raw, is_high: _time_bound(raw, _LOCAL_TIME, is_high=is_high),
 }
-
-__all__ = [
-    "INTEGERS",
-    "LAST_CHARACTER",
-    "Bounds",
-    "LoggedTime",
-    "Statistics",
-    "bounds_reader",
-    "comparable_type",
-    "count_only",
-    "decimal_digits",
-    "kind_of",
-    "null_count",
-    "num_records",
-    "num_records_fast",
-    "num_rows_of",
-    "statistics_of",
-    "time_at",
-    "value_at",
-]

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
     from airflow_provider_fds.catalog.table import Catalog
     from airflow_provider_fds.delta.storage.storage import Storage
-    from airflow_provider_fds.fleet.value import Discovery, FleetStream, TablePattern
+    from airflow_provider_fds.fleet.table_pattern import Discovery, TablePattern
+    from airflow_provider_fds.fleet.value import FleetStream
 
 _FORMAT: Final = 1
 #: Names in a message.
@@ -335,6 +336,3 @@ def _read(staging: Storage, key: str) -> dict[str, dict[str, str]]:
             f"{staging.uri}/{key}, the record of the tables that the fleet has found, is damaged ({describe(error)}). "
             "Delete it: the next run then starts all tables that it finds."
         ) from error
-
-
-__all__ = ["FoundTables", "describe_left_out", "find_tables"]

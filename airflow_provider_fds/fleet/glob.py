@@ -152,6 +152,3 @@ def is_chosen(path: str, include: Sequence[str], exclude: Sequence[str]) -> bool
 
 def _expression(glob: str) -> re.Pattern[str]:
     return re.compile("([^/]*)".join(map(re.escape, glob.split("*"))), re.DOTALL)
-
-
-__all__ = ["FolderGlob", "is_chosen"]

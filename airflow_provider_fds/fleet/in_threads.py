@@ -24,6 +24,3 @@ def each(threads: int, work: Callable[[_Item], None], items: Sequence[_Item]) ->
     finally:
         # a task that is killed begins nothing more
         pool.shutdown(cancel_futures=True)
-
-
-__all__ = ["each"]

@@ -114,6 +114,3 @@ class FleetFiles:
                     self._staging.delete(f"{self.folder}/{found.key.rsplit('/', 1)[-1]}")
         except FdsError as error:
             logger.debug("Old files of the fleet are kept for now.", exc_info=error)
-
-
-__all__ = ["FleetFiles"]

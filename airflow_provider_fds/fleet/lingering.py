@@ -244,6 +244,3 @@ class LingeringStreams:
         if due:
             with ThreadPoolExecutor(len(due), thread_name_prefix="fds-fleet") as threads:
                 list(threads.map(show, due))
-
-
-__all__ = ["LingeringStreams", "WaitingStream"]

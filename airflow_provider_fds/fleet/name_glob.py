@@ -101,6 +101,3 @@ class NameGlob:
 
 def _of_name(glob: str) -> re.Pattern[str]:
     return re.compile("(.*)".join(map(re.escape, glob.split("*"))), re.DOTALL | re.IGNORECASE)
-
-
-__all__ = ["NameGlob"]

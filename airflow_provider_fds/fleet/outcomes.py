@@ -51,6 +51,3 @@ class Outcomes:
     def of(self, streams: Sequence[FleetStream]) -> tuple[StreamOutcome, ...]:
         """Return the outcomes of the streams that have ended, in their order."""
         return tuple(self._by_name[one.stream.name] for one in streams if one.stream.name in self._by_name)
-
-
-__all__ = ["Outcomes"]

@@ -186,6 +186,3 @@ def declared(stream: FleetStream, deployment: str) -> str:
     """Return the digest of a stream, its sink and the installation."""
     text = json.dumps([deployment, stream.stream.to_dict(), stream.sink.to_dict()], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-__all__ = ["KnownPosition", "KnownPositions", "position_after"]

@@ -184,6 +184,3 @@ def _names(outcomes: tuple[StreamOutcome, ...]) -> str:
     if len(outcomes) > _MOST_NAMES:
         names.append(f"and {len(outcomes) - _MOST_NAMES} more")
     return ", ".join(names)
-
-
-__all__ = ["OUTCOMES", "FleetOutcome", "FleetResult", "StreamOutcome", "is_retryable"]

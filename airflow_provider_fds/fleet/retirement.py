@@ -52,6 +52,3 @@ def _is_of(state: StreamState, stream: DeltaStream) -> bool:
     if stream.catalog_conn_id is None:
         return state.table == stream.table_uri
     return state.catalog is not None and state.catalog.name.casefold() == stream.table.casefold()
-
-
-__all__ = ["retire_gone"]

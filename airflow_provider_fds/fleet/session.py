@@ -392,6 +392,3 @@ class FleetSession:
         if self._retention is not None and now >= self._purge_at.get(run.name, 0.0):
             self._purge_at[run.name] = now + _PURGE_SECONDS
             purge_stream(run.session.connected, self._retention)
-
-
-__all__ = ["THREADS", "FleetSession"]

@@ -61,6 +61,3 @@ class StreamRun:
         """The work in hand."""
         assert self.session.work is not None  # noqa: S101  # only runs with work are handed out
         return self.session.work
-
-
-__all__ = ["StreamRun"]

@@ -126,6 +126,3 @@ def _replaced(value: Any, replace: Callable[[str], str]) -> Any:
     if isinstance(value, (list, tuple)):
         return [_replaced(one, replace) for one in value]
     return value
-
-
-__all__ = ["expanded", "expanded_checkpoint", "expanded_sink", "parts_in", "template_problems"]

@@ -57,6 +57,3 @@ class UnityCatalogHook(_CatalogHook):
     default_conn_name = "fds_unity_default"
     hook_name = "Unity Catalog (FDS)"
     _schema = ("main", "default")
-
-
-__all__ = ["HiveMetastoreCatalogHook", "UnityCatalogHook"]

@@ -159,6 +159,3 @@ def _unusable(connection: StorageConnection, problem: str) -> ConfigurationError
         f"connection {connection.conn_id!r}, which is the catalog_conn_id, {problem}. Correct the connection",
         reason=Reason.CONNECTION_UNUSABLE,
     )
-
-
-__all__ = ["catalog_of"]

@@ -62,6 +62,3 @@ def parameters(connection: StorageConnection) -> dict[str, Any]:
             reason=Reason.CONNECTION_UNUSABLE,
         )
     return {**given, **{key: value for key, value in extra.items() if key in _TAKEN}}
-
-
-__all__ = ["grant_database", "parameters"]

@@ -78,6 +78,3 @@ def _on_sigterm(begin: Callable[[], None]) -> Iterator[None]:
     finally:
         if signal.getsignal(signal.SIGTERM) is handle:
             signal.signal(signal.SIGTERM, before)
-
-
-__all__ = ["BOUND_SECONDS", "reporting_interruption"]

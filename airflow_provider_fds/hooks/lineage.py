@@ -65,6 +65,3 @@ def is_on() -> bool:
     except Exception:  # an invalid setting of the provider; it reports that itself
         logger.debug("The section [openlineage] cannot be read.", exc_info=True)
         return False
-
-
-__all__ = ["DatasetName", "convert_asset", "dataset_name", "is_on"]

@@ -111,6 +111,3 @@ def _session() -> Iterator[Session]:
             "configuration (AIRFLOW_HOME, [database] sql_alchemy_conn), or omit --airflow",
             reason=Reason.AIRFLOW_UNAVAILABLE,
         ) from error
-
-
-__all__ = ["CommittedEvent", "MetadataVariable", "newest_event"]

@@ -131,6 +131,3 @@ def _attribute(timetable: Any, name: str) -> Any:
 
 def _unusable(text: str) -> ConfigurationError:
     return ConfigurationError(text, reason=Reason.DATA_INTERVAL_UNUSABLE)
-
-
-__all__ = ["formatted_key", "partition_interval", "partition_key"]

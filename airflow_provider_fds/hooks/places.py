@@ -101,6 +101,3 @@ class TableAddress(NamedTuple):
 def open_folder(conn_id: str | None, uri: str) -> Storage:
     """Open a folder that is no table with an Airflow connection. Raises as :func:`storage_options`."""
     return open_storage(uri, storage_options(conn_id, uri))
-
-
-__all__ = ["TableAddress", "open_folder", "open_table", "places_for", "sink_places", "table_places"]

@@ -53,6 +53,3 @@ def back_off(context: Any, reason_code: str | None) -> None:
             )
         ]
     )
-
-
-__all__ = ["FIRST", "LONGEST", "back_off", "delay_before"]

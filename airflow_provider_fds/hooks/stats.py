@@ -294,6 +294,3 @@ def _initialize(stats: Any) -> None:
     if "export_legacy_names" in inspect.signature(stats.initialize).parameters:
         more["export_legacy_names"] = conf.getboolean("metrics", "legacy_names_on", fallback=True)
     stats.initialize(factory=factory, **more)
-
-
-__all__ = ["RunReport", "are_on", "report_at_end", "send", "send_status", "sending_status", "write_wait"]

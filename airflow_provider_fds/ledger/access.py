@@ -119,18 +119,3 @@ def perform(steps: Steps[_T], storage: Storage) -> _T:
     except StopIteration as stop:
         value: _T = stop.value
         return value
-
-
-__all__ = [
-    "Access",
-    "Delete",
-    "Get",
-    "GetAll",
-    "ListNames",
-    "Pause",
-    "Put",
-    "PutIfAbsent",
-    "Steps",
-    "answer",
-    "perform",
-]

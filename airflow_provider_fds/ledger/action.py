@@ -109,6 +109,3 @@ class BatchAction(BatchFacts, BaseAction, frozen=True, kw_only=True):
             return replace(state, **changes)
         record = state.interval(self.interval)
         return state if record is None else state.with_interval(replace(record, **changes))
-
-
-__all__ = ["KINDS", "BaseAction", "BatchAction", "register"]

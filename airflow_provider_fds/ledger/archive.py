@@ -302,6 +302,3 @@ def _verify(archive: zipfile.ZipFile, contents: Contents) -> None:
             raise ValueError(f"{key} does not match its digest")
     if digest_of(archive.read(last)) != contents.digest:
         raise ValueError(f"entry {contents.n} does not match its digest")
-
-
-__all__ = ["ARCHIVE_FORMAT", "Contents", "LedgerArchive", "write_archive"]

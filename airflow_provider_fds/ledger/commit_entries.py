@@ -201,6 +201,3 @@ class Accepted(BatchAction, frozen=True, kw_only=True, tag="accepted"):
         """Let the stream, or the interval, continue; an identical failure does not block again."""
         scope = state if self.interval is None else state.interval(self.interval)
         return self.change(state, blocked=None, accepted=None if scope is None else scope.blocked)
-
-
-__all__ = ["Accepted", "Blocked", "Committed"]

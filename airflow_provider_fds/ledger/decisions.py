@@ -71,6 +71,3 @@ def _change(storage: Storage) -> None:
             DECISIONS_KEY,
             error,
         )
-
-
-__all__ = ["DECISIONS_KEY", "deciding", "read_token"]

@@ -175,6 +175,3 @@ def _is_newer(writer: str) -> bool:
     except ValueError:
         return writer != __version__
     return found > own
-
-
-__all__ = ["ENTRY_FORMAT", "Entry", "digest_of", "iso_time"]

@@ -427,6 +427,3 @@ class StartKept(BaseAction, frozen=True, kw_only=True, tag="start_kept"):
     def apply(self, state: StreamState) -> StreamState:
         """Remember the options, for the status of the stream."""
         return replace(state, start_kept=self.options or None)
-
-
-__all__ = ["Bound", "Created", "Ended", "Forked", "Opened", "StartKept"]

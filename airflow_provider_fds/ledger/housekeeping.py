@@ -351,14 +351,3 @@ def _kept(state: StreamState, retention: Retention, epoch: int, batch_id: int) -
     needed = retention.batches if epoch < state.epoch else batch_id + retention.batches + 1
     # a batch of the run that works on planned batches is kept until they are decided
     return Kept(state.epoch, max(needed, state.first_uncommitted + 1))
-
-
-__all__ = [
-    "Kept",
-    "Removable",
-    "Retention",
-    "purge_expired",
-    "removable",
-    "removable_folds",
-    "removable_snapshots",
-]

@@ -124,6 +124,3 @@ class IntervalOpened(BaseAction, frozen=True, kw_only=True, tag="interval_opened
     def apply(self, state: StreamState) -> StreamState:
         """Begin the generation."""
         return state.with_generation(self.interval, self.generation, self.first_version, self.last_version)
-
-
-__all__ = ["Boundary", "IntervalOpened"]

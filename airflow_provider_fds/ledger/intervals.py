@@ -73,15 +73,3 @@ def clamped(known: Sequence[KnownBoundary], instant: str, version: int) -> int:
     if lower is not None:
         version = max(version, lower.version)
     return version if upper is None else min(version, upper.version)
-
-
-__all__ = [
-    "KnownBoundary",
-    "clamped",
-    "digest_of_parts",
-    "instants_of",
-    "interval_folder",
-    "interval_name",
-    "neighbours",
-    "rows_of_parts",
-]

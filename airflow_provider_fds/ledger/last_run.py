@@ -58,6 +58,3 @@ def last_run(reader: LedgerReader, head: Fold, owner: Owner, since: datetime | N
 
 def _newest_of(runs: Sequence[RunRecord], owner: Owner) -> RunRecord | None:
     return next((run for run in reversed(runs) if run.owner == owner), None)
-
-
-__all__ = ["last_run"]

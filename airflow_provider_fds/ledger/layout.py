@@ -160,19 +160,3 @@ class StreamFolder:
     def fence_reports(self, epoch: int) -> str:
         """Return the folder of the files of all attempts of the epoch's fence."""
         return f"{self.attempts}/{epoch}/fence"
-
-
-__all__ = [
-    "FLEET_FOLDER",
-    "STATUS_FOLDER",
-    "ForeignKeyError",
-    "StreamFolder",
-    "check_interval_name",
-    "check_manifest_key",
-    "check_snapshot_key",
-    "check_stream_name",
-    "fleet_folder",
-    "numbered_name",
-    "parse_numbered_name",
-    "status_key",
-]

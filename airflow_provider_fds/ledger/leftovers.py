@@ -151,13 +151,3 @@ def remove_leftovers(
     for place in (folder.name, folder.entries, folder.folds, folder.snapshots):
         storage.remove_unfinished(place, before_ms)
     return found
-
-
-__all__ = [
-    "LOOK_EVERY",
-    "interval_manifest_folders",
-    "interval_orphans",
-    "manifest_folders",
-    "orphans",
-    "remove_leftovers",
-]

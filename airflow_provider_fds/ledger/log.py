@@ -393,6 +393,3 @@ class Ledger:
 
     def _empty(self) -> Fold:
         return Fold(n=-1, digest="", state=StreamState(name=self.folder.name))
-
-
-__all__ = ["FOLD_EVERY", "Ledger"]

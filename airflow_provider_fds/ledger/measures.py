@@ -71,5 +71,3 @@ UNKNOWN: Final = Measures()
 
 #: The measures of no batch at all.
 NONE_YET: Final = Measures(rows_read=0, files_written=0, bytes_written=0)
-
-__all__ = ["NONE_YET", "UNKNOWN", "Measures", "describe_failed"]

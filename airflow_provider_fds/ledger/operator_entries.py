@@ -250,6 +250,3 @@ class Retired(RetiredFacts, BaseAction, frozen=True, kw_only=True, tag="retired"
     def apply(self, state: StreamState) -> StreamState:
         """Record it."""
         return replace(state, retired=RetiredFacts.of(self))
-
-
-__all__ = ["Acknowledged", "Held", "Quarantined", "Resumed", "Retired", "Transferred"]

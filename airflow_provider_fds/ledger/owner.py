@@ -77,6 +77,3 @@ class Owner(msgspec.Struct, frozen=True, kw_only=True):
 def _describe_task(dag_id: str | None, run_id: str | None, task_id: str | None, map_index: int) -> str:
     mapped = "" if map_index < 0 else f"[{map_index}]"
     return f"task {task_id}{mapped} of DAG {dag_id}, run {run_id}"
-
-
-__all__ = ["Actor", "Owner"]

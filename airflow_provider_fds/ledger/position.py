@@ -122,6 +122,3 @@ def watermark_at(position: str | None, watermark: str | None) -> str | None:
     if watermark is None or position is None or Offset.from_json(position).is_initial_snapshot:
         return None
     return watermark
-
-
-__all__ = ["CHECKPOINT_FORMAT", "Checkpoint", "describe_checkpoint", "watermark_at"]

@@ -46,6 +46,3 @@ def evolve(state: StreamState, entry: Entry) -> StreamState:
     if isinstance(entry.action, Quarantined):
         state = replace(state, quarantined_at=entry.n)
     return state if entry.request_id is None else state.with_answered(entry.request_id, entry.n, entry.action.kind)
-
-
-__all__ = ["decide", "evolve"]

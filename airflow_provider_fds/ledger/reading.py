@@ -312,6 +312,3 @@ class LedgerReader:
 def _name_before(n: int) -> str | None:
     """Return the name after which a LIST begins with entry ``n``."""
     return numbered_name(n - 1) if n > 0 else None
-
-
-__all__ = ["LedgerReader", "pause_before", "retried"]

@@ -228,6 +228,3 @@ def other_deployment(state: StreamState, deployment: str) -> LedgerError:
 
 def _subject(state: StreamState) -> str:
     return f"stream {state.name!r} of {state.table}" if state.table else f"stream {state.name!r}"
-
-
-__all__ = ["EpochClosedError", "StreamMovedError"]

@@ -149,6 +149,3 @@ class Shown(BaseAction, frozen=True, kw_only=True, tag="shown"):
 
     def _new(self, state: StreamState) -> tuple[SeenBatch, ...]:
         return tuple(batch for batch in self.batches if batch not in state.shown)
-
-
-__all__ = ["Requested", "Shown"]

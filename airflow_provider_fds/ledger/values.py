@@ -416,23 +416,3 @@ class Recovered(msgspec.Struct, frozen=True, kw_only=True):
     acknowledged: tuple[Acknowledgement, ...] = ()
     origin: Origin | None = None
     given_up: tuple[GivenUp, ...] = ()
-
-
-__all__ = [
-    "Acknowledgement",
-    "CatalogName",
-    "EventTime",
-    "Fence",
-    "GivenUp",
-    "LeftSink",
-    "Origin",
-    "PassedSchema",
-    "PlannedBatch",
-    "Recovered",
-    "Removal",
-    "SeenBatch",
-    "SinkBinding",
-    "Skipped",
-    "SnapshotRef",
-    "sink_rows_option",
-]

@@ -85,6 +85,3 @@ def self_test(folder: StreamFolder, uri: str) -> Steps[None]:
             "(If-None-Match)",
             reason=Reason.STAGING_UNUSABLE,
         )
-
-
-__all__ = ["self_test", "write"]

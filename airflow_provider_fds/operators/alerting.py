@@ -156,6 +156,3 @@ def _named(notifiers: Sequence[Callable[[Any], Any]]) -> list[tuple[str, Callabl
 
 def _names(notifiers: Sequence[Callable[[Any], Any]]) -> list[str]:
     return [name for name, _ in _named(notifiers)]
-
-
-__all__ = ["Alerting", "state_asset"]

@@ -138,6 +138,3 @@ def _body(why: str, choices: Sequence[Choice]) -> str:
     rows = [f"| **{one.name.capitalize()}** | {one.effect} |" for one in choices]
     head = [f"{fence}text", why.replace(fence, "''''"), fence, "", "| choice | what follows |", "|---|---|"]
     return "\n".join([*head, *rows])
-
-
-__all__ = ["ASKED_KEY", "ask", "record_answer", "users_of"]

@@ -110,6 +110,3 @@ def add_partitions(event: Any, keys: Sequence[str]) -> None:
         )
     if accepted := [key for key in keys if key not in refused]:
         event.add_partitions(accepted)
-
-
-__all__ = ["add_partitions", "check_source", "partition_keys"]

@@ -27,6 +27,3 @@ def add_checkpoint_inlet(operator: Any, stream: object) -> None:
         # an asset of another name and the same URI would conflict with the user's
         if asset.uri not in {getattr(inlet, "uri", None) for inlet in operator.inlets}:
             operator.inlets = [*operator.inlets, asset]
-
-
-__all__ = ["add_checkpoint_inlet"]

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from airflow_provider_fds.durations import parse_duration
 from airflow_provider_fds.errors import ConfigurationError
-from airflow_provider_fds.fleet.value import FleetStream, TablePattern, problems_between
+from airflow_provider_fds.fleet.table_pattern import TablePattern
+from airflow_provider_fds.fleet.value import FleetStream, problems_between
 from airflow_provider_fds.hooks.rendering import ValueTemplates
 from airflow_provider_fds.operators.checkpoint_inlet import add_checkpoint_inlet
 from airflow_provider_fds.operators.ingest_arguments import argument_problems, check_conf_by_size, time_problems
@@ -234,6 +235,3 @@ def _number_problems(parallelism: object, max_bytes_in_flight: object) -> list[s
         for name, value in given.items()
         if not isinstance(value, int) or isinstance(value, bool) or value < 1
     ]
-
-
-__all__ = ["DeltaFleetOperator", "FailurePolicy"]

@@ -134,7 +134,7 @@ class DeltaStreamActionOperator(BaseOperator):
         from airflow_provider_fds.operators.owner import owner_runs, task_actor
         from airflow_provider_fds.stream.actions.action_builder import ActionBuilder
         from airflow_provider_fds.stream.actions.prepared_action import is_answered, perform
-        from airflow_provider_fds.stream.connected_stream import open_source, readable, readable_sink
+        from airflow_provider_fds.stream.known_tables import open_source, readable, readable_sink
 
         with task_failures(context):
             action, given = self._asked()

@@ -116,6 +116,3 @@ class DeltaStreamMonitorOperator(BaseOperator):
                 alerting.tell_all(staging, {name: Found.from_dict(one) for name, one in event["streams"].items()})
                 alerting.emit()
         return int(event["rounds"])
-
-
-__all__ = ["DeltaStreamMonitorOperator"]

@@ -153,6 +153,3 @@ def _alerts(group: FleetGroup) -> StreamAlerts | None:
                 reason=Reason.WIRING_INVALID,
             ) from error
     return replace(group.alerts, notifiers=tuple(notifiers))
-
-
-__all__ = ["fds_dags"]

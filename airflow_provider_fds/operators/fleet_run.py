@@ -365,6 +365,3 @@ class _Locked:
     def write(self, checkpoint: Checkpoint) -> None:
         with self._lock:
             self._checkpoints.write(checkpoint)
-
-
-__all__ = ["FLEET_KEY", "FleetRun"]

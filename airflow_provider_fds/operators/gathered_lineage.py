@@ -101,6 +101,3 @@ def _with_schema(table: TableUse, log: DeltaLog) -> TableUse:
     except Exception:  # the worker may not be allowed to read the sink, or log cleanup was faster
         logger.debug("The schema of %s at version %s was not read.", table.uri, table.version, exc_info=True)
         return table
-
-
-__all__ = ["gathered", "gathering"]

@@ -71,6 +71,3 @@ class EmitsFleetLineage:
     def get_openlineage_facets_on_failure(self, task_instance: Any) -> Any:
         """Return the same for what was committed before the task failed."""
         return self.get_openlineage_facets_on_complete(task_instance)
-
-
-__all__ = ["EmitsFleetLineage", "EmitsLineage"]

@@ -216,6 +216,3 @@ def _inner(kind: Any) -> list[dict[str, Any]]:
     if kind["type"] == "map":
         return [{"name": "key", "type": kind["keyType"]}, {"name": "value", "type": kind["valueType"]}]
     return list(kind.get("fields", ()))
-
-
-__all__ = ["BATCHES_FIELDS", "STREAM_FIELDS", "VERSIONS_FIELDS", "fleet_lineage", "operator_lineage"]

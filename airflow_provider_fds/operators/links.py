@@ -137,16 +137,3 @@ def _version_links(session: StreamSession, sink: Sink | None) -> dict[str, str]:
         for label, uri, version in tables
         if uri is not None and version is not None and (url := catalog_url(asset_uri(uri), version)) is not None
     }
-
-
-__all__ = [
-    "LINKS",
-    "DeltaStreamLink",
-    "ShowsLinks",
-    "SinkVersionLink",
-    "SourceVersionLink",
-    "SparkLink",
-    "TaskLink",
-    "showing_links",
-    "showing_spark",
-]

@@ -44,6 +44,3 @@ def add_alert_outlet(operator: Any, alerts: object) -> None:
             subject=f"task {operator.task_id!r}",
         )
     operator.outlets = [*operator.outlets, alert_outlet(operator.dag_id, operator.task_id)]
-
-
-__all__ = ["add_alert_outlet", "alert_outlet", "default_outlet", "is_alert_outlet"]

@@ -44,6 +44,3 @@ def preload() -> None:
     except ImportError as error:
         # a setup without Spark Connect
         log.info("[fds] preload: the client of Spark Connect is not loaded: %s", error)
-
-
-__all__ = ["preload"]

@@ -33,6 +33,3 @@ class RefusedStreamsOperator(BaseOperator):
         """
         with task_failures(context):
             raise ConfigurationError(*self.problems, subject="file", reason=Reason.INVALID_OPTION)
-
-
-__all__ = ["RefusedStreamsOperator"]

@@ -13,6 +13,3 @@ def sdk_exception(name: str) -> type[Exception]:
         module = import_module("airflow.exceptions")
     found: type[Exception] = getattr(module, name)
     return found
-
-
-__all__ = ["sdk_exception"]

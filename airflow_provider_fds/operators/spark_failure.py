@@ -41,6 +41,3 @@ def explained(failure: BatchFailedError, spark_error: BaseException | None, *, w
         return failure
     first_line = without_command(spark_error).strip().split("\n", 1)[0]
     return with_ending(failure, f"{first_line[:1].upper()}{first_line[1:]}; the lines above say more")
-
-
-__all__ = ["explained", "without_command"]

@@ -58,6 +58,3 @@ def agent_settings(
     elif is_on:
         added[REMOVED_PATH] = _BELOW_THE_STREAM
     return {key: str(value) for key, value in added.items() if key not in conf}
-
-
-__all__ = ["DENIED_NODES", "REMOVED_PATH", "agent_settings"]

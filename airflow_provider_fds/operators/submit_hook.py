@@ -139,6 +139,3 @@ def bounded(lines: Iterator[str]) -> Iterator[str]:
     if left_out:
         yield f"… {left_out} lines of spark-submit omitted …"
     yield from held_back
-
-
-__all__ = ["MOST_LINES", "SubmitHook", "bounded"]

@@ -153,6 +153,3 @@ def _is_known(value: object) -> bool:
 
 def _names(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-
-
-__all__ = ["SEEN_KEY", "TableArguments", "seen_by"]

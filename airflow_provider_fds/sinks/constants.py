@@ -102,6 +102,3 @@ def _jsonable(value: Constant) -> Any:
     if isinstance(value, datetime):
         return {"timestamp": value.isoformat()}
     return {"date": value.isoformat()} if isinstance(value, date) else value
-
-
-__all__ = ["PROVENANCE", "Constant", "constant_columns", "jsonable", "sql_literal"]

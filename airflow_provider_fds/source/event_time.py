@@ -173,6 +173,3 @@ def times_of(files: Iterable[PlannedFile], column: TimeColumn) -> FoundTimes:
 def _begins(path: str, name: str) -> bool:
     path, name = path.lower(), name.lower()
     return path == name or path.startswith(name + ".")
-
-
-__all__ = ["TYPES", "FoundTimes", "TimeColumn", "TimeRange", "times_of"]

@@ -9,7 +9,6 @@ from urllib.parse import quote
 
 from airflow_provider_fds.batch.location import check_table_uri, spark_uri
 from airflow_provider_fds.delta.listed_log import listed_once
-from airflow_provider_fds.delta.protocol import CATALOG_FEATURES, is_managed_by_catalog
 from airflow_provider_fds.delta.reader.known_states import KnownStates
 from airflow_provider_fds.delta.reader.log import DeltaLog
 from airflow_provider_fds.delta.storage.open import canonical_uri, open_place, open_storage
@@ -18,9 +17,7 @@ from airflow_provider_fds.errors import (
     ConfigurationError,
     FdsError,
     LedgerError,
-    SinkError,
     TableNotFoundError,
-    UnsupportedFeatureError,
 )
 from airflow_provider_fds.fault_points import reach
 from airflow_provider_fds.ledger.epoch_entries import Named
@@ -293,6 +290,8 @@ class ConnectedStream:
             FdsError: The catalog refuses the table, or does not answer. Its rows are there, and the next run registers
                 it.
         """
+        from airflow_provider_fds.stream.known_tables import readable
+
         if uri is None or (place := self.sink_place(uri)).register is None:
             return
         log = readable(open_place(place))
@@ -346,25 +345,6 @@ def _called_now(stream: DeltaStream, context: StreamContext) -> list[str]:
         return []
 
 
-def sink_of_another_name(state: StreamState, sink: str, place: Place) -> SinkError:
-    """Return the error about a sink whose name means another table than the one that the stream has written to.
-
-    Args:
-        state: The stream, bound to a sink.
-        sink: The sink in words.
-        place: Where its table is now.
-    """
-    target = "" if state.sink is None else state.sink.target
-    return SinkError(
-        f"stream {state.name!r} has written to {target}, but its sink {sink} is now the table at {place.uri}: the "
-        "table was moved, or it was dropped or renamed and its name given away. Nothing was written to it. Give the "
-        f"sink the name or the URI of the table at {target}, or move that table back; to load the other table from "
-        "the start, use a stream with another name",
-        table=place.uri,
-        reason=Reason.SINK_MISMATCH,
-    )
-
-
 def _of_another_table(state: StreamState, place: Place, table: str) -> LedgerError:
     """Return the error about a stream whose table is at another place than its ledger says."""
     known = state.catalog
@@ -408,61 +388,3 @@ def _refuse_nested(table: str, staging: str) -> None:
             table=table,
             reason=Reason.STAGING_UNUSABLE,
         )
-
-
-def source_name(state: StreamState, places: Places) -> tuple[str, str | None]:
-    """Return what ``places`` finds the table of a ledger by, and the catalog's connection: its name, or its URI."""
-    known = None if isinstance(places, Paths) else state.catalog
-    return (state.table, None) if known is None else (known.name, known.connection)
-
-
-def check_not_managed(ledger: Ledger, place: Place) -> None:
-    """Refuse to read a table by its URI if only its catalog knows its newest commits.
-
-    A log without them looks as if it had lost the stream's position.
-
-    Raises:
-        UnsupportedFeatureError: It is such a table, as a run of the stream has found.
-    """
-    known, source = ledger.state.catalog, ledger.source
-    if known is None or source is None or place.name or not is_managed_by_catalog(source.protocol):
-        return
-    raise UnsupportedFeatureError(
-        f"only its catalog knows the newest commits of {ledger.state.table}, and here it would be read by its URI. Its "
-        f"name is {known.name}, its catalog {known.connection!r}: on the command line add --catalog URI, or use "
-        "`airflow fds`, which knows Airflow's connections",
-        features=tuple(CATALOG_FEATURES),
-        table=ledger.state.table,
-    )
-
-
-def open_source(ledger: Ledger, places: Places) -> Storage | None:
-    """Return the storage of the table of a ledger, ``None`` if it cannot be read from here."""
-    try:
-        place = places.resolve(source_name(ledger.state, places)[0])
-        check_not_managed(ledger, place)
-        return open_place(place)
-    except FdsError:
-        return None
-
-
-def readable(storage: Storage | None) -> DeltaLog | None:
-    """Return the log of a table if it can be read from here, else ``None``."""
-    if storage is None:
-        return None
-    log = DeltaLog(storage)
-    try:
-        log.latest()
-    except FdsError:
-        return None
-    return log
-
-
-def readable_sink(state: StreamState, open_table: Callable[[str], Storage]) -> DeltaLog | None:
-    """Return the log of the sink that FDS writes to if it can be read from here, else ``None``."""
-    if state.sink is None or not state.sink.has_log:
-        return None
-    try:
-        return readable(open_table(state.sink.target))
-    except FdsError:
-        return None

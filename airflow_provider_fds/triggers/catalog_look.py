@@ -141,6 +141,3 @@ _shared: WeakKeyDictionary[asyncio.AbstractEventLoop, CatalogLooks] = WeakKeyDic
 def shared_looks() -> CatalogLooks:
     """Return the looks of this process (strictly, of its event loop)."""
     return _shared.setdefault(asyncio.get_running_loop(), CatalogLooks())
-
-
-__all__ = ["LOOK_SECONDS", "CatalogLooks", "Meaning", "ask_catalog", "shared_looks"]

@@ -200,6 +200,3 @@ class DeltaFleetTrigger(BaseTrigger):
         reason = "; ".join(f"{name}: {why}" for name, why in list(news.items())[:_MOST_NAMES])
         payload = {"status": "success", "streams": list(news)[:_MOST_NAMES], "reason": reason}
         return TriggerEvent(payload)  # type: ignore[no-untyped-call]
-
-
-__all__ = ["DeltaFleetTrigger"]

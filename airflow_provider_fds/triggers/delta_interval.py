@@ -43,6 +43,3 @@ class DeltaIntervalTrigger(DeltaTableVersionTrigger):
         storage = stream_context.open_table(stream.table)
         grace = None if self.grace is None else timedelta(seconds=self.grace)
         return IntervalPoller(storage, datetime.fromisoformat(self.interval_end), grace), None
-
-
-__all__ = ["DeltaIntervalTrigger"]

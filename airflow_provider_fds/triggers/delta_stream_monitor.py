@@ -157,6 +157,3 @@ class DeltaStreamMonitorTrigger(BaseTrigger):
 
     def _places_for(self, state: StreamState) -> Places:
         return places_for(self.storage_conn_id, state)
-
-
-__all__ = ["DeltaStreamMonitorTrigger"]

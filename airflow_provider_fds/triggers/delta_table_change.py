@@ -308,6 +308,3 @@ def _template_problems(argument: str, value: object) -> list[str]:
 
 def _is_interval(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < float("inf")
-
-
-__all__ = ["DeltaTableChangeTrigger"]

@@ -74,6 +74,3 @@ class DeltaTableConditionTrigger(DeltaTableVersionTrigger):
 
     def _count_error(self) -> None:
         """Likewise."""
-
-
-__all__ = ["DeltaTableConditionTrigger"]

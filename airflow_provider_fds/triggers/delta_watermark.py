@@ -40,6 +40,3 @@ class DeltaWatermarkTrigger(DeltaTableVersionTrigger):
         stream = DeltaStream.from_dict(self.stream)
         context = reading_context(stream, staging=self.staging, deployment=self.deployment)
         return WatermarkPoller(ConnectedStream(stream, context), self.at), None
-
-
-__all__ = ["DeltaWatermarkTrigger"]

@@ -37,6 +37,3 @@ def pause_seconds(poll_interval: float, refusals: int) -> float:
         return poll_interval * spread
     longest = max(poll_interval, _LONGEST_BACKOFF_SECONDS)
     return min(poll_interval * 2.0 ** (min(refusals, 60) - 1), longest) * spread
-
-
-__all__ = ["pause_seconds", "poll_slot"]

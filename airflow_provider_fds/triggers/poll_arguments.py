@@ -29,6 +29,3 @@ def grace_problems(grace: object) -> list[str]:
     if grace is None or (given is not None and given >= timedelta(0)):
         return []
     return [f"grace must be None, a timedelta or seconds, and not negative, got {grace!r}."]
-
-
-__all__ = ["grace_problems", "removed_problems"]

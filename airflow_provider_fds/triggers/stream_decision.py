@@ -159,6 +159,3 @@ class StreamDecisionTrigger(BaseTrigger):
             update_hitl_detail_response(ti_id=UUID(self.ti_id), chosen_options=[name.capitalize()], params_input={})
         except Exception as error:  # noqa: BLE001  # the answer that counts is known
             self.log.info("The question about stream %s was not closed: %s", self.stream, error)
-
-
-__all__ = ["StreamDecisionTrigger"]

@@ -169,6 +169,3 @@ def _tick(changes: TableChanges | None, watchers: Watchers) -> Tick | None:
         # the first poll that succeeds is an answer
         return None
     return Tick(changes, changes.newest)
-
-
-__all__ = ["Tick", "Watchers", "ticks", "watchers_of"]

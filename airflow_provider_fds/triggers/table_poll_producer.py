@@ -68,6 +68,3 @@ def _log_unmoved(table: str, error: Any) -> None:
         type(error).__name__,
         error,
     )
-
-
-__all__ = ["TablePollProducer"]

@@ -127,6 +127,3 @@ def _stores_of(store: Any) -> list[Any]:
     # a trigger is not told its assets, and the mapping cannot be iterated
     stores = [*getattr(store, "_by_name", {}).values(), *getattr(store, "_by_uri", {}).values()]
     return stores or [store]
-
-
-__all__ = ["AssetCursor", "Cursor", "StreamCursor", "cursor_key"]

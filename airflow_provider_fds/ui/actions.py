@@ -287,6 +287,3 @@ def _changed(name: str, table: str) -> StreamMovedError:
     return StreamMovedError(
         f"stream {name!r} has changed since the preview, so nothing was done. Preview the action again.", table=table
     )
-
-
-__all__ = ["PAGE_ACTIONS", "Preview", "StreamActions", "describe_actions"]

@@ -195,6 +195,3 @@ def _code_of(error: FdsError) -> int:
     if isinstance(error, StorageError):
         return status.HTTP_503_SERVICE_UNAVAILABLE
     return 422 if isinstance(error, ConfigurationError) else status.HTTP_409_CONFLICT
-
-
-__all__ = ["create_app"]

@@ -30,6 +30,3 @@ def record_action(action: str, user: str, *, dag_id: str | None, task_id: str | 
     with create_session() as session:
         entry = Log(f"fds_{action}", owner=user, owner_display_name=user, extra=extra, dag_id=dag_id, task_id=task_id)
         session.add(entry)
-
-
-__all__ = ["record_action"]

@@ -59,6 +59,3 @@ class KnownDags:
             self._owners = {dag: [one.strip() for one in (names or "").split(",") if one] for dag, names in found}
             self._read_at = monotonic()
             return self._owners
-
-
-__all__ = ["KnownDags", "dag_here"]

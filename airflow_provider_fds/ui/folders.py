@@ -143,6 +143,3 @@ def _describe_names(names: list[str]) -> str:
         return f"Stream {shown} has"
     more = len(names) - _NAMED
     return f"Streams {shown} have" if more <= 0 else f"Streams {shown} and {more:,} more have"
-
-
-__all__ = ["FolderStatus", "StatusFolder"]

@@ -235,6 +235,3 @@ def _skipped_by(entry: Entry) -> list[Skipped]:
         skipped = [*action.skipped, *(one for batch in action.batches for one in batch.skipped)]
         return sorted(skipped, key=lambda one: one.version)
     return []
-
-
-__all__ = ["READ_ENTRIES", "StreamHistory", "describe_history"]

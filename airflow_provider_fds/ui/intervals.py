@@ -52,6 +52,3 @@ def _next(newest: list[tuple[str, str]]) -> dict[str, str] | None:
     if len(times) < _ALIKE or len(lengths) > 1 or any(one[1] != other[0] for one, other in pairwise(times)):
         return None
     return {"start": newest[-1][1], "end": iso_time(times[-1][1] + lengths.pop())}
-
-
-__all__ = ["describe_intervals"]

@@ -47,6 +47,3 @@ def owner_runs(deployment: str) -> Callable[[Owner], bool | None]:
             return str(session.scalar(of_run)) in UNFINISHED_RUN_STATES
 
     return runs
-
-
-__all__ = ["owner_runs"]

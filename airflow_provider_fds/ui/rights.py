@@ -94,6 +94,3 @@ def _existing(dag_ids: set[str]) -> set[str]:
         return set()
     with create_session() as session:
         return set(session.scalars(select(DagModel.dag_id).where(DagModel.dag_id.in_(dag_ids))))
-
-
-__all__ = ["Rights"]

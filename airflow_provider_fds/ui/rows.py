@@ -91,6 +91,3 @@ def _batch(last: LastBatch) -> dict[str, Any]:
 def _rate(last: LastBatch) -> float | None:
     rows = last.rows_written if last.rows_read is None else last.rows_read
     return None if rows is None or not last.seconds else round(rows / last.seconds, 3)
-
-
-__all__ = ["describe_committed", "row_of"]

@@ -165,6 +165,3 @@ class Streams:
             while len(self._histories) > _KEPT_HISTORIES:
                 self._histories.popitem(last=False)
             return history
-
-
-__all__ = ["FoundStream", "ListedStreams", "Streams"]

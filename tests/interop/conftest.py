@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from airflow_provider_fds.source.planning.plan import SourceBatch
+    from airflow_provider_fds.source.planned import SourceBatch
     from tests.interop.connect_server import RunningServer
 
 HERE = Path(__file__).parent

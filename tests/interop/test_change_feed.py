@@ -18,7 +18,7 @@ from airflow_provider_fds.source.planning.plan import BatchPlanner
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from airflow_provider_fds.source.planning.plan import SourceBatch
+    from airflow_provider_fds.source.planned import SourceBatch
 
 WITH_VECTORS = ("true", "name")
 KINDS = [("false", "none"), WITH_VECTORS]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.fleet.discovery import find_tables
-from airflow_provider_fds.fleet.value import TablePattern
+from airflow_provider_fds.fleet.table_pattern import TablePattern
 
 
 def test_the_tables_of_a_pattern_are_found_in_a_bucket(server):

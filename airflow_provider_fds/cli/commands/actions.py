@@ -56,7 +56,7 @@ def act(arguments: argparse.Namespace) -> int:
     """Perform an action."""
     from airflow_provider_fds.stream.actions.action_builder import ActionBuilder
     from airflow_provider_fds.stream.actions.prepared_action import is_answered, perform
-    from airflow_provider_fds.stream.connected_stream import open_source, readable, readable_sink
+    from airflow_provider_fds.stream.known_tables import open_source, readable, readable_sink
 
     action: OperatorAction = ACTIONS[arguments.name]
     ledger, actor = common.ledger_of(arguments)

@@ -84,6 +84,3 @@ def _known_sink(live: StreamState) -> dict[str, str]:
     if live.sink is None or live.sink.is_user_job:
         raise ConfigurationError(f"stream {live.name!r} is not bound to a sink. Set --sink", table=live.table or None)
     return {"kind": live.sink.kind, "uri": live.sink.target, "function": live.sink.target}
-
-
-__all__ = ["add_commands", "backfill"]

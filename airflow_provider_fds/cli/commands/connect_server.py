@@ -119,6 +119,3 @@ def _port(text: str) -> int:
     if not text.isdecimal() or int(text) > _LAST_PORT:
         raise argparse.ArgumentTypeError(f"expected a port from 0 to {_LAST_PORT}, got {text!r}")
     return int(text)
-
-
-__all__ = ["add_commands", "connect_server"]

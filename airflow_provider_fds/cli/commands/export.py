@@ -108,7 +108,7 @@ def import_(arguments: argparse.Namespace) -> int:
     from airflow_provider_fds.source.offset import describe_position
     from airflow_provider_fds.stream.actions.action_builder import ActionBuilder
     from airflow_provider_fds.stream.actions.prepared_action import PreparedAction, is_answered
-    from airflow_provider_fds.stream.connected_stream import open_source, readable, readable_sink
+    from airflow_provider_fds.stream.known_tables import open_source, readable, readable_sink
 
     archive = LedgerArchive.read(Path(arguments.file))
     name = archive.contents.stream
@@ -167,6 +167,3 @@ def import_(arguments: argparse.Namespace) -> int:
         )
 
     return confirmed(arguments, preview.describe(), act)
-
-
-__all__ = ["add_commands", "export", "import_"]

@@ -65,6 +65,3 @@ def export_checkpoint(arguments: argparse.Namespace) -> int:
     print(f"start the query with: {found.describe(arguments.table, target.uri)}")
     print(f"the stream can no longer be resumed. To end it for good: fds retire {arguments.stream} --why …")
     return EXIT_OK
-
-
-__all__ = ["add_commands", "export_checkpoint"]

@@ -47,10 +47,10 @@ def fork(arguments: argparse.Namespace) -> int:
     from airflow_provider_fds.ledger.owner import Owner
     from airflow_provider_fds.source.offset import describe_position
     from airflow_provider_fds.stream.actions.prepared_action import PreparedAction, describe_standing
-    from airflow_provider_fds.stream.connected_stream import source_name
     from airflow_provider_fds.stream.declaration.delta_stream import DeltaStream
     from airflow_provider_fds.stream.epochs.fork import origin_of, refuse_sink_of_origin
     from airflow_provider_fds.stream.epochs.opening import ensure_bound, ensure_created
+    from airflow_provider_fds.stream.known_tables import source_name
     from airflow_provider_fds.stream.run.session import StreamSession
 
     staging = common.open_folder(arguments, arguments.staging)
@@ -103,6 +103,3 @@ def fork(arguments: argparse.Namespace) -> int:
         ),
     )
     return confirmed(arguments, preview.describe(), act)
-
-
-__all__ = ["add_commands", "fork"]

@@ -62,6 +62,3 @@ def import_checkpoint(arguments: argparse.Namespace) -> int:
         yield f"stream {stream.name!r} starts at {position}, the end of batch {found.batch_id} of the query"
 
     return confirmed(arguments, preview.describe(), act)
-
-
-__all__ = ["add_commands", "import_checkpoint"]

@@ -25,12 +25,13 @@ from airflow_provider_fds.source.offset import Offset
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from airflow_provider_fds.cli.command_list import CommandParsers
     from airflow_provider_fds.delta.reader.log import DeltaLog
-    from airflow_provider_fds.ledger.values import PlannedBatch, Skipped
-    from airflow_provider_fds.source.planning.plan import BatchPlanner, SkippedCommit, SourceBatch
+    from airflow_provider_fds.ledger.values import PlannedBatch
+    from airflow_provider_fds.source.planned import SourceBatch
+    from airflow_provider_fds.source.planning.plan import BatchPlanner
     from airflow_provider_fds.stream.connected_stream import ConnectedStream
     from airflow_provider_fds.stream.declaration.delta_stream import DeltaStream
     from airflow_provider_fds.stream.polling.min_batch import MinBatch
@@ -215,7 +216,7 @@ def _left(connected: ConnectedStream, minimum: MinBatch | None = None) -> Iterat
     state = connected.state
     warn_about_changed_options(connected)
     for batch in state.planned:
-        yield _of_ledger(batch, batch.manifest)
+        yield _row(batch, batch.batch_id, batch.manifest)
     assert state.position is not None  # noqa: S101  # the caller has checked it
     position = Offset.from_json(state.planned[-1].end if state.planned else state.position)
     if not state.planned:
@@ -238,7 +239,7 @@ def _written(arguments: argparse.Namespace, stream: DeltaStream) -> Iterator[dic
     work = session.begin(None, max_batches=arguments.max_batches or _NO_LIMIT, take_over=False, start=start)
     for batch in work.batches[: arguments.max_batches]:
         location = session.connected.staging_location(session.connected.folder.below(batch.manifest))
-        yield _of_ledger(batch, hadoop_path(location))
+        yield _row(batch, batch.batch_id, hadoop_path(location))
     if arguments.max_batches is not None and len(work.batches) > arguments.max_batches:
         found = Outcome(None, is_more=True)
     elif work.batches:
@@ -362,44 +363,29 @@ def _numbered(
             break
         if batch.files:
             unknown_rows.see(batch)
-            yield _of_source(batch, batch_id)
+            yield _row(batch, batch_id)
             batch_id += 1
     unknown_rows.warn()
     yield Outcome(planner.outcome.error if planner.outcome is not None else None, waiting=waiting)
 
 
-def _of_source(batch: SourceBatch, batch_id: int) -> dict[str, Any]:
+def _row(batch: SourceBatch | PlannedBatch, batch_id: int, manifest: str | None = None) -> dict[str, Any]:
     return {
         "batch_id": batch_id,
-        "start": json.loads(batch.start.to_json()),
-        "end": json.loads(batch.end.to_json()),
-        "first_version": batch.first_version,
-        "last_version": batch.last_version,
-        "num_files": batch.num_files,
-        "num_bytes": batch.num_bytes,
-        "num_rows": batch.num_rows,
-        "manifest": None,
-        "skipped": _skipped(batch.skipped),
-    }
-
-
-def _of_ledger(batch: PlannedBatch, manifest: str) -> dict[str, Any]:
-    return {
-        "batch_id": batch.batch_id,
-        "start": json.loads(batch.start),
-        "end": json.loads(batch.end),
+        "start": _position(batch.start),
+        "end": _position(batch.end),
         "first_version": batch.first_version,
         "last_version": batch.last_version,
         "num_files": batch.num_files,
         "num_bytes": batch.num_bytes,
         "num_rows": batch.num_rows,
         "manifest": manifest,
-        "skipped": _skipped(batch.skipped),
+        "skipped": [{"version": c.version, "operation": c.operation, "reason": c.reason} for c in batch.skipped],
     }
 
 
-def _skipped(commits: Iterable[SkippedCommit | Skipped]) -> list[dict[str, Any]]:
-    return [{"version": c.version, "operation": c.operation, "reason": c.reason} for c in commits]
+def _position(offset: Offset | str) -> Any:
+    return json.loads(offset if isinstance(offset, str) else offset.to_json())
 
 
 def _line(row: dict[str, Any]) -> str:

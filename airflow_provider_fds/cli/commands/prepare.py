@@ -57,6 +57,3 @@ def prepare(given: argparse.Namespace) -> int:
     except SparkSetupError as error:
         print(f"no class archive: {error}", file=sys.stderr)
     return EXIT_OK
-
-
-__all__ = ["add_commands", "prepare"]

@@ -196,6 +196,3 @@ def _keys() -> Iterator[Callable[[], str]]:
 def _no_key() -> str:
     time.sleep(_KEY_SECONDS)
     return ""
-
-
-__all__ = ["Rounds", "watch"]

@@ -253,19 +253,3 @@ def describe_patterns(groups: Iterable[FoundGroup]) -> list[str]:
 def messages_of(groups: Iterable[FoundGroup]) -> list[str]:
     """Return a sentence for each table of a pattern that is gone, is new and not loaded, or cannot be loaded."""
     return [message for found in groups for message in found.tables.messages()]
-
-
-__all__ = [
-    "FoundGroup",
-    "add_file",
-    "check_staging",
-    "describe_patterns",
-    "find_fleet",
-    "for_stream",
-    "in_threads",
-    "messages_of",
-    "no_staging",
-    "refuse_together",
-    "require",
-    "statuses",
-]

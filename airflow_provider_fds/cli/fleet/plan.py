@@ -163,6 +163,3 @@ def _row(one: _Left) -> tuple[str, ...]:
     else:
         numbers = ("0", "", "")
     return (one.stream.name, *numbers, one.stream.stream.table, one.stream.sink.describe())
-
-
-__all__ = ["plan_fleet"]

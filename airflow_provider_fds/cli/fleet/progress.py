@@ -121,6 +121,3 @@ class FleetProgress:
     def _done(self, name: str) -> str:
         count = self._batches[name]
         return format_count(count, "batch", "batches") if count else ""
-
-
-__all__ = ["FleetProgress"]

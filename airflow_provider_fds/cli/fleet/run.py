@@ -263,6 +263,3 @@ def _describe(one: StreamOutcome) -> str:
         done = f"{rows} in {format_count(one.result.batches, 'batch', 'batches')}"
         what = done if what == "loaded" else f"{done}, then {what}"
     return f"{what}: {one.reason}" if one.reason else what
-
-
-__all__ = ["run_fleet"]

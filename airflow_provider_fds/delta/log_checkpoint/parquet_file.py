@@ -129,6 +129,3 @@ def _tail(source: BinaryIO) -> tuple[bytes, int]:
             break
         wanted = length
     raise ValueError("its footer is longer than the file")
-
-
-__all__ = ["ParquetReader", "parquet_reader"]

@@ -182,6 +182,3 @@ class _Reader:
         self._at += length
         if self._at > len(self._data):
             raise IndexError(self._at)
-
-
-__all__ = ["RowGroup", "row_groups"]

@@ -92,6 +92,3 @@ class KnownStates:
 def _text(etag: object) -> str:
     # some stores quote it in one answer and not in another
     return "" if etag is None else str(etag).removeprefix("W/").strip('"')
-
-
-__all__ = ["NEAR", "KnownState", "KnownStates"]

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from airflow_provider_fds.delta.reader.known_states import KnownStates
     from airflow_provider_fds.delta.storage.storage import ObjectMeta, Storage
 
-__all__ = ["Commit", "DeltaLog", "TableState"]
-
 
 @dataclass(frozen=True, slots=True)
 class TableState:

@@ -107,6 +107,3 @@ def _numbers(paths: pa.StringArray) -> Any:
         path = paths[int(row)].as_py().encode()
         found[row] = int.from_bytes(path.ljust(_WORD, b"\xff"), "little")
     return found
-
-
-__all__ = ["Repeats"]

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from airflow_provider_fds.delta.actions import Add
-    from airflow_provider_fds.delta.reader.log import Commit, DeltaLog
+    from airflow_provider_fds.delta.commits import Commit
+    from airflow_provider_fds.delta.reader.log import DeltaLog
 
 #: Commits are read forward, as storage prefetches them, in windows of this size; each window is processed backward.
 _WINDOW_BYTES: Final = 16 << 20

@@ -82,6 +82,3 @@ def scratch_errors() -> Iterator[None]:
             f"cannot write to the temporary folder {tempfile.gettempdir()}: {why}. The files of an initial snapshot "
             "pass through it and need about 1.2 kB each. Free space there, or set TMPDIR to a folder with more"
         ) from error
-
-
-__all__ = ["ScratchFile", "scratch_errors"]

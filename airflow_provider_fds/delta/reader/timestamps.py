@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from airflow_provider_fds.delta.actions import Metadata
-    from airflow_provider_fds.delta.reader.log import Commit, DeltaLog
+    from airflow_provider_fds.delta.commits import Commit
+    from airflow_provider_fds.delta.reader.log import DeltaLog
 
 #: How many versions before a commit can push its time forward. Delta's ``_commit_timestamp`` looks 100 versions back
 #: (``DeltaHistoryManager.POTENTIALLY_UNMONOTONIZED_TIMESTAMPS``); its search by time makes times increase in chunks of

@@ -89,6 +89,3 @@ def cause(error: BaseException) -> str:
     """Return the error's text on one line, without query strings, which hold signatures in Azure."""
     text = _QUERY.sub(r"\1?…", str(error)).split("\n\nDebug source:", 1)[0]
     return " ".join(text.split())
-
-
-__all__ = ["cause", "has_listing_broken_off", "storage_error"]

@@ -38,6 +38,3 @@ PAUSE_SECONDS: float = 0.2
 def pause_seconds(attempt: int) -> float:
     """Return how long to wait before another attempt (from 1), randomised so that tasks do not collide again."""
     return random.uniform(0.5, 1.5) * PAUSE_SECONDS * 2.0 ** (attempt - 1)  # noqa: S311  # no secret is made of it
-
-
-__all__ = ["CLIENT", "PAUSE_SECONDS", "RETRY", "TRIES", "pause_seconds"]

@@ -77,6 +77,3 @@ class FolderView:
     def beside(self, uri: str) -> Storage | None:
         """As the folder does."""
         return self._folder.beside(uri)
-
-
-__all__ = ["FolderView"]

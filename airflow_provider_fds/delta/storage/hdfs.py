@@ -394,6 +394,3 @@ def _cause(error: Exception) -> str:
 
 def _first_line(text: str) -> str:
     return " ".join(re.split(r"\\n|\n", text, maxsplit=1)[0].split())
-
-
-__all__ = ["ANSWER_SECONDS", "OPTIONS", "HdfsStorage", "open_hdfs"]

@@ -218,6 +218,3 @@ def _loader() -> Any:
         yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012  # as in the base class
 
     return Loader
-
-
-__all__ = ["Document", "Path", "Problem", "read_document"]

@@ -19,8 +19,9 @@ from airflow_provider_fds.fleet.streams_file.fields import (
     unknown_key,
 )
 from airflow_provider_fds.fleet.streams_file.sink_fields import DEFAULT_KIND, check_sink_keys, sink_of_fields
+from airflow_provider_fds.fleet.table_pattern import TablePattern
 from airflow_provider_fds.fleet.template import expanded, expanded_checkpoint, expanded_sink
-from airflow_provider_fds.fleet.value import FleetStream, TablePattern
+from airflow_provider_fds.fleet.value import FleetStream
 from airflow_provider_fds.source.options.option_values import boolean
 from airflow_provider_fds.source.options.options import SourceOptions
 from airflow_provider_fds.stream.declaration.delta_stream import DeltaStream
@@ -227,6 +228,3 @@ def _path_of(problem: str, found: Mapping[str, Given]) -> Path | None:
     by_key = {key.rpartition(".")[2]: one for key, one in reversed(list(found.items()))}
     words = [*_QUOTED.findall(problem), *_WORD.findall(problem)[:3]]
     return next((by_key[word].path for word in words if word in by_key), None)
-
-
-__all__ = ["Entry", "Given", "check_keys", "read_entry"]

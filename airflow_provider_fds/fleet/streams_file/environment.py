@@ -59,6 +59,3 @@ def interpolated(text: str, environment: Mapping[str, str]) -> str:
 
 def _looks_like_key(value: str) -> bool:
     return any(all(kind.search(found) for kind in _KINDS) for found in _KEY.findall(value))
-
-
-__all__ = ["interpolated"]

@@ -167,27 +167,3 @@ def unknown_key(key: str, known: Collection[str], where: str) -> str:
     near = get_close_matches(key.lower().replace("-", "_"), list(known), n=1, cutoff=0.55)
     hint = f"Did you mean {near[0]!r}?" if near else f"Its keys are {', '.join(known)}."
     return f"{where} has no key {key!r}. {hint}"
-
-
-__all__ = [
-    "ALERT_KEYS",
-    "COUNT",
-    "DURATION",
-    "FLAG",
-    "GROUP_KEYS",
-    "NO_DEFAULT",
-    "ONLY_TABLE",
-    "ONLY_TABLES",
-    "SINKS",
-    "SIZE",
-    "SPARK_KEYS",
-    "STREAM_KEYS",
-    "TEXT",
-    "TEXTS",
-    "TOP_KEYS",
-    "Key",
-    "one_of",
-    "sink_keys",
-    "source_options",
-    "unknown_key",
-]

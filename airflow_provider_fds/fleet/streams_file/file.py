@@ -12,7 +12,8 @@ from airflow_provider_fds.fleet.streams_file.entry import Entry, Given, check_ke
 from airflow_provider_fds.fleet.streams_file.fields import NO_DEFAULT, TOP_KEYS, unknown_key
 from airflow_provider_fds.fleet.streams_file.file_checks import check_entries, check_own_dag
 from airflow_provider_fds.fleet.streams_file.group import FleetFile, FleetGroup, read_group
-from airflow_provider_fds.fleet.value import FleetStream, TablePattern
+from airflow_provider_fds.fleet.table_pattern import TablePattern
+from airflow_provider_fds.fleet.value import FleetStream
 from airflow_provider_fds.reasons import Reason
 
 if TYPE_CHECKING:
@@ -185,6 +186,3 @@ def _mapping(document: Document, path: Path, given: Any) -> dict[str, Any]:
         document.add(path, f"{path[-1]} must be a mapping, got {given!r}.")
         return {}
     return given
-
-
-__all__ = ["DEFAULT_GROUP", "open_fleet_file", "parse_fleet_file", "read_fleet_file", "read_fleet_groups"]

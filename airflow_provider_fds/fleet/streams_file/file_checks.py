@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow_provider_fds.checkpoint.registry import place_of
 from airflow_provider_fds.fleet.glob import FolderGlob, is_chosen
-from airflow_provider_fds.fleet.value import FleetStream, TablePattern
+from airflow_provider_fds.fleet.table_pattern import TablePattern
+from airflow_provider_fds.fleet.value import FleetStream
 from airflow_provider_fds.schemes import location
 from airflow_provider_fds.sinks.options import is_template
 
@@ -203,6 +204,3 @@ def _key(document: Document, entry: Entry, key: str) -> Path:
     """Return the place of a key of an entry, or of the entry if the defaults have the key."""
     path = (*entry.path, key)
     return path if path in document.places else entry.path
-
-
-__all__ = ["check_entries", "check_own_dag"]

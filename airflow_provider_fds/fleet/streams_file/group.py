@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from airflow_provider_fds.fleet.streams_file.document import Document, Path
-    from airflow_provider_fds.fleet.value import FleetStream, TablePattern
+    from airflow_provider_fds.fleet.table_pattern import TablePattern
+    from airflow_provider_fds.fleet.value import FleetStream
 
 #: Keys about streams that one task loads together.
 _OF_FLEETS: Final = frozenset({"parallelism", "on_stream_failure", "on_gone", "max_bytes_in_flight"})
@@ -241,6 +242,3 @@ class FleetFile:
                 return group
         known = ", ".join(repr(group.name) for group in self.groups) or "none"
         raise ConfigurationError(f"there is no group {name!r} in the file; its groups are {known}.")
-
-
-__all__ = ["FleetFile", "FleetGroup", "read_group"]

@@ -166,6 +166,3 @@ def _object(properties: dict[str, Any], about: str, *, may_be_empty: bool = Fals
 def _plain(text: str) -> str:
     """Return a docstring's text without its markup."""
     return re.sub(r":\w+:`~?\.?([^`]*)`", r"\1", text).replace("``", "").strip()
-
-
-__all__ = ["SCHEMA_FILE", "published_schema", "streams_schema"]

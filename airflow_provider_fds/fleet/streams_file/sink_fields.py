@@ -119,6 +119,3 @@ _READERS: Final[dict[str, Callable[[str], Any]]] = {
     "Mapping[str, Constant]": _mapping,
     "tuple[str, ...] | Mapping[str, str | None]": _writes,
 }
-
-
-__all__ = ["DEFAULT_KIND", "check_sink_keys", "sink_of_fields", "sink_of_options"]

@@ -284,18 +284,3 @@ class FilterColumns:
                 f"compares {column.name!r} with {value}: a number can have at most {MAX_DIGITS} digits."
             )
         return column.constant(predicate.literal, self.asked)
-
-
-__all__ = [
-    "MAX_DIGITS",
-    "AllOf",
-    "AnyOf",
-    "Comparison",
-    "FilterColumns",
-    "IsNull",
-    "Not",
-    "Predicate",
-    "columns_of",
-    "conjuncts_of",
-    "parse_predicate",
-]

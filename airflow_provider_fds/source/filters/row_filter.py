@@ -324,6 +324,3 @@ def _joined(parts: list[Possible], *, decisive: int) -> Possible:
         return some & (decisive | _UNKNOWN) | every & other
 
     return possible
-
-
-__all__ = ["BoundRowFilter", "RowFilter"]

@@ -72,6 +72,3 @@ def _literal(column: FilterColumn, predicate: Comparison, constant: Any) -> str:
         return f"'{constant}'"
     # how quotes and escapes are parsed depends on settings of the session and on the version of Spark
     return f"CAST(X'{constant.encode().hex()}' AS STRING)"
-
-
-__all__ = ["sql_of"]

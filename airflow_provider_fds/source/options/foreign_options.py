@@ -173,5 +173,3 @@ REFUSED: Final[dict[str, str]] = {
     "txn_app_id": "FDS gives each batch its own transaction",
     "txn_version": "FDS gives each batch its own transaction",
 }
-
-__all__ = ["FOREIGN", "REFUSED", "ForeignOption", "foreign_option"]

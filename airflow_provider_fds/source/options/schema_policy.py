@@ -225,20 +225,3 @@ class SchemaPolicy:
             else:
                 refused[applied] = None
         return SchemaVerdict("; ".join(allowed), tuple(refused))
-
-
-__all__ = [
-    "DEFAULTS",
-    "DELTA_OPTIONS",
-    "DELTA_SETTINGS",
-    "OPTION",
-    "AppliedRule",
-    "Rules",
-    "SchemaPolicy",
-    "SchemaVerdict",
-    "delta_rules",
-    "installation_rules",
-    "merged_rules",
-    "schema_rules",
-    "shown_rules",
-]

@@ -147,6 +147,3 @@ class Drift:
             if times is not None:
                 found = times.seen_us if found is None else max(found, times.seen_us)
         return found
-
-
-__all__ = ["NO_WATERMARK", "Drift", "HeldBack", "OtherStream"]

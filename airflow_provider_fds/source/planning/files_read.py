@@ -136,6 +136,3 @@ class FilesRead:
     def excludes(self, what: str) -> str:
         """Return that nothing of ``what`` passes the filter, as the reason of a skip."""
         return f"where excludes {what}, by partition values and statistics"
-
-
-__all__ = ["FilesRead"]

@@ -25,7 +25,7 @@ from airflow_provider_fds.source.changes.barrier import NO_ALLOWANCES, Allowance
 from airflow_provider_fds.source.changes.change_feed import as_inserts, read_changes
 from airflow_provider_fds.source.changes.classify import CommitContent, Skip
 from airflow_provider_fds.source.offset import BASE_INDEX, Offset
-from airflow_provider_fds.source.planned import PlannedFile, PlanOutcome, SkippedCommit, SourceBatch, range_digest
+from airflow_provider_fds.source.planned import PlanOutcome
 from airflow_provider_fds.source.planning.cutter import BatchCutter
 from airflow_provider_fds.source.planning.files_read import FilesRead
 from airflow_provider_fds.source.planning.start import newest_state, other_table
@@ -33,17 +33,15 @@ from airflow_provider_fds.source.planning.start import newest_state, other_table
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from airflow_provider_fds.delta.actions import Action, Add
+    from airflow_provider_fds.delta.actions import Add
     from airflow_provider_fds.delta.commits import Commit
     from airflow_provider_fds.delta.reader.log import DeltaLog, TableState
     from airflow_provider_fds.delta.reader.snapshot import FrozenSnapshot
     from airflow_provider_fds.delta.storage.storage import Storage
     from airflow_provider_fds.source.options.options import SourceOptions
-    from airflow_provider_fds.source.planned import FeedKind, PassedSchemaChange
+    from airflow_provider_fds.source.planned import FeedKind, PassedSchemaChange, SourceBatch
     from airflow_provider_fds.source.planning.batch_builder import BatchBuilder
     from airflow_provider_fds.source.planning.drift import Drift
-
-__all__ = ["BatchPlanner", "PlanOutcome", "PlannedFile", "SkippedCommit", "SourceBatch", "range_digest"]
 
 #: Errors that concern one version: everything before it is valid and is delivered.
 _STOPS = (StoppedError, LostPositionError, UnsupportedFeatureError, TornFileError)
@@ -316,7 +314,8 @@ class BatchPlanner:
         self, commit: Commit, content: CommitContent, state: TableState, first_index: int
     ) -> Iterator[SourceBatch]:
         def files(first: int = first_index) -> Iterable[tuple[int, Add]]:
-            found = islice(enumerate(_data_changing(commit.actions)), first, None)
+            adds = (action.add for action in commit.actions if action.add is not None and action.add.changes_data)
+            found = islice(enumerate(adds), first, None)
             return found if passing is None else passing(found)
 
         passing = self._files.under(state.metadata).passing if self._files.has_filter else None
@@ -397,7 +396,3 @@ class BatchPlanner:
                 version=version,
                 reason=Reason.INVALID_OFFSET,
             )
-
-
-def _data_changing(actions: Iterable[Action]) -> Iterator[Add]:
-    return (action.add for action in actions if action.add is not None and action.add.dataChange is not False)

@@ -113,6 +113,3 @@ class _SpilledFiles(Sequence[PlannedFile]):
             return tuple(self)[index]
         place = range(len(self))[index]
         return next(islice(self, place, None))
-
-
-__all__ = ["KEPT_FILES", "FileCollector"]

@@ -25,11 +25,7 @@ from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.actions.handed_out import HandedOut
 from airflow_provider_fds.stream.actions.moved_table import accept_moved
 from airflow_provider_fds.stream.actions.owned_plans import describe_batches, describe_owner, plans_with_owner
-from airflow_provider_fds.stream.actions.prepared_action import (
-    PreparedAction,
-    describe_skip,
-    describe_standing,
-)
+from airflow_provider_fds.stream.actions.prepared_action import PreparedAction, describe_skip, describe_standing
 from airflow_provider_fds.stream.actions.rewind_target import (
     START,
     batch_of,
@@ -381,13 +377,10 @@ class ActionBuilder:
             self.ledger, self.open_table, lambda owner: not self.is_forced and self.owner_runs(owner) is not False
         )
 
-    def _position(self) -> Offset | None:
-        text = (self._state.closed or self._state).position
-        return None if text is None else Offset.from_json(text)
-
     def _inside_notes(self, start: Offset | None) -> tuple[str, ...]:
         """Warn that a sink which decides per key may refuse to start at a position; ``None``: the current position."""
-        place = start or self._position()
+        position = (self._state.closed or self._state).position
+        place = start or (None if position is None else Offset.from_json(position))
         if place is None or not is_inside_commit(place):
             return ()
         note = (
@@ -403,6 +396,3 @@ def _counts(blocked: BlockedFacts | None) -> tuple[str, ...]:
     if blocked is None:
         return ()
     return (f"{blocked.reason}. Planned rows: {blocked.rows_planned}, written: {blocked.rows_written}.",)
-
-
-__all__ = ["ActionBuilder"]

@@ -227,6 +227,3 @@ def _query_options(options: SourceOptions) -> dict[str, str]:
     return {
         _OF_DELTA[name]: str(value).lower() if isinstance(value, bool) else str(value) for name, value in values.items()
     }
-
-
-__all__ = ["ExportedCheckpoint", "export_checkpoint"]

@@ -387,6 +387,3 @@ def _write_words(write: TableWrite) -> str:
 def _function_of(state: StreamState) -> SinkBinding | None:
     sink = state.sink or state.fence_sink
     return sink if sink is not None and sink.is_function else None
-
-
-__all__ = ["FunctionWrites"]

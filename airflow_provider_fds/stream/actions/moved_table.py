@@ -107,6 +107,3 @@ def _refusal(state: StreamState, problem: str) -> ConfigurationError:
     return ConfigurationError(
         f"stream {state.name!r}: {problem}. Nothing was done", table=state.table, reason=Reason.ACTION_REFUSED
     )
-
-
-__all__ = ["accept_moved"]

@@ -386,5 +386,3 @@ ACTIONS: Final[dict[str, OperatorAction]] = {
 ARGUMENTS: Final[dict[str, Argument]] = {
     argument.name: argument for action in reversed(ACTIONS.values()) for argument in action.arguments
 }
-
-__all__ = ["ACTIONS", "ARGUMENTS", "Argument", "OperatorAction"]

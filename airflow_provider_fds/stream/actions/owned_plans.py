@@ -79,6 +79,3 @@ def describe_owner(ledger: Ledger, plan: OwnedPlan, *, runs: bool | None) -> str
         None: "Whether it is running cannot be seen from here: make sure that it is not.",
     }[runs]
     return f"{subject} belong to {owner.describe()}{times}. {verdict}"
-
-
-__all__ = ["OwnedPlan", "describe_batches", "describe_owner", "plans_with_owner"]

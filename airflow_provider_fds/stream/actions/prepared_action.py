@@ -126,6 +126,3 @@ def describe_skip(state: StreamState, first: int, last: int) -> tuple[str, str]:
         return f"skips {which} when it reaches it", note
     note += " Rows that are already in the sink stay there until the run of their interval is cleared."
     return f"skips {which} when a run plans its interval", note
-
-
-__all__ = ["PreparedAction", "describe_skip", "describe_standing", "is_answered", "perform"]

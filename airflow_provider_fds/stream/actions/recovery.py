@@ -259,6 +259,3 @@ def recovery(ledger: Ledger, account: SinkAccount, *, table: str, deployment: st
     )
     before = f"epoch {state.epoch}, {describe_position(state.position)}"
     return PreparedAction(ledger.folder.name, (request,), before, after, tuple(notes))
-
-
-__all__ = ["SinkAccount", "ask_checkpoint", "ask_sink", "check_account", "recovery"]

@@ -208,6 +208,3 @@ def _read(store: ReadableCheckpoint | None) -> Checkpoint | None:
         return None if store is None else store.read()
     except CheckpointError:
         return None
-
-
-__all__ = ["RecoverySurvey", "fits", "survey"]

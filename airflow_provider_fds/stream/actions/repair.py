@@ -84,8 +84,7 @@ class LedgerDamage:
             first = next(damage.n for damage in self.unreadable if damage.n > self.begun_again)
             before = [entry for entry in self.entries if entry.n < first]
             after = [entry for entry in self.entries if entry.n > first]
-            lines.append(f"  before it: {_summary(before)}")
-            lines.append(f"  after it:  {_summary(after)}")
+            lines += [f"  before it: {_summary(before)}", f"  after it:  {_summary(after)}"]
         return lines
 
     def of_kind(self, kind: type[_A]) -> list[_A]:
@@ -139,7 +138,10 @@ def inspect(ledger: Ledger) -> LedgerDamage:
                 "folder from a copy",
                 reason=Reason.RECOVERY_REFUSED,
             )
-        unreadable += [_missing(ledger, n) for n in range(last + 1, found.n)]
+        unreadable += [
+            UnreadableEntryError(f"ledger entry {ledger.storage.uri}/{ledger.folder.entry(n)} is missing", n=n)
+            for n in range(last + 1, found.n)
+        ]
         last = found.n
         if isinstance(found, Entry):
             entries.append(found)
@@ -247,8 +249,7 @@ def known_sink(damage: LedgerDamage) -> str | None:
 
 def known_uuid(damage: LedgerDamage) -> str | None:
     """Return the uuid of the stream, or ``None`` if no entry has it."""
-    created = damage.of_kind(Created)
-    return created[-1].uuid if created else None
+    return next((created.uuid for created in reversed(damage.of_kind(Created))), None)
 
 
 def _refuse_what_no_sink_tells(name: str, damage: LedgerDamage) -> None:
@@ -315,10 +316,8 @@ def _refuse_blocked(name: str, damage: LedgerDamage, account: SinkAccount) -> No
 
 def _plan_of(damage: LedgerDamage, account: SinkAccount) -> Planned | None:
     """Return the entry that planned the newest batch in the sink, or ``None`` if it is unreadable."""
-    for found in damage.of_kind(Planned):
-        if found.epoch == account.batch_epoch and any(batch.digest == account.digest for batch in found.batches):
-            return found
-    return None
+    plans = (found for found in damage.of_kind(Planned) if found.epoch == account.batch_epoch)
+    return next((found for found in plans if any(batch.digest == account.digest for batch in found.batches)), None)
 
 
 def _table_of(damage: LedgerDamage) -> str | None:
@@ -369,14 +368,9 @@ def _acknowledged(damage: LedgerDamage) -> tuple[Acknowledgement, ...]:
     return state.acknowledged
 
 
-def _missing(ledger: Ledger, n: int) -> UnreadableEntryError:
-    return UnreadableEntryError(f"ledger entry {ledger.storage.uri}/{ledger.folder.entry(n)} is missing", n=n)
-
-
 def _first_sentence(damage: UnreadableEntryError) -> str:
     """Return what is wrong with an entry, without its location and the advice."""
-    text = re.sub(r"^ledger entry \S+ ", "", str(damage))
-    return text.partition(". ")[0]
+    return re.sub(r"^ledger entry \S+ ", "", str(damage)).partition(". ")[0]
 
 
 def _said(data: bytes) -> str | None:
@@ -403,6 +397,3 @@ def _summary(entries: list[Entry]) -> str:
         last = committed[-1]
         text += f", up to batch {last.batch_id} of epoch {last.epoch}, which ends at {describe_position(last.end)}"
     return text
-
-
-__all__ = ["LedgerDamage", "Repair", "inspect", "known_sink", "known_uuid", "repair"]

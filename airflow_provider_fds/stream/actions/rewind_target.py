@@ -201,6 +201,3 @@ def _planned_batch(ledger: Ledger, batch_id: int) -> tuple[Planned, PlannedBatch
             reason=Reason.ACTION_REFUSED,
         )
     return found
-
-
-__all__ = ["START", "Destination", "batch_of", "destination_of", "is_time", "known_start_options", "parse_target"]

@@ -112,6 +112,3 @@ def _sink_problem(sink_log: DeltaLog | None, what: str) -> str | None:
     if what == "rows" and "_source_version" not in names:
         return f"the sink {sink_log.table_uri} has no column _source_version (provenance=True writes it)"
     return None
-
-
-__all__ = ["SinkRows", "removal_of"]

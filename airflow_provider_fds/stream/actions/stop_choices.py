@@ -66,6 +66,3 @@ def decision_on(state: StreamState, version: int | None) -> str | None:
     if not words:
         return "resume"
     return "skip" if words[-1].skip else "accept"
-
-
-__all__ = ["STOP", "Choice", "choices_of", "decision_on", "prepare_choice"]

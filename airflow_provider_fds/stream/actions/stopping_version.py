@@ -165,6 +165,3 @@ def _refusal(state: StreamState, problem: str) -> ConfigurationError:
     return ConfigurationError(
         f"stream {state.name!r}: {problem}. Nothing was done", table=state.table, reason=Reason.ACTION_REFUSED
     )
-
-
-__all__ = ["check_accepted", "check_skipped"]

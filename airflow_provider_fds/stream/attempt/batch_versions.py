@@ -42,6 +42,3 @@ def describe_plan(batches: Sequence[PlannedBatch], snapshot: SnapshotRef | None 
     first, last = batches[0].batch_id, batches[-1].batch_id
     which = f"batch {first}" if first == last else f"batches {first} to {last}"
     return f"{describe_versions(batches, snapshot)}, {rows} in {files} of {size}, as {which}"
-
-
-__all__ = ["describe_plan", "describe_versions"]

@@ -146,6 +146,3 @@ def refused(connected: ConnectedStream, key: str, why: str) -> BatchFailedError:
         table=connected.stream.table,
         reason=Reason.REPORT_REFUSED,
     )
-
-
-__all__ = ["decoded", "new_attempt_id", "put_job", "read_report", "refused", "reports_about"]

@@ -191,6 +191,3 @@ def _place(name: str, value: Any) -> tuple[str, Any]:
             f"'{value[:4]}-{value[4:6]}-{value[6:]}', or give the version as a number"
         )
     return "version", values_of.version(value)
-
-
-__all__ = ["LIVE_START", "NAME_SUFFIX", "PLACES", "BackfillRange", "is_template"]

@@ -59,6 +59,3 @@ def _problems(text: Any, action: Any) -> list[str]:
     if action not in ACTIONS:
         problems.append(f"expect: the action of {text!r} must be one of {', '.join(ACTIONS)}, got {action!r}.")
     return problems
-
-
-__all__ = ["expectation_problems"]

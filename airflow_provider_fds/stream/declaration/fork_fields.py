@@ -58,6 +58,3 @@ def fork_problems(
         problems.append("backfill and fork_of cannot be combined.")
     bounds = [key for key in _BOUNDED if key in options]
     return problems + [f"a stream with {key} reads one version; declare another stream, not a fork." for key in bounds]
-
-
-__all__ = ["fork_fields", "fork_problems"]

@@ -102,6 +102,3 @@ def _added_twice(stream: DeltaStream, sink: Sink) -> str | None:
         f"stream {stream.name!r} reads the columns {', '.join(twice)}, which constant_columns of its "
         f"{type(sink).__name__} also adds. Remove them from the stream's columns, or use other names."
     )
-
-
-__all__ = ["coerce_sink", "followed_renames_problem", "missing_columns_problem", "whole_commits_problem"]

@@ -295,6 +295,3 @@ def _planned_before(
         found[batch.digest] = planned
         position = planned.end
     return found
-
-
-__all__ = ["Facts", "Opening", "decide", "needs_history", "options_to_resolve"]

@@ -238,6 +238,3 @@ def _function_problem(connected: ConnectedStream, state: StreamState, report: Fe
                 tables[name],
             )
     return None
-
-
-__all__ = ["collect_fence", "fence_of", "fence_report", "fence_work", "put_fence_job"]

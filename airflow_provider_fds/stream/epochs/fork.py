@@ -192,6 +192,3 @@ def _refuse_shared(connected: ConnectedStream, theirs: StreamState, target: str)
         table=connected.table.uri,
         reason=Reason.RANGES_OVERLAP,
     )
-
-
-__all__ = ["forked", "origin_of", "refuse_other_stream", "refuse_sink_of_origin"]

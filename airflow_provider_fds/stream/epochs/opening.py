@@ -11,12 +11,7 @@ from msgspec import UNSET
 from airflow_provider_fds.batch.spec import txn_app_id
 from airflow_provider_fds.delta.reader.log import DeltaLog
 from airflow_provider_fds.delta.reader.timestamps import CommitTimestamps
-from airflow_provider_fds.errors import (
-    ConfigurationError,
-    LostPositionError,
-    SinkError,
-    TableNotFoundError,
-)
+from airflow_provider_fds.errors import ConfigurationError, LostPositionError, SinkError, TableNotFoundError
 from airflow_provider_fds.fault_points import reach
 from airflow_provider_fds.ledger import refusals
 from airflow_provider_fds.ledger.epoch_entries import Bound, Created, Opened
@@ -27,7 +22,7 @@ from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.source.changes.change_recording import check_start
 from airflow_provider_fds.source.offset import Offset, describe_position
 from airflow_provider_fds.source.planning.start import SnapshotStart, resolve_start
-from airflow_provider_fds.stream.connected_stream import lie_inside_each_other, sink_of_another_name
+from airflow_provider_fds.stream.connected_stream import lie_inside_each_other
 from airflow_provider_fds.stream.epochs.epoch_start import Facts, decide, needs_history, options_to_resolve
 from airflow_provider_fds.stream.epochs.fork import forked, refuse_other_stream, refuse_sink_of_origin
 from airflow_provider_fds.stream.epochs.recovered_columns import recovered_columns
@@ -41,6 +36,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.batch.report import FenceReport
     from airflow_provider_fds.ledger.state import StreamState
     from airflow_provider_fds.ledger.values import Acknowledgement
+    from airflow_provider_fds.places import Place
     from airflow_provider_fds.sinks import Sink
     from airflow_provider_fds.stream.connected_stream import ConnectedStream
     from airflow_provider_fds.stream.epochs.epoch_start import Opening
@@ -163,7 +159,7 @@ def _binding(connected: ConnectedStream, sink: Sink, uuid: str) -> SinkBinding:
         target = _refuse_own_folders(connected, sink.table_uri)
         place, state = connected.sink_place(sink.table_uri), connected.state
         if place.name and state.sink is not None and state.sink.kind == sink.kind and state.sink.target != target:
-            raise sink_of_another_name(state, sink.describe(), place)
+            raise _sink_of_another_name(state, sink.describe(), place)
         return SinkBinding(kind=sink.kind, target=target, app_ids=(txn_app_id(uuid),))
     if sink.target == "database_table":
         return SinkBinding(kind=sink.kind, target=sink.identity()["target"], app_ids=(txn_app_id(uuid),))
@@ -350,3 +346,16 @@ def _refuse_own_folders(connected: ConnectedStream, uri: str) -> str:
                 reason=Reason.SINK_OVERLAPS,
             )
     return target
+
+
+def _sink_of_another_name(state: StreamState, sink: str, place: Place) -> SinkError:
+    """Return the error about a sink whose name means another table than the one that the stream has written to."""
+    target = "" if state.sink is None else state.sink.target
+    return SinkError(
+        f"stream {state.name!r} has written to {target}, but its sink {sink} is now the table at {place.uri}: the "
+        "table was moved, or it was dropped or renamed and its name given away. Nothing was written to it. Give the "
+        f"sink the name or the URI of the table at {target}, or move that table back; to load the other table from "
+        "the start, use a stream with another name",
+        table=place.uri,
+        reason=Reason.SINK_MISMATCH,
+    )

@@ -42,6 +42,3 @@ def recovered_columns(log: DeltaLog, state: StreamState) -> dict[str, str] | msg
     if is_mapped(metadata):
         return {path: source.get(path, "") for path in names.paths}
     return {path: "" for path in names.paths if path not in source}
-
-
-__all__ = ["recovered_columns"]

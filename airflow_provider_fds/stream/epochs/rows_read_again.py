@@ -295,6 +295,3 @@ def _place(offset: Offset) -> tuple[int, bool, int]:
     snapshot includes that commit's rows.
     """
     return (offset.version, offset.is_initial_snapshot, offset.next_index)
-
-
-__all__ = ["Load", "reads_again", "removal_problem", "repeated_notes"]

@@ -336,20 +336,3 @@ def _is_read_again(
         same = (limit.is_initial_snapshot, limit.version) == (start.is_initial_snapshot, start.version)
         return same and start.next_index <= limit.next_index
     return (start.version, start.next_index) <= (limit.version, limit.next_index)
-
-
-__all__ = [
-    "UNKNOWN_VERSION",
-    "Refusal",
-    "describe_seen",
-    "foreign_fence_error",
-    "hidden_batch",
-    "hidden_error",
-    "lacks_committed",
-    "left_out",
-    "left_out_error",
-    "lost_batches",
-    "older_sink",
-    "removals_to_repeat",
-    "requests_between",
-]

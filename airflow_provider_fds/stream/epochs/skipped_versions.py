@@ -40,6 +40,3 @@ def refuse_skipped(state: StreamState, version: int | None, table_id: str | None
         table=state.table,
         reason=Reason.SKIPPED_IN_SNAPSHOT,
     )
-
-
-__all__ = ["refuse_skipped"]

@@ -234,6 +234,3 @@ def as_seen(name: str, write: TableWrite, epoch: int, planned: Sequence[PlannedB
     known = next((b.digest for b in planned if (epoch, b.batch_id) == (write.epoch, write.batch_id)), "")
     version = UNKNOWN_VERSION if write.version is None else write.version
     return SeenBatch(epoch=write.epoch, batch_id=write.batch_id, digest=known, sink_version=version, write=name)
-
-
-__all__ = ["as_seen", "is_read_again", "late_writes", "lost_writes", "refused_by_tables", "tables_now"]

@@ -93,6 +93,3 @@ def _describe(run: Sequence[LandedBatch]) -> str:
 def _is_after(batch: LandedBatch, start: Offset) -> bool:
     end = Offset.from_json(batch.end)
     return end.table_id == start.table_id and end > start
-
-
-__all__ = ["as_seen", "unseen_batches", "unseen_error"]

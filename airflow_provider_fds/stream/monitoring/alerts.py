@@ -260,6 +260,3 @@ def _alert(status: StreamStatus, state: AlertState, **words: Any) -> Alert:
     # it leaves the installation: to a chat, by mail, as an asset event
     words["why"] = redacted(words["why"])
     return Alert(stream=status.name, table=redacted(status.table), state=state, entry=status.entries - 1, **words)
-
-
-__all__ = ["STATES", "Alert", "AlertState", "Found", "StreamAlerts", "find_alerts", "name_in_use"]

@@ -10,8 +10,9 @@ from airflow_provider_fds.errors import ConfigurationError, FdsError
 from airflow_provider_fds.ledger.layout import check_stream_name
 from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.ledger.owner import Owner
-from airflow_provider_fds.stream.connected_stream import ConnectedStream, check_not_managed, source_name
+from airflow_provider_fds.stream.connected_stream import ConnectedStream
 from airflow_provider_fds.stream.declaration.delta_stream import DeltaStream
+from airflow_provider_fds.stream.known_tables import check_not_managed, source_name
 from airflow_provider_fds.stream.monitoring.condition import attention_to_problem
 from airflow_provider_fds.stream.monitoring.status import StreamStatus, status_of
 
@@ -122,6 +123,3 @@ def _status(
         return status_of(open_stream(context, found))
     except FdsError as problem:
         return unreadable(name, found.state.table, problem)
-
-
-__all__ = ["all_statuses", "find_ledger", "open_stream", "stream_names", "unreadable"]

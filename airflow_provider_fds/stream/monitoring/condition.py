@@ -379,17 +379,3 @@ def hidden_by(condition: Condition, *, is_retried: bool) -> frozenset[Condition]
         # how the run ends is not known yet
         found.add("failing")
     return frozenset(found)
-
-
-__all__ = [
-    "ATTENTION",
-    "Commands",
-    "Condition",
-    "Evidence",
-    "advice_on",
-    "attention_on",
-    "attention_to_problem",
-    "condition_of",
-    "hidden_by",
-    "needs_attention",
-]

@@ -126,6 +126,3 @@ def _duration(seconds: float) -> str:
 
 def _oldest(status: StreamStatus) -> str:
     return "" if status.lag_seconds is None else f", the oldest for {_duration(status.lag_seconds)}"
-
-
-__all__ = ["Explanation", "explain"]

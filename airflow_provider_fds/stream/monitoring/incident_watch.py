@@ -87,6 +87,3 @@ class IncidentWatch:
 def _has_new(found: Found, incidents: Iterable[Incident]) -> bool:
     """Whether an alert is about none of the open incidents."""
     return not all(any(one.is_of(alert) for one in incidents) for alert in found.alerts)
-
-
-__all__ = ["MOST_STREAMS", "IncidentWatch"]

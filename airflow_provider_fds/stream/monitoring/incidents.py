@@ -243,6 +243,3 @@ class IncidentLog:
             _log.warning("%s/%s cannot be read (%s): its incidents are reported again.", self._staging.uri, key, error)
             return n, ()
         return n, book.incidents
-
-
-__all__ = ["LEASE_SECONDS", "MOST_ATTEMPTS", "Incident", "IncidentLog"]

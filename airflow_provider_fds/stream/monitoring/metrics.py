@@ -155,6 +155,3 @@ def exposition(statuses: Iterable[StreamStatus]) -> str:
 
 def _escaped(label: str) -> str:
     return label.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-
-
-__all__ = ["METRICS", "Metric", "Sample", "batch_samples", "exposition", "poll_error", "status_samples"]

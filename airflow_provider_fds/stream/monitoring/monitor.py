@@ -201,6 +201,3 @@ class _Watched:
             self._status.failures,
             self._status.waits_for,
         )
-
-
-__all__ = ["ROUNDS_PER_FILE", "StreamMonitor"]

@@ -145,6 +145,3 @@ def failures_after(
 def failure_of(failures: tuple[RunFailure, ...], state: StreamState, entry: int) -> RunFailure | None:
     """Return the newest failure since which nothing has happened."""
     return next((one for one in reversed(failures) if one.applies(state, entry)), None)
-
-
-__all__ = ["LONGEST", "RunEnd", "RunFailure", "failure_of", "failures_after"]

@@ -365,6 +365,3 @@ def _checked(connected: ConnectedStream, state: StreamState) -> tuple[int, str |
     if state.planned and state.blocked is None and state.accepted is None:
         check_planned(log, state.planned)
     return newest, None
-
-
-__all__ = ["StreamStatus", "lag_of", "said_of", "status_of"]

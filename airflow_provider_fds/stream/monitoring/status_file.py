@@ -243,6 +243,3 @@ def _last_batch(status: StreamStatus, committed_at: str | None, before: StatusFi
         seconds=round(sum(seconds.values()), 3) if seconds else None,
         committed_at=committed_at,
     )
-
-
-__all__ = ["KEPT_SAMPLES", "aged", "older", "update_status_file", "with_state", "write_status_file"]

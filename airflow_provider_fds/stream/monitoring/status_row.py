@@ -197,18 +197,3 @@ def waits_for(row: StatusRow | None, state: StreamState) -> str | None:
     if row is None or (row.epoch, row.position) != (state.epoch, state.position):
         return None
     return row.waits_for
-
-
-__all__ = [
-    "STATUS_FORMAT",
-    "LagSample",
-    "LastBatch",
-    "StatusFile",
-    "StatusRow",
-    "is_live",
-    "known_row",
-    "list_rows",
-    "parse_row",
-    "read_status_file",
-    "waits_for",
-]

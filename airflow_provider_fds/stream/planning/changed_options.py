@@ -53,6 +53,3 @@ def _differs_in_start_only(state: StreamState, options: SourceOptions, known: st
     began = state.range_options
     version, timestamp = began.get("starting_version"), began.get("starting_timestamp")
     return replace(options, starting_version=version, starting_timestamp=timestamp).digest() == known
-
-
-__all__ = ["describe_changed_options", "warn_about_changed_options"]

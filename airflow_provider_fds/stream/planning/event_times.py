@@ -75,6 +75,3 @@ class EventTimes:
                 sum(self._missing.values()),
                 why if batches == sum(self._missing.values()) else f"{why}, among others",
             )
-
-
-__all__ = ["EventTimes"]

@@ -21,7 +21,8 @@ from airflow_provider_fds.ledger.values import PassedSchema, PlannedBatch, Skipp
 from airflow_provider_fds.sinks import DeltaReplaceSink
 from airflow_provider_fds.source.changes.barrier import Allowances
 from airflow_provider_fds.source.offset import Offset
-from airflow_provider_fds.source.planning.plan import BatchPlanner, SourceBatch, range_digest
+from airflow_provider_fds.source.planned import SourceBatch, range_digest
+from airflow_provider_fds.source.planning.plan import BatchPlanner
 from airflow_provider_fds.source.planning.start import starting_state
 from airflow_provider_fds.stream.planning.backlog import guard_batches
 from airflow_provider_fds.stream.planning.event_times import EventTimes

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.ledger.state import StreamState
     from airflow_provider_fds.sinks import Sink
     from airflow_provider_fds.sinks.constants import Constant
-    from airflow_provider_fds.source.planning.plan import SourceBatch
+    from airflow_provider_fds.source.planned import SourceBatch
     from airflow_provider_fds.stream.connected_stream import ConnectedStream
 
 _PROVENANCE_TYPES = {"_source_version": "long", "_source_timestamp": "timestamp"}
@@ -306,6 +306,3 @@ def _constant_type(value: Constant) -> str:
     # a bool is an int, and a time is a date
     kinds = {bool: "boolean", int: "long", float: "double", datetime: "timestamp", date: "date"}
     return next((kind for of, kind in kinds.items() if isinstance(value, of)), "string")
-
-
-__all__ = ["SinkColumns"]

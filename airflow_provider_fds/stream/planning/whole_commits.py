@@ -135,11 +135,3 @@ class _Commits:
             else:
                 self._contents[version] = CommitContent.of(version, commit.actions, table=self._log.table_uri)
         return self._contents[version]
-
-
-__all__ = [
-    "is_inside_commit",
-    "keeps_replaced_rows",
-    "refuse_divided_commits",
-    "with_divisions",
-]

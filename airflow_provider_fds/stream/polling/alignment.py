@@ -13,8 +13,8 @@ from airflow_provider_fds.ledger.position import watermark_at
 from airflow_provider_fds.places import Place
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.planning.drift import NO_WATERMARK, Drift, OtherStream
-from airflow_provider_fds.stream.connected_stream import check_not_managed
 from airflow_provider_fds.stream.declaration.delta_stream import DeltaStream
+from airflow_provider_fds.stream.known_tables import check_not_managed
 from airflow_provider_fds.stream.polling.poll import TablePoller
 
 if TYPE_CHECKING:
@@ -133,6 +133,3 @@ def table_poller(
         return TablePoller(stream, storage, position)
     alignment = Alignment(stream, context.open_staging(), context.open_table)
     return TablePoller(stream, storage, position, alignment.drift)
-
-
-__all__ = ["Alignment", "table_poller"]

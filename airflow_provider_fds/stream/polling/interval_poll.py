@@ -66,6 +66,3 @@ class IntervalPoller:
         waited = format_duration(self._grace)
         reason = f"no commit has reached {instant_text(self._end)}, but {waited} have passed since then"
         return PollResult(self._newest, has_data=False, reason=reason)
-
-
-__all__ = ["IntervalPoller"]

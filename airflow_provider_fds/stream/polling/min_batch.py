@@ -91,6 +91,3 @@ class WaitingWork:
             f"{format_bytes(self.minimum.min_bytes)} (min_batch_bytes), and the oldest commit is {age} old. A run "
             f"after {latest:%Y-%m-%dT%H:%M:%SZ} loads it anyway (max_batch_wait)."
         )
-
-
-__all__ = ["MinBatch", "WaitingWork"]

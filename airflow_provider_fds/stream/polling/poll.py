@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
     from airflow_provider_fds.delta.actions import Add, Cdc, Metadata, Remove
-    from airflow_provider_fds.delta.reader.log import Commit
+    from airflow_provider_fds.delta.commits import Commit
     from airflow_provider_fds.delta.storage.storage import Storage
     from airflow_provider_fds.source.offset import Offset
     from airflow_provider_fds.source.options.options import SourceOptions

@@ -14,7 +14,7 @@ from airflow_provider_fds.stream.polling.table_condition import has_data
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from airflow_provider_fds.delta.reader.log import Commit
+    from airflow_provider_fds.delta.commits import Commit
     from airflow_provider_fds.delta.storage.storage import Storage
 
 #: Maximum number of commits that are read for one change; of older ones only the number is known.
@@ -207,6 +207,3 @@ def _summary(commit: Commit) -> _Summary | None:
             rows = None if count is None else rows + count
     info = commit.info
     return _Summary((info.operation if info is not None else None) or "UNKNOWN", rows)
-
-
-__all__ = ["MOST_COMMITS", "SeenVersion", "TableChange", "TableChanges"]

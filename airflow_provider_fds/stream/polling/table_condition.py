@@ -17,7 +17,7 @@ from airflow_provider_fds.stream.position.data_interval import instant_ms
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from airflow_provider_fds.delta.reader.log import Commit
+    from airflow_provider_fds.delta.commits import Commit
     from airflow_provider_fds.delta.storage.storage import Storage
 
 
@@ -161,6 +161,3 @@ def has_data(commit: Commit) -> bool:
         or (action.remove is not None and action.remove.changes_data)
         for action in commit.actions
     )
-
-
-__all__ = ["ConditionPoller", "TableCondition", "has_data"]

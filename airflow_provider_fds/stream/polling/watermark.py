@@ -51,6 +51,3 @@ class WatermarkPoller:
     async def poll(self) -> PollResult | None:
         """Run :meth:`check` in a thread."""
         return await asyncio.to_thread(self.check)
-
-
-__all__ = ["WatermarkPoller"]

@@ -111,6 +111,3 @@ def _adds(rows: pa.RecordBatch) -> Iterator[Add]:
     columns = (rows.column(name).to_pylist() for name in ("path", "partitionValues"))
     for path, values, text in zip(*columns, stats, strict=False):
         yield Add(path=path, partitionValues=dict(values or ()), stats=text)
-
-
-__all__ = ["changed_partitions", "check_partition_column"]

@@ -121,14 +121,3 @@ def _same(given: dict[str, Any], recorded: dict[str, Any]) -> bool:
 
 def _plain(name: str, value: Any) -> Any:
     return parse_timestamp(value) if name.endswith("timestamp") else value
-
-
-__all__ = [
-    "changed_start",
-    "describe_changed_start",
-    "end_options",
-    "keep_start",
-    "range_options",
-    "start_note",
-    "start_options",
-]

@@ -144,6 +144,3 @@ def version_at(log: DeltaLog, instant: datetime, known: Sequence[KnownBoundary],
         earliest_version=earliest,
         reason=Reason.INTERVAL_LOST,
     )
-
-
-__all__ = ["TIMETABLE", "DataInterval", "instant_ms", "instant_text", "interval_asked", "version_at"]

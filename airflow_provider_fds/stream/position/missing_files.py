@@ -79,6 +79,3 @@ def _files(connected: ConnectedStream, parts: Sequence[PlannedBatch]) -> Iterato
             vector = added.get("deletionVector") or {}
             if vector.get("storageType") == "p":
                 yield comparable(unquote(vector["pathOrInlineDv"]))
-
-
-__all__ = ["MissingFile", "find_missing"]

@@ -85,6 +85,3 @@ def reason_to_end(state: StreamState, end: StreamEnd | None) -> str | None:
 
 def _instant(text: str) -> str:
     return iso_time(datetime.fromtimestamp(parse_timestamp(text) / 1000, UTC))
-
-
-__all__ = ["end_of", "finished_reason", "reason_to_end", "settle_end"]

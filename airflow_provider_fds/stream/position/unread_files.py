@@ -103,6 +103,3 @@ class UnreadFiles:
 
 def _amount_of_plan(state: StreamState) -> Amount:
     return Amount(sum(batch.num_files for batch in state.planned), sum(batch.num_bytes for batch in state.planned))
-
-
-__all__ = ["Amount", "UnreadFiles", "planned_amount"]

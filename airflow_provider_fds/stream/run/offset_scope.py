@@ -55,8 +55,8 @@ if TYPE_CHECKING:
     from airflow_provider_fds.ledger.state import StreamState
     from airflow_provider_fds.ledger.values import PlannedBatch, SinkBinding
     from airflow_provider_fds.sinks import Sink
+    from airflow_provider_fds.source.planned import SourceBatch
     from airflow_provider_fds.source.planning.end import StreamEnd
-    from airflow_provider_fds.source.planning.plan import SourceBatch
     from airflow_provider_fds.stream.connected_stream import ConnectedStream
     from airflow_provider_fds.stream.run.scope import Transaction
 

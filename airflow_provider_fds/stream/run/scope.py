@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.ledger.values import PlannedBatch, SinkBinding
     from airflow_provider_fds.sinks import Sink
     from airflow_provider_fds.source.offset import Offset
-    from airflow_provider_fds.source.planning.plan import SourceBatch
+    from airflow_provider_fds.source.planned import SourceBatch
     from airflow_provider_fds.stream.attempt.result import LoadResult
     from airflow_provider_fds.stream.connected_stream import ConnectedStream
 

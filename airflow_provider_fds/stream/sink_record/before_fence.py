@@ -66,6 +66,3 @@ def _left_out(report: FenceReport, batches: dict[int, str], removals: dict[int, 
     if newest is not None and (evidence.newest is None or evidence.newest < newest):
         return f"the sink has transaction {newest} of the stream, but the report says {evidence.newest}"
     return None
-
-
-__all__ = ["problem_before"]

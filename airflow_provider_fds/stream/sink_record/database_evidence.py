@@ -144,6 +144,3 @@ class DatabaseEvidence(Evidence):
 
 def _transaction(entry: Entry) -> int:
     return fence_version(entry.epoch) if entry.batch == FENCE else txn_version(entry.epoch, entry.batch)
-
-
-__all__ = ["DatabaseEvidence"]

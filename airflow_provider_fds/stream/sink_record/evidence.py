@@ -250,6 +250,3 @@ def _holds(commit: SinkCommit, batch: ReportedBatch) -> bool:
     wanted = (txn_version(batch.epoch, batch.batch_id), batch.uuid, batch.epoch, batch.batch_id, batch.digest)
     fields = (told.get("uuid"), told.get("epoch"), told.get("batch_id"), told.get("digest"))
     return (commit.transaction_of(batch.app_id), *fields) == wanted and told.get("interval") == batch.interval
-
-
-__all__ = ["Evidence", "ReportedBatch", "SinkLog"]

@@ -95,12 +95,3 @@ def tables_in_order(sink: SinkBinding) -> dict[str, str]:
     """Return the tables of a function by the names of their writes, in the order in which the writes were declared."""
     names = (app_id.partition("#")[2] for app_id in sink.app_ids)
     return {name: sink.tables[name] for name in names if name in sink.tables}
-
-
-__all__ = [
-    "floor_of",
-    "gone_tables",
-    "read_table_writes",
-    "read_tables",
-    "tables_in_order",
-]

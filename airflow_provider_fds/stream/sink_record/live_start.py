@@ -90,6 +90,3 @@ def starts_of(ledger: Ledger) -> list[Offset]:
     if state.phase == "empty":
         return []
     return [Offset.from_json(entry.action.start) for entry in ledger.entries() if isinstance(entry.action, Opened)]
-
-
-__all__ = ["starts_of", "with_known_end"]

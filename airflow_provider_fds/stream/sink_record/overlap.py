@@ -229,6 +229,3 @@ def _family(connected: ConnectedStream) -> Iterator[str]:
 def _first(start: Offset) -> int:
     # a snapshot has the rows of all versions before it
     return 0 if start.is_initial_snapshot else start.version
-
-
-__all__ = ["VersionRange", "refuse_overlap", "refuse_overlap_of_interval", "refuse_overlap_of_new"]

@@ -53,6 +53,3 @@ def refuse_replacement(connected: ConnectedStream, sink: Sink | None, first: int
             table=connected.log.table_uri,
             reason=Reason.RANGES_OVERLAP,
         )
-
-
-__all__ = ["refuse_replacement"]

@@ -72,6 +72,3 @@ def _newest_first(log: DeltaLog, earliest: int, newest: int) -> Iterator[SinkCom
         first = max(earliest, last - window + 1)
         yield from reversed([sink_commit(commit) for commit in log.commits(first, last)])
         last, window = first - 1, min(4 * window, _MOST)
-
-
-__all__ = ["newest_commits", "sink_commit"]

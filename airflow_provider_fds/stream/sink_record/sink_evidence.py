@@ -30,6 +30,3 @@ def evidence_of_bound(connected: ConnectedStream, bound: SinkBinding) -> Evidenc
     found = evidence_of(connected, bound.sink())
     assert found is not None  # noqa: S101  # a bound sink is a table
     return found
-
-
-__all__ = ["evidence_of", "evidence_of_bound"]

@@ -114,6 +114,3 @@ def _warning(state: StreamState, taken: SinkCommit) -> str:
         f"version {taken.version} of the sink {state.sink.target} ({taken.operation}), by another writer, removed rows "
         f"that stream {state.name!r} may have loaded"
     )
-
-
-__all__ = ["SinkNow", "find_sink", "sink_now"]

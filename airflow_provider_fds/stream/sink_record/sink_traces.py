@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_fds.batch.sink_account import LoadedStream
     from airflow_provider_fds.batch.sink_commit import SinkCommit
-    from airflow_provider_fds.delta.reader.log import Commit
+    from airflow_provider_fds.delta.commits import Commit
     from airflow_provider_fds.sinks import Sink
     from airflow_provider_fds.stream.connected_stream import ConnectedStream
 
@@ -191,6 +191,3 @@ def _maybe_lost(connected: ConnectedStream, sink: str, newest: int, unknown: Seq
         version=newest,
         reason=Reason.LEDGER_LOST,
     )
-
-
-__all__ = ["loaded_by_others", "refuse_lost_ledger"]

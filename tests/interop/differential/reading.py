@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_fds.batch.manifest import Manifest
     from airflow_provider_fds.delta.reader.log import DeltaLog
-    from airflow_provider_fds.source.planning.plan import SourceBatch
+    from airflow_provider_fds.source.planned import SourceBatch
     from tests.interop.differential.tables import RandomTable
 
 #: Expected errors of a stream for a commit that it does not pass, and for a schema change that requires a restart.

@@ -22,7 +22,8 @@ from airflow_provider_fds.delta.storage.local import LocalStorage
 from airflow_provider_fds.sinks import DeltaAppendSink
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.options.options import SourceOptions
-from airflow_provider_fds.source.planning.plan import BatchPlanner, SourceBatch
+from airflow_provider_fds.source.planned import SourceBatch
+from airflow_provider_fds.source.planning.plan import BatchPlanner
 from airflow_provider_fds.spark.application.job import run
 
 if TYPE_CHECKING:

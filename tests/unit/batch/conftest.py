@@ -8,7 +8,7 @@ import pytest
 from airflow_provider_fds.delta.actions import Add, DeletionVector, Metadata, Protocol
 from airflow_provider_fds.delta.reader.log import TableState
 from airflow_provider_fds.source.offset import Offset
-from airflow_provider_fds.source.planning.plan import PlannedFile, SourceBatch
+from airflow_provider_fds.source.planned import PlannedFile, SourceBatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable

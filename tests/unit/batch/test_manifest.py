@@ -12,7 +12,7 @@ from airflow_provider_fds.batch import manifest as manifest_module
 from airflow_provider_fds.batch.manifest import Manifest, build_manifest
 from airflow_provider_fds.delta.actions import Add, Metadata, Protocol
 from airflow_provider_fds.errors import ConfigurationError, FdsError, UnsupportedFeatureError
-from airflow_provider_fds.source.planning.plan import PlannedFile
+from airflow_provider_fds.source.planned import PlannedFile
 from tests.manifests import commit_json
 
 TABLE = "file:///lake/a%20b%25"

@@ -12,7 +12,8 @@ from airflow_provider_fds.catalog.table import ListedTable
 from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import LedgerError, StorageError
 from airflow_provider_fds.fleet.discovery import find_tables
-from airflow_provider_fds.fleet.value import FleetStream, TablePattern
+from airflow_provider_fds.fleet.table_pattern import TablePattern
+from airflow_provider_fds.fleet.value import FleetStream
 from tests.counting_storage import CountingStorage
 
 

@@ -11,7 +11,8 @@ import pytest
 
 from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import ConfigurationError
-from airflow_provider_fds.fleet.value import FleetStream, TablePattern, problems_between
+from airflow_provider_fds.fleet.table_pattern import TablePattern
+from airflow_provider_fds.fleet.value import FleetStream, problems_between
 from airflow_provider_fds.sinks import DeltaAppendSink, DeltaMergeSink, DeltaReplaceSink, ForeachBatchSink
 from airflow_provider_fds.stream import DeltaStream
 

@@ -14,10 +14,12 @@ from airflow_provider_fds.delta.reader.log import DeltaLog
 from airflow_provider_fds.delta.storage.local import LocalStorage
 from airflow_provider_fds.source.offset import BASE_INDEX, Offset
 from airflow_provider_fds.source.options.options import SourceOptions
-from airflow_provider_fds.source.planning.plan import BatchPlanner, PlanOutcome, SourceBatch
+from airflow_provider_fds.source.planning.plan import BatchPlanner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from airflow_provider_fds.source.planned import PlanOutcome, SourceBatch
 
 
 @dataclass

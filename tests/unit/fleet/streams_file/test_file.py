@@ -14,7 +14,7 @@ from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.fleet.streams_file import fields
 from airflow_provider_fds.fleet.streams_file.file import parse_fleet_file, read_fleet_file
 from airflow_provider_fds.fleet.streams_file.schema import streams_schema
-from airflow_provider_fds.fleet.value import TablePattern
+from airflow_provider_fds.fleet.table_pattern import TablePattern
 from airflow_provider_fds.sinks import DeltaAppendSink, DeltaMergeSink, ForeachBatchSink
 from airflow_provider_fds.stream.monitoring.alerts import StreamAlerts
 

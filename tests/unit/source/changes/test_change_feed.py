@@ -21,7 +21,7 @@ from airflow_provider_fds.source.planned import ChangedFile
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from airflow_provider_fds.source.planning.plan import SourceBatch
+    from airflow_provider_fds.source.planned import SourceBatch
 
 ON = {"delta.enableChangeDataFeed": "true"}
 

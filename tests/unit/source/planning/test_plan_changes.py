@@ -10,10 +10,12 @@ from airflow_provider_fds.delta.actions import DeletionVector
 from airflow_provider_fds.delta.paths import absolute_vector
 from airflow_provider_fds.delta.reader import log as log_module
 from airflow_provider_fds.errors import ConfigurationError, StoppedError
-from airflow_provider_fds.source.planning.plan import BatchPlanner, range_digest
+from airflow_provider_fds.source.planned import range_digest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from airflow_provider_fds.source.planning.plan import BatchPlanner
 
 
 def optimize(builder: Any, *paths: str) -> int:

@@ -14,7 +14,7 @@ from airflow_provider_fds.source.offset import Offset
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from airflow_provider_fds.source.planning.plan import SourceBatch
+    from airflow_provider_fds.source.planned import SourceBatch
 
 #: One action: kind, number of its path (small, so that paths come again), size.
 ACTIONS = st.tuples(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_fds.errors import ConfigurationError, LogTruncatedError
-from airflow_provider_fds.source.planning.plan import range_digest
+from airflow_provider_fds.source.planned import range_digest
 
 
 def five_commits(builder: Any) -> None:

@@ -16,7 +16,7 @@ from airflow_provider_fds.ledger.values import Removal
 from airflow_provider_fds.sinks import DeltaAppendSink, DeltaMergeSink
 from airflow_provider_fds.stream.actions.action_builder import ActionBuilder
 from airflow_provider_fds.stream.actions.prepared_action import perform
-from airflow_provider_fds.stream.connected_stream import readable
+from airflow_provider_fds.stream.known_tables import readable
 from tests.moves import requested
 
 if TYPE_CHECKING:
