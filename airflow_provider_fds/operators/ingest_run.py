@@ -137,7 +137,8 @@ class IngestRun:
             spark_error = operator.run_spark(application).error
         with self._phases.phase("commit"):
             if work.submitted is not None and not operator.was_killed and not self._has_done(session, work):
-                self._log.warning("Driver %s has left batches undone; another one loads them.", work.submitted.driver)
+                ending = spark_error or f"driver {work.submitted.driver} ended"
+                self._log.warning("An earlier attempt's %s. Another driver loads the batches that it has left.", ending)
                 return
             collected = session.collect(work, spark_failed=spark_error is not None)
         if collected.failure is not None and not session.is_out_of_time:

@@ -252,6 +252,18 @@ def test_a_driver_that_outlives_its_task_is_found_by_the_next_attempt_which_star
     assert "Log of the driver: http://127.0.0.1:" in caplog.text
 
 
+def test_a_driver_that_died_after_its_task_is_followed_by_another_one_in_the_next_attempt(
+    dag_of, installation, lake, tmp_path, faults, started, seen
+):
+    lake.append("orders", 1, 2)
+    lost = Lost(dag_of("both_died", **faults), tmp_path)
+    os.kill(int(lost.mark.read_text()), signal.SIGKILL)
+    assert lost.run_again(installation) == "success"
+    assert len(started()) == 2
+    assert [look.state for look in seen if look.has_failed] == ["ended"]
+    assert lake.ids("both_died") == [1, 2]
+
+
 def test_a_driver_that_no_entry_names_is_joined_by_another_one_and_rows_land_once(
     dag_of, installation, lake, tmp_path, faults, started
 ):
