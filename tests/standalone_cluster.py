@@ -8,7 +8,7 @@ import signal
 import subprocess
 import threading
 from concurrent.futures import Future
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -35,37 +35,77 @@ class Running:
     """A cluster that runs.
 
     Attributes:
+        folder: Where its processes run, and the master keeps what it recovers.
         master: Spark's URL of its master.
         rest_port: Port of its REST server.
-        work: Where its workers keep what drivers and executors print.
+        master_id: Process group of the master.
     """
 
+    folder: Path
     master: str
     rest_port: int
-    work: Path
+    master_id: int
+
+    @property
+    def work(self) -> Path:
+        """Where its workers keep what drivers and executors print."""
+        return self.folder / "work"
+
+    def kill_master(self) -> None:
+        """Kill the master; it can be started again with :func:`master`."""
+        os.killpg(self.master_id, signal.SIGKILL)
 
 
 @contextmanager
-def running(folder: Path, *, workers: int = 1) -> Iterator[Running]:
-    """Start a master, and workers of one core each (a driver in the cluster takes one)."""
-    leader = command("spark-master", {"spark-master": "127.0.0.1", "7077": "0", "8081": "0"})
-    rest = "-Dspark.master.rest.enabled=true -Dspark.master.rest.host=127.0.0.1 -Dspark.master.rest.port=0"
+def master(folder: Path, port: str = "0", rest_port: int = 0) -> Iterator[Running]:
+    """Start a master, which finds again what one before it in the same folder has known."""
+    leader = command("spark-master", {"spark-master": "127.0.0.1", "7077": port, "8081": "0"})
+    settings = {
+        "spark.master.rest.enabled": "true",
+        "spark.master.rest.host": "127.0.0.1",
+        "spark.master.rest.port": rest_port,
+        "spark.deploy.recoveryMode": "FILESYSTEM",
+        "spark.deploy.recoveryDirectory": folder / "recovery",
+    }
+    options = " ".join(f"-D{name}={value}" for name, value in settings.items())
+    with _daemon(folder, _IS_UP, leader, SPARK_MASTER_OPTS=options) as (seen, process):
+        up = seen.result(300)
+        yield Running(folder, up["url"], int(up["rest"]), process)
+
+
+@contextmanager
+def running(folder: Path, *, workers: int = 1, cores: int = 1) -> Iterator[Running]:
+    """Start a master, and workers with so many cores each (a driver in the cluster takes one)."""
     with ExitStack() as stack:
-        up = stack.enter_context(_daemon(folder, _IS_UP, leader, SPARK_MASTER_OPTS=rest)).result(300)
-        worker = command("spark-worker", {"spark-master": "127.0.0.1", "7077": up["port"]})
+        leader = stack.enter_context(master(folder))
+        port = leader.master.rpartition(":")[2]
+        worker = command("spark-worker", {"spark-master": "127.0.0.1", "7077": port})
         # a container has a name of its own to bind to
-        worker = [*worker[:2], "--host", "127.0.0.1", *worker[2:]]
+        worker = [
+            *worker[:2],
+            "--host",
+            "127.0.0.1",
+            *worker[2:-1],
+            "--cores",
+            str(cores),
+            "-m",
+            f"{cores}g",
+            worker[-1],
+        ]
         registered = [
-            stack.enter_context(_daemon(folder, "Successfully registered with master", worker)) for _ in range(workers)
+            stack.enter_context(_daemon(folder, "Successfully registered with master", worker))[0]
+            for _ in range(workers)
         ]
         for each in registered:
             each.result(300)
-        yield Running(up["url"], int(up["rest"]), folder / "work")
+        yield leader
 
 
 @contextmanager
-def _daemon(folder: Path, sign: str, words: list[str], **environment: str) -> Iterator[Future[re.Match[str]]]:
-    """A process of Spark's own; yields a future of the match, once its log matches ``sign``."""
+def _daemon(
+    folder: Path, sign: str, words: list[str], **environment: str
+) -> Iterator[tuple[Future[re.Match[str]], int]]:
+    """A process of Spark's own; yields a future of the match, once its log matches ``sign``, and its id."""
     home = bundled_spark_home()
     env = {
         **os.environ,
@@ -99,9 +139,10 @@ def _daemon(folder: Path, sign: str, words: list[str], **environment: str) -> It
     reader = threading.Thread(target=drain)
     reader.start()
     try:
-        yield seen
+        yield seen, process.pid
     finally:
-        os.killpg(process.pid, signal.SIGTERM)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
         try:
             process.wait(30)
         except subprocess.TimeoutExpired:
@@ -110,4 +151,4 @@ def _daemon(folder: Path, sign: str, words: list[str], **environment: str) -> It
         reader.join()
 
 
-__all__ = ["SMALL", "Running", "running"]
+__all__ = ["SMALL", "Running", "master", "running"]

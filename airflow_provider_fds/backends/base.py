@@ -300,6 +300,10 @@ class SparkBackend(Protocol):
         """
         raise NotImplementedError
 
+    def attaches_to(self, cluster: str) -> bool:  # noqa: ARG002 - for backends that can
+        """Return whether :meth:`run` can wait for a driver that an earlier attempt has left in this kind of cluster."""
+        return False
+
     def lingering(self) -> AbstractContextManager[None]:
         """Return a context in which Spark may stay between two applications of the run, which then lingers.
 

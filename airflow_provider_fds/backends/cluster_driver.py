@@ -12,18 +12,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
+from airflow_provider_fds.backends.base import Application
 from airflow_provider_fds.batch.location import spark_uri
 from airflow_provider_fds.credentials import is_secret
 from airflow_provider_fds.errors import ClusterLostError, ConfigurationError
 from airflow_provider_fds.reasons import Reason
-from airflow_provider_fds.spark.clusters.cluster import ClusterError, DriverRequest
+from airflow_provider_fds.spark.clusters.cluster import ClusterError, DriverRequest, Handle
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from airflow_provider_fds.backends.base import Application, FleetApplication, UserArguments
+    from airflow_provider_fds.backends.base import FleetApplication, UserArguments
     from airflow_provider_fds.delta.storage.storage import Storage
-    from airflow_provider_fds.spark.clusters.cluster import Cluster, Handle
+    from airflow_provider_fds.ledger.facts import SubmittedFacts
+    from airflow_provider_fds.spark.clusters.cluster import Cluster
     from airflow_provider_fds.spark.submission.submit import SubmitArguments
 
 logger = logging.getLogger(__name__)
@@ -32,6 +34,8 @@ logger = logging.getLogger(__name__)
 DRIVERS: Final = ".drivers"
 
 _POLL_SECONDS: Final = 2.0
+#: The longest time between two looks at a driver whose state the cluster does not tell; each is twice the one before.
+_LONGEST_PAUSE: Final = 15.0
 #: How long a cluster may not answer, or not know the driver, before the attempt ends.
 _LOST_SECONDS: Final = 600.0
 
@@ -116,26 +120,65 @@ class ClusterDriver:
             ClusterLostError: The cluster does not start the driver, or does not answer for too long. A driver that goes
                 on harms nothing: the next attempt finds in the sink what it has written.
         """
-        self.log_url = None
         try:
             self._handle = handle = self.cluster.start(_request(application, made, given))
         except ClusterError as error:
             raise ClusterLostError(str(error), error_class=Reason.SPARK_CLUSTER_LOST) from error
         logger.info("Driver %s has been started on %s.", handle.id, self.master)
-        if self._is_stopped.is_set():
+        try:
+            self.record(application)
+        except BaseException:
+            # no attempt would find it
             self.stop()
-        return self._end(application, handle, was_ended)
+            raise
+        return self._waited(application, handle, was_ended)
+
+    def attach(self, application: Application, left: SubmittedFacts, was_ended: threading.Event) -> Exception | None:
+        """Wait for a driver that an earlier attempt has started; otherwise as :meth:`run`."""
+        self._handle = handle = Handle(left.address, left.driver)
+        logger.info(
+            "Driver %s was started by an earlier attempt, which did not see its end. No other one is started: this "
+            "attempt commits what it reports.",
+            handle.id,
+        )
+        return self._waited(application, handle, was_ended)
+
+    def record(self, application: Application | FleetApplication) -> None:
+        """Let the ledger have the driver that runs, so that a later attempt on the same batches finds it.
+
+        Raises:
+            LedgerError: The batches belong to another run by now.
+        """
+        handle = self._handle
+        if handle is not None and isinstance(application, Application) and application.work.batches:
+            application.session.driver.write(
+                application.work, cluster=self.cluster.kind, address=handle.cluster, driver=handle.id
+            )
 
     def stop(self) -> None:
         """Stop the driver; may be called in a signal handler, and before it has been started."""
-        self._is_stopped.set()
-        if self._handle is not None and (said := self.cluster.stop(self._handle)) is not None:
-            logger.warning("Driver %s could not be stopped: %s", self._handle.id, said)
+        handle = self._handle
+        if handle is None:
+            self._is_stopped.set()
+        elif (said := self.cluster.stop(handle)) is not None:
+            logger.warning("Driver %s could not be stopped: %s", handle.id, said)
+
+    def _waited(
+        self, application: Application | FleetApplication, handle: Handle, was_ended: threading.Event
+    ) -> Exception | None:
+        self.log_url = None
+        if self._is_stopped.is_set():
+            self.stop()
+        try:
+            return self._end(application, handle, was_ended)
+        finally:
+            self._handle = None
 
     def _end(
         self, application: Application | FleetApplication, handle: Handle, was_ended: threading.Event
     ) -> Exception | None:
         lost_since: float | None = None
+        pause = self.poll_seconds
         while True:
             look = self.cluster.look(handle)
             if look.state == "unknown" and was_ended.is_set():
@@ -144,21 +187,22 @@ class ClusterDriver:
             if look.state == "unknown":
                 now = time.monotonic()
                 lost_since = lost_since or now
+                pause = min(2 * pause, max(_LONGEST_PAUSE, self.poll_seconds))
                 if now - lost_since >= self.lost_seconds:
                     raise ClusterLostError(
                         f"{self.master} has not told the state of driver {handle.id} for {self.lost_seconds:.0f} s "
-                        f"({look.words}). If the driver goes on, the next attempt finds what it has written",
+                        f"({look.words}). {_advice(application)}",
                         error_class=Reason.SPARK_CLUSTER_LOST,
                     )
             else:
-                lost_since = None
+                lost_since, pause = None, self.poll_seconds
             self._find_log(application)
             if look.state == "ended":
                 if not look.has_failed or was_ended.is_set():
                     return None
                 page = f"; its log: {self.log_url}" if self.log_url else ""
                 return DriverEndedError(f"driver {handle.id} on {self.master} ended: {look.words}{page}")
-            time.sleep(self.poll_seconds)
+            time.sleep(pause)
 
     def _find_log(self, application: Application | FleetApplication) -> None:
         """Tell the page with the driver's log once the driver has reported it."""
@@ -172,6 +216,15 @@ class ClusterDriver:
         if isinstance(url, str) and url.startswith(("http://", "https://")):
             self.log_url = url
             logger.info("Log of the driver: %s", url)
+
+
+def _advice(application: Application | FleetApplication) -> str:
+    if not isinstance(application, Application) or not application.work.batches:
+        return "If the driver goes on, the next attempt finds what it has written"
+    return (
+        "The next attempt asks for this driver again, and starts no other one beside it. If it is known to have ended, "
+        f"`fds unlock {application.session.stream.name} --why …` lets the next run start another one"
+    )
 
 
 def _request(application: Application | FleetApplication, made: SubmitArguments, given: UserArguments) -> DriverRequest:

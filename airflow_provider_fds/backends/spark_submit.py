@@ -115,10 +115,23 @@ class SubmitBackend(ConnectionBackend):
 
     def run(self, application: Application) -> Outcome:
         """Call spark-submit, and commit batches as they are reported."""
-        if self._lingering is not None and application.work.batches:
-            return self._lingering.run(application)
-        meanwhile = collecting(application.session, application.work, application.on_commit, end=self.cancel)
-        return self._run(application, meanwhile)
+        left, meanwhile = application.work.submitted, self._committing(application)
+        if self.cluster is not None and left is not None:
+            with meanwhile as was_ended:
+                return Outcome(self.cluster.attach(application, left, was_ended))
+        if self._lingering is None or not application.work.batches:
+            return self._run(application, meanwhile)
+        if self.cluster is not None:
+            # a driver that stays works under the name of another attempt from now on
+            self.cluster.record(application)
+        return self._lingering.run(application)
+
+    def _committing(self, application: Application) -> AbstractContextManager[threading.Event]:
+        return collecting(application.session, application.work, application.on_commit, end=self.cancel)
+
+    def attaches_to(self, cluster: str) -> bool:
+        """Return whether the connection's cluster is of that kind, and runs drivers by itself."""
+        return self.cluster is not None and self.cluster.cluster.kind == cluster
 
     def lingering(self) -> LingeringDriver:
         """Let spark-submit stay, and take the next job of the run."""

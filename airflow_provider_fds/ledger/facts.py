@@ -44,6 +44,24 @@ class BatchFacts(Facts, frozen=True, kw_only=True):
             check_interval_name(self.interval)
 
 
+class SubmittedFacts(BatchFacts, frozen=True, kw_only=True):
+    """A driver that works in a cluster, whatever becomes of the process that started it.
+
+    Attributes:
+        attempt_id: The attempt that started it, under whose name it reports.
+        batch_id: The last batch of its job; the first one is the first that was planned and not committed.
+        cluster: Kind of the cluster.
+        address: Where the cluster was asked for it.
+        driver: The cluster's name of it.
+    """
+
+    attempt_id: str
+    batch_id: int
+    cluster: str
+    address: str
+    driver: str
+
+
 class CommittedFacts(BatchFacts, frozen=True, kw_only=True):
     """A batch that is in the sink and verified.
 
@@ -202,4 +220,5 @@ __all__ = [
     "QuarantinedFacts",
     "RequestedFacts",
     "RetiredFacts",
+    "SubmittedFacts",
 ]

@@ -25,6 +25,7 @@ from airflow_provider_fds.ledger.conditions import (
 )
 
 # structs read these annotations at run time, when they are defined
+from airflow_provider_fds.ledger.facts import SubmittedFacts
 from airflow_provider_fds.ledger.owner import Owner  # noqa: TC001
 from airflow_provider_fds.ledger.values import PassedSchema, PlannedBatch, Skipped  # noqa: TC001
 
@@ -140,6 +141,7 @@ class Planned(BatchAction, frozen=True, kw_only=True, tag="planned"):
                 state,
                 owner=self.owner,
                 planned=self.batches,
+                submitted=None,
                 since=state.sink_version,
                 options_digest=self.options_digest,
             )
@@ -151,6 +153,7 @@ class Planned(BatchAction, frozen=True, kw_only=True, tag="planned"):
         return replace(
             state,
             planned=self.batches,
+            submitted=None,
             next_batch_id=self.batches[-1].batch_id + 1,
             options_digest=self.options_digest,
             meaning_digest=self.meaning_digest,
@@ -185,10 +188,44 @@ class Claimed(BatchAction, frozen=True, kw_only=True, tag="claimed"):
         return self
 
     def apply(self, state: StreamState) -> StreamState:
-        """Give the batches to the new owner, whose run has no target yet."""
+        """Give the batches to the new owner, whose run has no target yet.
+
+        A run goes on with the driver that was submitted for them; a person who frees the batches gives it up.
+        """
+        if self.owner.only_plans:
+            state = self.change(state, submitted=None)
         if self.interval is not None:
             return self.change(state, owner=self.owner)
         return state.with_run(self.owner, self.epoch)
+
+
+@register
+class Submitted(SubmittedFacts, BatchAction, frozen=True, kw_only=True, tag="submitted"):
+    """A cluster has started a driver for planned batches, or the driver has ended before all of them were committed.
+
+    Attributes:
+        has_ended: Whether the owner has seen the end of this driver.
+    """
+
+    subject: ClassVar[str] = "record the driver of the planned batches"
+
+    owner: Owner
+    has_ended: bool = False
+
+    def decide(self, state: StreamState) -> Self | None:
+        """Allow it to the owner of the batches."""
+        what, scope = self.describe(), scope_of(state, self)
+        facts = SubmittedFacts.of(self)
+        if self.has_ended and scope.submitted != facts:
+            return None
+        if not scope.planned:
+            raise refusals.moved(state, f"cannot {what}: no batch is planned any longer")
+        check_owner(state, scope, self.owner, what)
+        return None if scope.submitted == facts and not self.has_ended else self
+
+    def apply(self, state: StreamState) -> StreamState:
+        """Remember the driver, or forget it."""
+        return self.change(state, submitted=None if self.has_ended else SubmittedFacts.of(self))
 
 
 @register
@@ -226,4 +263,4 @@ class Advanced(BaseAction, frozen=True, kw_only=True, tag="advanced"):
         return replace(state, position=self.end, last_commit_sha256=self.last_commit_sha256)
 
 
-__all__ = ["Advanced", "Claimed", "Planned", "skipped_in"]
+__all__ = ["Advanced", "Claimed", "Planned", "Submitted", "skipped_in"]

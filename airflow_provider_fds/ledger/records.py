@@ -8,7 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 # structs read these annotations at run time, when they are defined
-from airflow_provider_fds.ledger.facts import BlockedFacts, CommittedFacts  # noqa: TC001
+from airflow_provider_fds.ledger.facts import BlockedFacts, CommittedFacts, SubmittedFacts  # noqa: TC001
 from airflow_provider_fds.ledger.measures import NONE_YET, Measures
 from airflow_provider_fds.ledger.owner import Owner  # noqa: TC001
 from airflow_provider_fds.ledger.values import EventTime, PlannedBatch, SnapshotRef  # noqa: TC001
@@ -91,6 +91,7 @@ class IntervalRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         last_version: Its last version (inclusive), one below the first if the interval has no versions.
         owner: Who planned this generation, ``None`` until it is planned.
         planned: Batches of this generation that are not committed.
+        submitted: As in ``StreamState``.
         since: Newest version of the sink that this stream had written when the generation was planned.
         batches: Number of committed batches of this generation, which the following fields describe.
         rows: Rows written, or ``None`` if unknown for one batch.
@@ -106,6 +107,7 @@ class IntervalRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     last_version: int
     owner: Owner | None = None
     planned: tuple[PlannedBatch, ...] = ()
+    submitted: SubmittedFacts | None = None
     since: int | None = None
     options_digest: str | None = None
     batches: int = 0

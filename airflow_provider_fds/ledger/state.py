@@ -20,6 +20,7 @@ from airflow_provider_fds.ledger.facts import (  # noqa: TC001
     QuarantinedFacts,
     RequestedFacts,
     RetiredFacts,
+    SubmittedFacts,
 )
 from airflow_provider_fds.ledger.intervals import KnownBoundary, digest_of_parts, rows_of_parts
 from airflow_provider_fds.ledger.owner import Owner  # noqa: TC001
@@ -86,6 +87,7 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
             it, or its fence.
         next_batch_id: Id of the next batch to be planned.
         planned: Batches that are planned and not committed, in order.
+        submitted: The driver in a cluster that was started last for planned batches, unless it is known to have ended.
         runs: The newest runs, oldest first.
         last_committed: The last committed batch of any epoch.
         last_txn_end: ``after`` of the next batch: end of the epoch's last batch with a transaction, else its start.
@@ -134,6 +136,7 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
     tables: dict[str, int] = {}
     next_batch_id: int = 0
     planned: tuple[PlannedBatch, ...] = ()
+    submitted: SubmittedFacts | None = None
     runs: tuple[RunRecord, ...] = ()
     last_committed: CommittedFacts | None = None
     last_txn_end: str | None = None

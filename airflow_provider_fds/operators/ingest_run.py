@@ -116,10 +116,14 @@ class IngestRun:
             BatchFailedError: A batch is not done.
         """
         operator = self._operator
+        left = session.driver.left(work)
+        if left is not None and left.submitted is not None and operator.spark.attaches_to(left.submitted.cluster):
+            work = left
         if work.batches:
             plan = describe_plan(work.batches, session.connected.state.snapshot)
             self._log.info("Loading %s into %s: %s.", session.connected.table.uri, sink.describe(), plan)
-        spec_uri = session.job(work, sink)
+        # a driver that was left has its job
+        spec_uri = session.job(work, sink) if work.submitted is None else ""
         with self._phases.phase("spark"):
             application = Application(
                 session,
@@ -132,12 +136,23 @@ class IngestRun:
             )
             spark_error = operator.run_spark(application).error
         with self._phases.phase("commit"):
+            if work.submitted is not None and not operator.was_killed and not self._has_done(session, work):
+                ending = spark_error or f"driver {work.submitted.driver} ended"
+                self._log.warning("An earlier attempt's %s. Another driver loads the batches that it has left.", ending)
+                return
             collected = session.collect(work, spark_failed=spark_error is not None)
         if collected.failure is not None and not session.is_out_of_time:
             raise explained(collected.failure, spark_error, was_killed=operator.was_killed)
         if spark_error is not None:
             ending = without_command(spark_error)
             self._log.warning("Spark ended with an error after all batches were committed: %s", ending)
+
+    def _has_done(self, session: StreamSession, work: RunWork) -> bool:
+        """Commit what a driver that was left has reported; return whether that is all, else record its end."""
+        if len(session.collect(work, is_running=True).committed) == len(work.batches):
+            return True
+        session.driver.ended(work)
+        return False
 
     def _work_off(self, session: StreamSession, sink: Sink) -> LoadResult | None:
         """Run one application after another until the run's target, the time limit or a failure."""

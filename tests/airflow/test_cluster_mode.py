@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.standalone_cluster import SMALL, running
+from airflow_provider_fds.fault_points import ASKED_BY, MARKS_IN
+from airflow_provider_fds.spark.clusters.standalone import StandaloneCluster
+from tests.standalone_cluster import SMALL, master, running
+
+if TYPE_CHECKING:
+    from airflow_provider_fds.spark.clusters.cluster import Handle
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -27,7 +37,7 @@ with DAG("{name}", schedule=None, start_date=datetime(2026, 1, 1)):
         conn_id="{name}",
         deploy_mode="cluster",
         driver_memory="600m",
-        env_vars={{"PYSPARK_PYTHON": {python!r}}},
+        env_vars={env_vars!r},
         conf={conf!r},
         stream=DeltaStream("{name}", table="{lake}/orders", starting_version="earliest"),
         sink=DeltaAppendSink("{lake}/{name}"),
@@ -38,18 +48,27 @@ CONF = {**SMALL, "spark.cores.max": "1", "spark.driver.host": "127.0.0.1"}
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
-    with running(tmp_path_factory.mktemp("cluster"), workers=2) as found:
+    with running(tmp_path_factory.mktemp("cluster"), workers=2, cores=2) as found:
         yield found
+
+
+@pytest.fixture(scope="module")
+def masters():
+    """Masters that were started again; they stay, for the other tests."""
+    with ExitStack() as stack:
+        yield stack
 
 
 @pytest.fixture
 def dag_of(installation, lake, cluster, monkeypatch):
-    def make(name, rest_port=None):
+    def make(name, rest_port=None, **faults):
         extra = {"rest-port": rest_port or cluster.rest_port}
         host, port = cluster.master.rsplit(":", 1)
         connection = {"conn_type": "spark", "host": host, "port": int(port), "extra": extra}
         monkeypatch.setenv(f"AIRFLOW_CONN_{name.upper()}", json.dumps(connection))
-        text = DAG_TEXT.format(name=name, lake=lake.uri, python=sys.executable, conf=CONF)
+        text = DAG_TEXT.format(
+            name=name, lake=lake.uri, env_vars={"PYSPARK_PYTHON": sys.executable, **faults}, conf=CONF
+        )
         return installation.add(text)
 
     return make
@@ -88,12 +107,12 @@ def test_a_driver_that_is_stopped_leaves_no_process_and_the_next_attempt_loads_t
 
     lake.append("orders", 1, 2)
     dag = dag_of("stopped")
-    drivers: list[ClusterDriver] = []
+    drivers: list[tuple[ClusterDriver, Handle]] = []
     wait = ClusterDriver._end
 
     def stop_once_it_runs(self, application, handle, was_ended):
         if not drivers:
-            drivers.append(self)
+            drivers.append((self, handle))
             while self.cluster.look(handle).words != "RUNNING":
                 time.sleep(0.1)
             threading.Thread(target=self.stop).start()
@@ -101,10 +120,10 @@ def test_a_driver_that_is_stopped_leaves_no_process_and_the_next_attempt_loads_t
 
     monkeypatch.setattr(ClusterDriver, "_end", stop_once_it_runs)
     assert installation.run(dag).state("ingest") == "failed"
-    (driver,) = drivers
-    assert driver.cluster.look(driver._handle).words == "KILLED"
+    ((driver, handle),) = drivers
+    assert driver.cluster.look(handle).words == "KILLED"
     until = time.monotonic() + 60
-    while (left := processes_in(cluster.work / driver._handle.id)) and time.monotonic() < until:
+    while (left := processes_in(cluster.work / handle.id)) and time.monotonic() < until:
         time.sleep(0.2)
     assert left == []
     assert installation.run(dag).state("ingest") == "success"
@@ -130,3 +149,147 @@ def test_a_port_on_which_no_rest_server_listens_fails_the_task_and_is_named(dag_
     assert "SPARK_CLUSTER_LOST" in said.out + said.err
     assert f"http://127.0.0.1:{port}/v1/submissions/create does not answer" in said.out + said.err
     assert not lake.exists("elsewhere")
+
+
+WHEN = datetime(2026, 1, 1, tzinfo=UTC)
+#: A task in a process of its own, which can be killed. ``{}`` is what happens before.
+TASK = """
+import os, signal, sys
+from datetime import datetime
+try:
+    from airflow.dag_processing.dagbag import DagBag
+except ImportError:
+    from airflow.models.dagbag import DagBag
+from airflow_provider_fds.backends.cluster_driver import ClusterDriver
+{}
+(dag,) = DagBag(sys.argv[1]).dags.values()
+dag.test(logical_date=datetime.fromisoformat(sys.argv[2]))
+"""
+KILLED_BEFORE_THE_ENTRY = "ClusterDriver.record = lambda *_: os.kill(os.getpid(), signal.SIGKILL)"
+STOPPED = "stop@driver.commit.before"
+
+
+class Lost:
+    """A task whose process was killed while its driver, which has stopped before it writes, was left."""
+
+    def __init__(self, dag, tmp_path, before=""):
+        self.dag = dag
+        self.mark = tmp_path / "marks" / STOPPED
+        with (tmp_path / "task.log").open("wb") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-c", TASK.format(before), dag.fileloc, WHEN.isoformat()], stdout=log, stderr=log
+            )
+        try:
+            until = time.monotonic() + 300
+            while not before and not (self.mark.exists() and self.mark.read_text()):
+                assert process.poll() is None, (tmp_path / "task.log").read_text()
+                assert time.monotonic() < until
+                time.sleep(0.1)
+            if not before:
+                process.kill()
+        finally:
+            assert process.wait(300) == -signal.SIGKILL
+
+    def go_on(self):
+        """Let the driver go on."""
+        os.kill(int(self.mark.read_text()), signal.SIGCONT)
+
+    def run_again(self, installation):
+        """Run the same task again, as Airflow does after it has missed its heartbeats; return its state."""
+        from airflow.models.taskinstance import TaskInstance
+        from airflow.utils.session import create_session
+        from sqlalchemy import update
+
+        with create_session() as session:
+            failed = update(TaskInstance).where(TaskInstance.dag_id == self.dag.dag_id).values(state="failed")
+            session.execute(failed)
+        return installation.run(self.dag, logical_date=WHEN).state("ingest")
+
+
+@pytest.fixture
+def faults(tmp_path):
+    (tmp_path / "marks").mkdir()
+    return {ASKED_BY: STOPPED, MARKS_IN: str(tmp_path / "marks")}
+
+
+@pytest.fixture
+def started(cluster):
+    """Returns the drivers that the cluster has started since the test began."""
+    before = set(cluster.work.glob("driver-*"))
+    return lambda: set(cluster.work.glob("driver-*")) - before
+
+
+@pytest.fixture
+def seen(monkeypatch):
+    """What the cluster says at each look; functions in ``seen.then`` are called after so many of them."""
+
+    class Seen(list):
+        then: dict = {}  # noqa: RUF012
+
+    found = Seen()
+    look = StandaloneCluster.look
+
+    def looked(self, handle):
+        found.append(look(self, handle))
+        found.then.pop(len(found), lambda: None)()
+        return found[-1]
+
+    monkeypatch.setattr(StandaloneCluster, "look", looked)
+    return found
+
+
+def test_a_driver_that_outlives_its_task_is_found_by_the_next_attempt_which_starts_no_other(
+    dag_of, installation, lake, tmp_path, faults, started, seen, caplog
+):
+    lake.append("orders", 1, 2)
+    lost = Lost(dag_of("outlived", **faults), tmp_path)
+    assert not lake.exists("outlived")
+    seen.then[1] = lost.go_on
+    assert lost.run_again(installation) == "success", caplog.text
+    assert seen[0].state == "running"
+    assert len(started()) == 1
+    assert lake.ids("outlived") == [1, 2]
+    assert "Log of the driver: http://127.0.0.1:" in caplog.text
+
+
+def test_a_driver_that_died_after_its_task_is_followed_by_another_one_in_the_next_attempt(
+    dag_of, installation, lake, tmp_path, faults, started, seen
+):
+    lake.append("orders", 1, 2)
+    lost = Lost(dag_of("both_died", **faults), tmp_path)
+    os.kill(int(lost.mark.read_text()), signal.SIGKILL)
+    assert lost.run_again(installation) == "success"
+    assert len(started()) == 2
+    assert [look.state for look in seen if look.has_failed] == ["ended"]
+    assert lake.ids("both_died") == [1, 2]
+
+
+def test_a_driver_that_no_entry_names_is_joined_by_another_one_and_rows_land_once(
+    dag_of, installation, lake, tmp_path, faults, started
+):
+    lake.append("orders", 1, 2)
+    lost = Lost(dag_of("unnamed", **faults), tmp_path, before=KILLED_BEFORE_THE_ENTRY)
+    while not (lost.mark.exists() and lost.mark.read_text()):
+        time.sleep(0.1)
+    assert lost.run_again(installation) == "success"
+    assert len(started()) == 2
+    lost.go_on()
+    (first,) = (folder for folder in started() if processes_in(folder))
+    while processes_in(first):
+        time.sleep(0.1)
+    assert lake.ids("unnamed") == [1, 2]
+
+
+def test_a_driver_is_found_again_after_its_master_was_killed_and_started_again(
+    dag_of, installation, lake, cluster, masters, tmp_path, faults, started, seen, caplog
+):
+    lake.append("orders", 1, 2)
+    lost = Lost(dag_of("without_master", **faults), tmp_path)
+    cluster.kill_master()
+    port = cluster.master.rpartition(":")[2]
+    seen.then[2] = lambda: masters.enter_context(master(cluster.folder, port, cluster.rest_port))
+    seen.then[3] = lost.go_on
+    assert lost.run_again(installation) == "success", caplog.text
+    assert [look.state for look in seen[:2]] == ["unknown"] * 2
+    assert len(started()) == 1
+    assert lake.ids("without_master") == [1, 2]

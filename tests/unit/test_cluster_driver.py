@@ -7,10 +7,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from airflow_provider_fds.backends.base import UserArguments
+from airflow_provider_fds.backends.base import Application, UserArguments
 from airflow_provider_fds.backends.cluster_driver import ClusterDriver, DriverEndedError
 from airflow_provider_fds.delta.storage.local import LocalStorage
-from airflow_provider_fds.errors import ClusterLostError, ConfigurationError
+from airflow_provider_fds.errors import ClusterLostError, ConfigurationError, LedgerError
+from airflow_provider_fds.ledger.facts import SubmittedFacts
 from airflow_provider_fds.spark.clusters.cluster import Cluster, ClusterError, Handle, Look
 from airflow_provider_fds.spark.submission.submit import SubmitArguments
 
@@ -20,6 +21,8 @@ SILENT = Look("unknown", words="no answer")
 
 class Saying(Cluster):
     """A cluster that says one thing after the other, and the last one for ever."""
+
+    kind = "saying"
 
     def __init__(self, *looks):
         self.looks = list(looks)
@@ -45,7 +48,7 @@ def run(tmp_path):
     for name in ("modules.zip", "delta.jar"):
         (tmp_path / name).write_text(name)
 
-    def run(cluster, was_ended=None, given=None, secret_conf=None, *, is_killed=False, **options):
+    def run(cluster, was_ended=None, given=None, secret_conf=None, *, is_killed=False, work=application, **options):
         made = SubmitArguments(
             master="spark://host:7077",
             deploy_mode="cluster",
@@ -60,7 +63,7 @@ def run(tmp_path):
         driver = ClusterDriver(cluster, "spark://host:7077", poll_seconds=0, **options)
         if is_killed:
             driver.stop()
-        return driver.run(application, made, given or UserArguments(), was_ended or threading.Event())
+        return driver.run(work, made, given or UserArguments(), was_ended or threading.Event())
 
     run.staging = tmp_path / "staging"
     return run
@@ -125,3 +128,69 @@ def test_a_driver_of_a_task_that_was_killed_before_it_started_is_stopped_at_once
     cluster = Saying(Look("ended", has_failed=True, words="KILLED"))
     assert isinstance(run(cluster, is_killed=True), DriverEndedError)
     assert cluster.stopped == [HANDLE]
+
+
+LEFT = SubmittedFacts(epoch=1, attempt_id="t1", batch_id=3, cluster="saying", address=HANDLE.cluster, driver=HANDLE.id)
+
+
+def one_stream(tmp_path, write=None):
+    """An application on one batch of a stream; ``write`` is called with what the ledger gets."""
+    connected = SimpleNamespace(staging=LocalStorage(str(tmp_path / "staging")))
+    session = SimpleNamespace(
+        connected=connected, stream=SimpleNamespace(name="orders"), driver=SimpleNamespace(write=write)
+    )
+    return Application(session, None, SimpleNamespace(batches=(1,), attempt_id="t1"), "file:/job.json")
+
+
+def test_the_ledger_has_a_driver_before_it_is_waited_for(run, tmp_path):
+    cluster = Saying(Look("running"), Look("ended"))
+    written = []
+    work = one_stream(tmp_path, lambda *_, **driver: written.append((driver, len(cluster.looks))))
+    run(cluster, work=work)
+    assert written == [({"cluster": "saying", "address": HANDLE.cluster, "driver": HANDLE.id}, 2)]
+
+
+def test_a_driver_that_the_ledger_does_not_take_is_stopped(run, tmp_path):
+    def refused(*_, **__):
+        raise LedgerError("another run has taken the batches over")
+
+    cluster = Saying(Look("running"))
+    with pytest.raises(LedgerError, match="taken the batches over"):
+        run(cluster, work=one_stream(tmp_path, refused))
+    assert cluster.stopped == [HANDLE]
+
+
+def test_a_driver_of_an_earlier_attempt_is_waited_for_and_none_is_started(tmp_path):
+    cluster = Saying(SILENT, Look("running"), Look("ended"))
+    driver = ClusterDriver(cluster, "spark://host:7077", poll_seconds=0)
+    assert driver.attach(one_stream(tmp_path), LEFT, threading.Event()) is None
+    assert cluster.requests == []
+
+
+def test_a_driver_of_an_earlier_attempt_that_stays_unknown_fails_the_attempt_and_a_person_can_free_the_batches(
+    tmp_path,
+):
+    cluster = Saying(SILENT)
+    driver = ClusterDriver(cluster, "spark://host:7077", poll_seconds=0, lost_seconds=0)
+    with pytest.raises(ClusterLostError, match=r"starts no other one beside it.*`fds unlock orders --why …`"):
+        driver.attach(one_stream(tmp_path), LEFT, threading.Event())
+    assert cluster.requests == []
+
+
+def test_a_driver_of_an_earlier_attempt_is_stopped_with_the_task_and_the_next_one_is_not(run, tmp_path):
+    class Killing(Saying):
+        def look(self, handle):
+            driver.stop()
+            return super().look(handle)
+
+    cluster = Killing(Look("ended", has_failed=True, words="KILLED"))
+    driver = ClusterDriver(cluster, "spark://host:7077", poll_seconds=0)
+    assert isinstance(driver.attach(one_stream(tmp_path), LEFT, threading.Event()), DriverEndedError)
+    assert cluster.stopped == [HANDLE]
+    cluster.__class__ = Saying
+    driver.attach(one_stream(tmp_path), LEFT, threading.Event())
+    assert cluster.stopped == [HANDLE]
+    # with none between two of them, the next one is
+    driver.stop()
+    driver.attach(one_stream(tmp_path), LEFT, threading.Event())
+    assert cluster.stopped == [HANDLE] * 2

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -63,7 +63,13 @@ class Look:
 
 
 class Cluster(Protocol):
-    """A cluster that runs drivers."""
+    """A cluster that runs drivers.
+
+    Attributes:
+        kind: What kind of cluster it is; a ledger has it with the driver.
+    """
+
+    kind: ClassVar[str]
 
     def start(self, request: DriverRequest) -> Handle:
         """Start a driver.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from airflow_provider_fds.spark.clusters.cluster import Cluster, ClusterError, Handle, Look
 
@@ -30,6 +30,8 @@ class StandaloneCluster(Cluster):
         master: Spark's URL of the masters, ``spark://one:7077,two:7077``.
         rest_port: Port of their REST servers.
     """
+
+    kind: ClassVar[str] = "standalone"
 
     master: str
     rest_port: int = REST_PORT

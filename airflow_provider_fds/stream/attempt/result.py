@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_fds.batch.report import AttemptReport
     from airflow_provider_fds.errors import BatchFailedError, FdsError
+    from airflow_provider_fds.ledger.facts import SubmittedFacts
     from airflow_provider_fds.ledger.state import IntervalRecord, RunRecord
     from airflow_provider_fds.ledger.values import EventTime, PlannedBatch
     from airflow_provider_fds.sinks import Sink
@@ -198,6 +199,7 @@ class RunWork:
         result: The result, for ``done``.
         reason: A sentence, for ``finished`` and ``paused``; for ``up_to_date`` and ``done`` if data is left that is
             waiting for more or for another stream, or if a data interval has none.
+        submitted: The driver in a cluster that an earlier attempt has started for these batches, if it is waited for.
     """
 
     status: Literal["work", "up_to_date", "waiting", "done", "finished", "paused", "fence"]
@@ -209,6 +211,7 @@ class RunWork:
     warning: FdsError | None = None
     result: LoadResult | None = None
     reason: str = ""
+    submitted: SubmittedFacts | None = None
 
 
 @dataclass(frozen=True, slots=True)

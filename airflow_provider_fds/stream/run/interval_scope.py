@@ -151,9 +151,10 @@ class IntervalScope(Scope):
 
     @property
     def planned(self) -> tuple[PlannedBatch, ...]:
-        """The batches of an interval whose sink appends; one that replaces gets a new plan."""
+        """The batches of an interval whose sink appends; one that replaces gets a new plan once no driver is left."""
         record = self._known()
-        return () if record is None or self._replaces else record.planned
+        is_kept = record is not None and (not self._replaces or record.submitted is not None)
+        return record.planned if record is not None and is_kept else ()
 
     def warn_about_changed_options(self) -> None:
         """Warn if the planned batches were planned with other options; a sink that replaces gets them planned anew."""

@@ -19,6 +19,7 @@ from airflow_provider_fds.stream.planning.sink_columns import SinkColumns
 from airflow_provider_fds.stream.position.changed_start import start_note
 from airflow_provider_fds.stream.position.source_unchanged import check_planned
 from airflow_provider_fds.stream.run.batch_commits import BatchCommits
+from airflow_provider_fds.stream.run.driver_record import DriverRecord
 from airflow_provider_fds.stream.run.like_source import sink_for_job
 from airflow_provider_fds.stream.run.limits import Limits
 from airflow_provider_fds.stream.run.offset_scope import OffsetScope, run_result
@@ -91,6 +92,7 @@ class StreamSession:
             OffsetScope(self.connected) if interval is None else _interval_scope(self.connected, interval)
         )
         self.commits = BatchCommits(self.scope)
+        self.driver = DriverRecord(self.scope)
         self.work: RunWork | None = None
         self.idle: RunWork | None = None
         self.stopped: FdsError | None = None
@@ -311,13 +313,14 @@ class StreamSession:
                 the plan. The batch is blocked; the batches before it are committed.
         """
         try:
-            with self.connected.log.one_answer():
+            with self.driver.lock, self.connected.log.one_answer():
                 if work.status != "fence":
                     collected = self.commits.collect(work, self._sink, is_running=is_running)
                 else:
                     collected = Collected() if is_running else collect_fence(self.connected, work)
         finally:
             if not is_running:
+                self.driver.ended(work)
                 self.connected.save_fold()
         if not is_running:
             if collected.committed and collected.failure is None:

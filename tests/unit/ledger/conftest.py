@@ -16,7 +16,7 @@ from airflow_provider_fds.ledger.commit_entries import Committed
 from airflow_provider_fds.ledger.entries import Entry
 from airflow_provider_fds.ledger.epoch_entries import Bound, Created, Opened
 from airflow_provider_fds.ledger.owner import Actor, Owner
-from airflow_provider_fds.ledger.plan_entries import Advanced, Claimed, Planned
+from airflow_provider_fds.ledger.plan_entries import Advanced, Claimed, Planned, Submitted
 from airflow_provider_fds.ledger.protocol import decide, evolve
 from airflow_provider_fds.ledger.state import StreamState
 from airflow_provider_fds.ledger.values import PlannedBatch, SinkBinding
@@ -195,6 +195,20 @@ class Make:
 
     def claim(self, run: str, previous: str, epoch: int = 1) -> Claimed:
         return Claimed(epoch=epoch, owner=self.owner(run), previous=self.owner(previous), why="state is failed")
+
+    def submit(self, run: str = "r1", epoch: int = 1, **changes: Any) -> Submitted:
+        return Submitted(
+            **{
+                "epoch": epoch,
+                "owner": self.owner(run),
+                "attempt_id": "t1",
+                "batch_id": 1,
+                "cluster": "standalone",
+                "address": "http://master:6066",
+                "driver": "driver-20261120123015-0000",
+                **changes,
+            }
+        )
 
     def commit(self, batch_id: int, epoch: int = 1, run: str = "r1", **changes: Any) -> Committed:
         return Committed(

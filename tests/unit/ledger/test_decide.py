@@ -10,6 +10,7 @@ from airflow_provider_fds.errors import LedgerError, SinkError, StreamBusyError
 from airflow_provider_fds.ledger.commit_entries import Accepted, Blocked
 from airflow_provider_fds.ledger.epoch_entries import Ended, Named, Opened
 from airflow_provider_fds.ledger.operator_entries import Acknowledged, Held, Quarantined, Resumed, Retired, Transferred
+from airflow_provider_fds.ledger.owner import Owner
 from airflow_provider_fds.ledger.plan_entries import Claimed
 from airflow_provider_fds.ledger.protocol import decide, evolve
 from airflow_provider_fds.ledger.refusals import EpochClosedError, StreamMovedError
@@ -78,6 +79,7 @@ TABLE = {
     "plan 0": (L, L, "planned", M, B, M, L, L, L, E, L),
     "plan 2": (L, L, M, M, B, "planned", L, L, L, E, L),
     "claim": (L, L, M, ".", "claimed", M, ".", M, ".", E, L),
+    "submit": (L, L, M, "submitted", B, M, "submitted", M, "submitted", E, L),
     "commit 0": (L, L, L, "committed", B, ".", "committed", L, L, ".", L),
     "commit 1": (L, L, L, L, L, ".", L, L, L, E, L),
     "advance 0": (L, L, "advanced", M, B, M, L, L, L, E, L),
@@ -130,6 +132,7 @@ def command(make, name):
         "plan 0": lambda: make.plan(make.batch(0)),
         "plan 2": lambda: make.plan(make.batch(2)),
         "claim": lambda: make.claim("r1", previous="r0"),
+        "submit": make.submit,
         "commit 0": lambda: make.commit(0),
         "commit 1": lambda: make.commit(1),
         "advance 0": lambda: make.advance(0, 4),
@@ -375,6 +378,24 @@ def test_no_option_changes_what_an_index_of_a_frozen_snapshot_means(make):
 
 
 # -- owners
+
+
+def test_a_driver_is_remembered_until_its_end_the_next_plan_or_a_person_frees_its_batches(make):
+    planned = make.plan(make.batch(0), make.batch(1))
+    found = make.opened(planned, make.submit())
+    assert (found.submitted.driver, found.submitted.batch_id) == ("driver-20261120123015-0000", 1)
+    assert decide(found, make.submit()) is None
+    # the end of an earlier driver is not that of the last one
+    assert decide(found, make.submit(attempt_id="t0", has_ended=True)) is None
+    kept = (make.commit(0), make.claim("r2", previous="r1"))
+    assert make.opened(planned, make.submit(), *kept).submitted == found.submitted
+    over = make.opened(planned, make.submit(), make.commit(0), make.submit(has_ended=True))
+    assert over.submitted is None
+    assert decide(over, make.submit(has_ended=True)) is None
+    next_plan = (make.commit(0), make.commit(1), make.plan(make.batch(2)))
+    assert make.opened(planned, make.submit(), *next_plan).submitted is None
+    freed = Claimed(epoch=1, owner=Owner.of_plan("prod"), previous=make.owner(), why="the driver is gone")
+    assert make.opened(planned, make.submit(), freed).submitted is None
 
 
 def test_a_claim_of_batches_that_a_third_run_has_claimed_is_refused(make):

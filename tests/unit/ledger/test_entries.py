@@ -141,6 +141,7 @@ def every_action(make):
             left_out=(2,),
         ),
         Claimed(epoch=1, interval=interval, owner=owner, previous=make.owner("r0"), why="state is failed"),
+        make.submit(has_ended=True),
         Committed(
             epoch=1,
             batch_id=0,

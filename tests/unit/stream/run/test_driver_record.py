@@ -1,0 +1,90 @@
+"""What an attempt makes of a driver that an earlier one has started in a cluster and not seen the end of."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from airflow_provider_fds.errors import LedgerError
+from airflow_provider_fds.sinks import DeltaReplaceSink
+from airflow_provider_fds.stream import DataInterval, DeltaStream, StreamSession
+
+if TYPE_CHECKING:
+    from airflow_provider_fds.stream import RunWork
+    from tests.unit.stream.conftest import Bench
+
+DRIVER = {"cluster": "standalone", "address": "http://master:6066", "driver": "driver-1"}
+START = datetime(2024, 1, 1, tzinfo=UTC)
+
+
+@pytest.fixture
+def left(bench, two_appends, sink) -> tuple[StreamSession, RunWork, str]:
+    """A run whose process died while a driver works on its batches: session, work and the URI of its job."""
+    session = bench.session(stream=bench.stream(max_files_per_trigger=1))
+    work = session.begin(sink)
+    assert len(work.batches) > 1
+    spec = session.job(work, sink)
+    session.driver.write(work, **DRIVER)
+    return session, work, spec
+
+
+def again(bench: Bench, sink: object, run: str = "run-1", **begin: bool) -> tuple[StreamSession, RunWork]:
+    session = bench.session(run, stream=bench.stream(max_files_per_trigger=1))
+    return session, session.begin(sink, **begin)
+
+
+def test_the_next_attempt_and_another_run_commit_what_the_driver_that_was_left_reports(bench, sink, left):
+    _, work, spec = left
+    retry, planned = again(bench, sink, retry=True)
+    assert planned.attempt_id != work.attempt_id
+    other, taken = again(bench, sink, "run-2")
+    found = other.driver.left(taken)
+    assert (found.attempt_id, found.batches, found.submitted.driver) == (work.attempt_id, work.batches, "driver-1")
+    assert other.collect(found, is_running=True).committed == ()
+    bench.report(retry, work, spec)
+    assert other.collect(found, is_running=True).committed == work.batches
+    # the earlier run has lost its batches, and can submit nothing for them
+    with pytest.raises(LedgerError):
+        retry.driver.write(planned, **DRIVER)
+
+
+def test_the_end_of_a_driver_that_left_batches_is_recorded_and_the_next_attempt_starts_another(bench, sink, left):
+    session, work, _ = left
+    assert session.collect(work, spark_failed=True).failure is not None
+    retry, planned = again(bench, sink, retry=True)
+    assert retry.driver.left(planned) is None
+    # a driver of the second attempt is another one
+    retry.driver.write(planned, **{**DRIVER, "driver": "driver-2"})
+    later, again_planned = again(bench, sink, retry=True)
+    assert later.driver.left(again_planned).submitted.driver == "driver-2"
+
+
+def test_the_end_of_a_driver_that_left_no_batch_is_no_entry(bench, sink, left):
+    session, work, spec = left
+    bench.report(session, work, spec)
+    before = session.connected.ledger.n
+    session.collect(work)
+    assert session.connected.ledger.n == before + len(work.batches)
+
+
+def test_a_run_that_does_not_ask_the_cluster_has_an_attempt_of_its_own_and_forgets_the_driver(bench, sink, left):
+    session, planned = again(bench, sink, retry=True)
+    session.job(planned, sink)
+    assert session.collect(planned, spark_failed=True).failure is not None
+    assert session.connected.state.submitted is None
+
+
+def test_an_interval_that_is_replaced_is_not_planned_again_while_its_driver_is_left(bench, two_appends, tmp_path):
+    replacing = DeltaReplaceSink(str(tmp_path / "sink"), replace_where="true")
+    stream = DeltaStream("days", table=str(bench.table), read="data_interval")
+    interval = DataInterval(START, START + timedelta(minutes=2))
+    first = StreamSession(stream, bench.session().context, interval)
+    work = first.begin(replacing)
+    first.driver.write(work, **DRIVER)
+    retry = StreamSession(stream, bench.session().context, interval)
+    found = retry.driver.left(retry.begin(replacing, retry=True))
+    assert (found.epoch, found.attempt_id, found.batches) == (work.epoch, work.attempt_id, work.batches)
+    retry.driver.ended(found)
+    assert retry.begin(replacing, retry=True).epoch == work.epoch + 1
