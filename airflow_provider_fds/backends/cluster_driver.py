@@ -14,18 +14,18 @@ from urllib.parse import quote
 
 from airflow_provider_fds.backends.base import Application
 from airflow_provider_fds.batch.location import spark_uri
-from airflow_provider_fds.credentials import is_secret
+from airflow_provider_fds.credentials import is_secret, redacted
 from airflow_provider_fds.errors import ClusterLostError, ConfigurationError
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.spark.clusters.cluster import ClusterError, DriverRequest, Handle
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from airflow_provider_fds.backends.base import FleetApplication, UserArguments
     from airflow_provider_fds.delta.storage.storage import Storage
     from airflow_provider_fds.ledger.facts import SubmittedFacts
-    from airflow_provider_fds.spark.clusters.cluster import Cluster
+    from airflow_provider_fds.spark.clusters.cluster import Cluster, Look
     from airflow_provider_fds.spark.submission.submit import SubmitArguments
 
 logger = logging.getLogger(__name__)
@@ -89,12 +89,14 @@ class ClusterDriver:
         master: Its address, for messages.
         poll_seconds: Time between two looks at the driver.
         lost_seconds: How long the cluster may not answer.
+        request: Makes the request for an application; default: one whose files are in staging.
     """
 
     cluster: Cluster
     master: str
     poll_seconds: float = _POLL_SECONDS
     lost_seconds: float = _LOST_SECONDS
+    request: Callable[[Application | FleetApplication, SubmitArguments, UserArguments], DriverRequest] | None = None
     #: The page with the log of the last driver, once it is known.
     log_url: str | None = field(default=None, init=False)
     _handle: Handle | None = field(default=None, init=False, repr=False)
@@ -120,8 +122,9 @@ class ClusterDriver:
             ClusterLostError: The cluster does not start the driver, or does not answer for too long. A driver that goes
                 on harms nothing: the next attempt finds in the sink what it has written.
         """
+        make = self.request or _request
         try:
-            self._handle = handle = self.cluster.start(_request(application, made, given))
+            self._handle = handle = self.cluster.start(make(application, made, given))
         except ClusterError as error:
             raise ClusterLostError(str(error), error_class=Reason.SPARK_CLUSTER_LOST) from error
         logger.info("Driver %s has been started on %s.", handle.id, self.master)
@@ -201,21 +204,32 @@ class ClusterDriver:
                 if not look.has_failed or was_ended.is_set():
                     return None
                 page = f"; its log: {self.log_url}" if self.log_url else ""
+                self._tell_last_lines(handle, look)
                 return DriverEndedError(f"driver {handle.id} on {self.master} ended: {look.words}{page}")
             time.sleep(pause)
 
     def _find_log(self, application: Application | FleetApplication) -> None:
-        """Tell the page with the driver's log once the driver has reported it."""
-        if self.log_url is not None:
+        """Tell the page with the driver's log once the cluster knows it, or the driver has reported it."""
+        if self.log_url is not None or self._handle is None:
             return
-        try:
-            data, _ = application.staging.get(application.begun_key)
-            url = json.loads(data).get("log_url")
-        except Exception:  # noqa: BLE001 - a link is no reason to fail
-            return
+        url = self.cluster.log_page(self._handle) or _reported_page(application)
         if isinstance(url, str) and url.startswith(("http://", "https://")):
             self.log_url = url
             logger.info("Log of the driver: %s", url)
+
+    def _tell_last_lines(self, handle: Handle, look: Look) -> None:
+        if lines := self.cluster.last_lines(handle):
+            logger.error("Driver %s ended: %s. The last lines of its log:", handle.id, redacted(look.words))
+            for line in lines:
+                logger.info("%s", redacted(line))
+
+
+def _reported_page(application: Application | FleetApplication) -> object:
+    try:
+        data, _ = application.staging.get(application.begun_key)
+        return json.loads(data).get("log_url")
+    except Exception:  # noqa: BLE001 - a link is no reason to fail
+        return None
 
 
 def _advice(application: Application | FleetApplication) -> str:

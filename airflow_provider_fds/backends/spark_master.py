@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.spark.submission.object_store import JobStorage
 
 _PACKAGES: Final = "spark.jars.packages"
+_YARN_ATTEMPTS: Final = "spark.yarn.maxAppAttempts"
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,16 @@ class SparkMaster:
     def is_standalone_cluster(self) -> bool:
         """Whether a standalone cluster runs the driver: its REST server starts it, without spark-submit."""
         return self.deploy_mode == "cluster" and self.master.startswith("spark://")
+
+    @property
+    def is_yarn_cluster(self) -> bool:
+        """Whether YARN runs the driver."""
+        return self.deploy_mode == "cluster" and self.master == "yarn"
+
+    @property
+    def forced_conf(self) -> dict[str, str]:
+        """Settings without which the cluster would start a driver again by itself, beside the one that still works."""
+        return {_YARN_ATTEMPTS: "1"} if self.is_yarn_cluster else {}
 
     @property
     def driver_is_here(self) -> bool:
@@ -122,6 +133,12 @@ def _place_problems(place: SparkMaster, given: UserArguments) -> list[str]:
             "secret in its own way (a Kubernetes secret, a Hadoop credential provider), or as a setting in conf, "
             "which FDS passes in a file"
         )
+    problems += [
+        f"Spark setting {name} is {given.conf[name]!r}, but FDS needs {value!r}: YARN would start the driver again "
+        "while the first one may still write. Remove it; the retry of the task starts the next driver"
+        for name, value in place.forced_conf.items()
+        if str(given.conf.get(name, value)).strip() != value
+    ]
     if place.is_standalone_cluster:
         from airflow_provider_fds.backends.cluster_driver import request_problems
 
@@ -177,6 +194,7 @@ def prepare_submission(
         ) from error
     return replace(
         made,
+        conf={**made.conf, **place.forced_conf},
         jars=_joined(",", made.jars, given.jars),
         driver_class_path=_joined(":", made.driver_class_path, given.driver_class_path),
         py_files=_joined(",", given.py_files, made.py_files) or "",

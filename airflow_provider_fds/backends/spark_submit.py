@@ -73,7 +73,7 @@ class SubmitBackend(ConnectionBackend):
     arguments: UserArguments
     task: SubmitTask | None
     resource_manager: str | None = None
-    #: Starts drivers, if a standalone cluster runs them.
+    #: Starts drivers, if a cluster runs them that can be asked about them.
     cluster: ClusterDriver | None = None
     _lingering: LingeringDriver | None = field(default=None, init=False, repr=False)
 
@@ -107,6 +107,10 @@ class SubmitBackend(ConnectionBackend):
             )
         place = SparkMaster(conn_id, master, arguments.deploy_mode or extra.get("deploy-mode"), binary or None)
         cluster = _standalone(conn_id, place, extra) if place.is_standalone_cluster else None
+        if place.is_yarn_cluster:
+            from airflow_provider_fds.backends.yarn_driver import yarn_driver
+
+            cluster = yarn_driver(place, arguments, extra, task)
         return cls(place, arguments, task, extra.get("yarn_resourcemanager_webapp_address"), cluster)
 
     def check(self) -> None:
@@ -166,15 +170,14 @@ class SubmitBackend(ConnectionBackend):
         assert self.task is not None  # noqa: S101 - a run has a task
         made = application_arguments(self.master, application, self.arguments)
         reach("submit.before")
-        if self.cluster is not None:
-            with meanwhile as was_ended:
-                failed = self.cluster.run(application, made, self.arguments, was_ended)
-            reach("submit.after")
-            return Outcome(failed)
-        error: AirflowException | None = None
+        error: Exception | None = None
         try:
-            with submitted(self.master, made, cache_dir()) as arguments, meanwhile as was_ended:
-                self.task.submit(arguments, application.context)
+            if self.cluster is not None:
+                with meanwhile as was_ended:
+                    error = self.cluster.run(application, made, self.arguments, was_ended)
+            else:
+                with submitted(self.master, made, cache_dir()) as arguments, meanwhile as was_ended:
+                    self.task.submit(arguments, application.context)
         except AirflowException as failed:
             # the caller commits what it did before it failed
             error = None if was_ended.is_set() else failed
@@ -185,7 +188,7 @@ class SubmitBackend(ConnectionBackend):
         """Kill spark-submit, and the application if the cluster runs its driver."""
         if self.cluster is not None:
             self.cluster.stop()
-        elif self.task is not None:
+        if self.task is not None:
             self.task.kill_submission()
 
     def links(self) -> dict[str, str]:

@@ -81,6 +81,9 @@ class SubmitHook(SparkSubmitHook):
         """End spark-submit as the base class does, and its Python driver."""
         try:
             super().on_kill()
+        except FileNotFoundError as error:
+            # the base class wants to run `yarn application -kill`, which pip's pyspark does not have
+            self.log.warning("There is no command to stop the application with: %s", error)
         finally:
             self._end_group()
 

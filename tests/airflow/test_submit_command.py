@@ -278,6 +278,27 @@ def test_a_killed_task_ends_the_driver_too(hook_of):
     assert not is_running(hook)
 
 
+def test_a_killed_task_ends_spark_submit_on_a_worker_that_has_no_command_yarn(hook_of, capsys):
+    hook = hook_of(after="wait")
+
+    def submit():
+        with pytest.raises(AirflowException):
+            hook.submit("job.py")
+
+    task = threading.Thread(target=submit)
+    task.start()
+    until = time.monotonic() + 60
+    while not any(line.startswith("driver") for line in hook.heard) and time.monotonic() < until:
+        time.sleep(0.01)
+    # the base class would run `yarn application -kill`
+    hook._yarn_application_id = "application_1_0001"
+    hook.on_kill()
+    task.join(60)
+    assert not is_running(hook)
+    said = capsys.readouterr()
+    assert "no command to stop the application" in said.out + said.err
+
+
 def is_running(hook):
     (line,) = (line for line in hook.heard if line.startswith("driver "))
     try:

@@ -95,6 +95,28 @@ def test_a_driver_that_did_not_succeed_is_named_with_the_words_of_the_cluster(ru
     assert str(error) == "driver driver-1 on spark://host:7077 ended: FAILED"
 
 
+def test_the_end_of_the_log_of_a_driver_that_failed_follows_its_diagnosis_without_secrets(run, caplog):
+    class Telling(Saying):
+        def log_page(self, handle):
+            return f"http://node/{handle.id}"
+
+        def last_lines(self, handle):
+            return ("Traceback", "password=hush")
+
+    caplog.set_level("INFO")
+    error = run(Telling(Look("running"), Look("ended", has_failed=True, words="FAILED: exit 1")))
+    assert str(error) == "driver driver-1 on spark://host:7077 ended: FAILED: exit 1; its log: http://node/driver-1"
+    assert caplog.messages[-4:] == [
+        "Log of the driver: http://node/driver-1",
+        "Driver driver-1 ended: FAILED: exit 1. The last lines of its log:",
+        "Traceback",
+        "password=***",
+    ]
+    caplog.clear()
+    assert run(Telling(Look("ended"))) is None
+    assert "Traceback" not in caplog.messages
+
+
 def test_a_cluster_that_is_silent_for_a_time_is_asked_again(run):
     assert run(Saying(SILENT, SILENT, Look("running"), SILENT, Look("ended"))) is None
 

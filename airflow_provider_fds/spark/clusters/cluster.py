@@ -1,12 +1,12 @@
-"""The protocol of a cluster that runs drivers: four verbs on values."""
+"""The protocol of a cluster that runs drivers: a few verbs on values."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 
 class ClusterError(Exception):
@@ -24,6 +24,9 @@ class DriverRequest:
         conf: Spark settings. Everybody who sees the nodes' processes can read them.
         env_vars: Environment of the driver. The cluster may keep it in a file.
         py_files: Further modules: paths that exist on each node.
+        claim: Name of the attempt that the driver is started for, under which a cluster that allows it finds it again.
+        submit: Runs spark-submit for this driver, with these settings besides its own, until spark-submit has ended;
+            for a cluster that gets drivers from it.
     """
 
     name: str
@@ -32,6 +35,8 @@ class DriverRequest:
     conf: Mapping[str, str]
     env_vars: Mapping[str, str]
     py_files: tuple[str, ...] = ()
+    claim: str = ""
+    submit: Callable[[Mapping[str, str]], object] | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -86,6 +91,14 @@ class Cluster(Protocol):
     def stop(self, handle: Handle) -> str | None:
         """Stop a driver; return what the cluster says against it, else ``None``; raises nothing."""
         raise NotImplementedError
+
+    def log_page(self, handle: Handle) -> str | None:  # noqa: ARG002 - for clusters that can
+        """Return the page with a driver's log, if the cluster itself knows it; raises nothing."""
+        return None
+
+    def last_lines(self, handle: Handle) -> tuple[str, ...]:  # noqa: ARG002 - likewise
+        """Return the last lines of a driver's log, if the cluster hands them out; raises nothing."""
+        return ()
 
 
 __all__ = ["Cluster", "ClusterError", "DriverRequest", "Handle", "Look"]

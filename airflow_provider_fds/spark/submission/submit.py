@@ -209,14 +209,12 @@ def submit_arguments(
     if log_store:
         own_jars.append(str(log_store_jar()))
     env: dict[str, str] = {}
-    binary = "spark-submit" if own_spark is None else own_spark.command
+    binary = str(bundled_spark_home() / "bin" / "spark-submit") if own_spark is None else own_spark.command
     archive: ClassArchive | None = None
     if use_bundled_spark and deploy_mode == "client":
         # otherwise a folder spark-warehouse appears in the process's working directory
         settings.setdefault("spark.sql.warehouse.dir", f"file:{cache.absolute() / 'warehouse'}")
-        home = bundled_spark_home()
-        binary = str(home / "bin" / "spark-submit")
-        env = spark_env(home)
+        env = spark_env(bundled_spark_home())
         if is_local:
             env["SPARK_LOCAL_IP"] = "127.0.0.1"
         if on_class_path and _CLASS_PATH not in settings:

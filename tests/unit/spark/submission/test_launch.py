@@ -86,10 +86,11 @@ def test_a_cluster_command_ships_the_jars_and_leaves_the_jvm_alone(cache):
     assert conf_of(command)["spark.sql.warehouse.dir"] == f"file:{cache}/warehouse"
 
 
-def test_a_cluster_mode_command_names_nothing_of_this_machine(cache):
+def test_a_command_of_cluster_mode_asks_nothing_of_the_cluster_that_only_this_machine_has(cache):
     arguments = submit_arguments("s3://b/1.json", master="yarn", deploy_mode="cluster", cache_dir=cache)
     assert arguments.env_vars == {}
-    assert arguments.spark_binary == "spark-submit"
+    # started here, whether or not it is on PATH
+    assert arguments.spark_binary == str(bundled_spark_home() / "bin" / "spark-submit")
     assert JAVA_OPTIONS not in arguments.conf
 
 

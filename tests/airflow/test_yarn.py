@@ -1,0 +1,161 @@
+"""Drivers that YARN runs: a ResourceManager and a NodeManager on this machine, real tasks."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+
+import pytest
+
+from airflow_provider_fds.operators.spark_task import SparkTask
+from airflow_provider_fds.spark.clusters.yarn import YarnCluster
+from airflow_provider_fds.spark.installation.install import bundled_spark_home
+from tests.standalone_cluster import SMALL
+from tests.yarn_cluster import running_yarn
+
+pytestmark = pytest.mark.timeout(600)
+
+DAG_TEXT = """
+from datetime import datetime
+from airflow.sdk import DAG
+from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaAppendSink
+
+with DAG("{name}", schedule=None, start_date=datetime(2026, 1, 1)):
+    DeltaIngestOperator(
+        task_id="ingest",
+        conn_id="on_yarn",
+        driver_memory="600m",
+        env_vars={env!r},
+        conf={conf!r},
+        stream=DeltaStream("{name}", table="{lake}/orders", starting_version="earliest"),
+        sink=DeltaAppendSink("{lake}/{name}"),
+    )
+"""
+
+
+@pytest.fixture(scope="module")
+def yarn(tmp_path_factory):
+    with running_yarn(tmp_path_factory.mktemp("yarn")) as found:
+        yield found
+
+
+@pytest.fixture
+def dag_of(installation, lake, yarn, monkeypatch):
+    monkeypatch.setenv("HADOOP_CONF_DIR", str(yarn.conf))
+    connection = {"conn_type": "spark", "host": "yarn", "extra": {"deploy-mode": "cluster"}}
+    monkeypatch.setenv("AIRFLOW_CONN_ON_YARN", json.dumps(connection))
+    quick = SMALL["spark.executor.extraJavaOptions"]
+    monkeypatch.setenv("SPARK_SUBMIT_OPTS", quick)
+    conf = {
+        **SMALL,
+        "spark.driver.extraJavaOptions": quick,
+        "spark.executor.instances": "1",
+        "spark.executorEnv.SPARK_LOCAL_IP": "127.0.0.1",
+        # they are on the node already
+        "spark.yarn.jars": f"local:{bundled_spark_home()}/jars/*",
+        "spark.yarn.stagingDir": yarn.staging.as_uri(),
+    }
+    env = {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+
+    def make(name, **more_env):
+        text = DAG_TEXT.format(name=name, lake=lake.uri, env={**env, **more_env}, conf=conf)
+        return installation.add(text)
+
+    return make
+
+
+def test_a_killed_task_ends_its_application_and_the_next_one_outlives_a_restart_of_the_resource_manager(
+    dag_of, installation, lake, yarn, monkeypatch, caplog
+):
+    lake.append("orders", 1, 2)
+    dag = dag_of("in_yarn")
+    with monkeypatch.context() as patch:
+        kill_once_it_runs(patch)
+        assert installation.run(dag).state("ingest") == "failed"
+    killed = newest_of(yarn)
+    assert (killed["state"], killed["name"]) == ("KILLED", "fds-in_yarn")
+    until = time.monotonic() + 60
+    while (left := processes_of(killed["id"])) and time.monotonic() < until:
+        time.sleep(0.2)
+    assert left == []
+
+    with monkeypatch.context() as patch:
+        looks = restart_once_it_runs(patch, yarn)
+        assert installation.run(dag).state("ingest") == "success", caplog.text
+    assert lake.ids("in_yarn") == [1, 2]
+    assert {each.state for each in looks} == {"running", "unknown", "ended"}
+    done = newest_of(yarn)
+    assert f"Driver {done['id']} has been started on yarn." in caplog.text
+    assert done["finalStatus"] == "SUCCEEDED"
+    assert f"/node/containerlogs/container_{done['id'].removeprefix('application_')}_01_000001/" in caplog.text
+    # what spark-submit brings there, YARN removes at the end
+    assert list(yarn.staging.glob(f"*/.sparkStaging/{done['id']}")) == []
+
+
+def newest_of(yarn):
+    return max(yarn.applications(), key=lambda each: each["startedTime"])
+
+
+def kill_once_it_runs(patch):
+    """Let Airflow kill the task as soon as its driver runs."""
+    tasks: list[SparkTask] = []
+    begin, look = SparkTask.run_spark, YarnCluster.look
+
+    def remember(self, application):
+        tasks.append(self)
+        return begin(self, application)
+
+    def then_kill(self, handle):
+        found = look(self, handle)
+        if found.words == "RUNNING" and not tasks[0].was_killed:
+            killing = threading.Thread(target=tasks[0].on_kill)
+            killing.start()
+            killing.join()
+        return found
+
+    patch.setattr(SparkTask, "run_spark", remember)
+    patch.setattr(YarnCluster, "look", then_kill)
+
+
+def restart_once_it_runs(patch, yarn):
+    """Kill the ResourceManager as soon as the driver runs, and start it again; return all looks at the driver."""
+    look, looks = YarnCluster.look, []
+
+    def then_restart(self, handle):
+        found = look(self, handle)
+        if found.words == "RUNNING" and not any(each.state == "unknown" for each in looks):
+            yarn.kill_manager()
+            found = look(self, handle)
+            yarn.start_manager()
+        looks.append(found)
+        return found
+
+    patch.setattr(YarnCluster, "look", then_restart)
+    return looks
+
+
+def test_a_driver_that_cannot_start_fails_the_task_with_its_diagnosis_and_then_the_end_of_its_log(
+    dag_of, installation, lake, caplog
+):
+    lake.append("orders", 1)
+    dag = dag_of("not_in_yarn", PYSPARK_PYTHON="/nowhere/python")
+    assert installation.run(dag).state("ingest") == "failed"
+    assert not lake.exists("not_in_yarn")
+    first = caplog.text.index("ended: FAILED: User class threw exception")
+    assert "/nowhere/python" in caplog.text[first:].partition("\n")[0]
+    assert "Log of the driver: http://" in caplog.text[:first]
+    assert " stderr: " in caplog.text[first:]
+
+
+def processes_of(application):
+    """Return the processes whose command or working directory is of an application."""
+    import psutil
+
+    found = []
+    for process in psutil.process_iter(["cwd", "cmdline"]):
+        words = [process.info["cwd"] or "", *(process.info["cmdline"] or [])]
+        if any(application in word for word in words):
+            found.append(process.pid)
+    return found
