@@ -50,6 +50,9 @@ class Reason(str, Enum):  # noqa: UP042 - the driver may run Python 3.9
     #: Spark is missing, cannot start, or has settings that contradict a batch
     #: To do: see [what to install](backends.md#what-to-install)
     SPARK_UNUSABLE = "SPARK_UNUSABLE"
+    #: the Spark Connect server ignores what FDS relies on: transactions, Delta's log, or settings
+    #: To do: use a server of Apache Spark with Delta, see [Spark Connect](backends.md#spark-connect)
+    SPARK_CONNECT_UNFAITHFUL = "SPARK_CONNECT_UNFAITHFUL"
     #: Airflow is older than FDS supports
     #: To do: upgrade it, see [compatibility](compatibility.md)
     AIRFLOW_TOO_OLD = "AIRFLOW_TOO_OLD"

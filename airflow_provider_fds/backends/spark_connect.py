@@ -151,7 +151,7 @@ class ConnectBackend(ConnectionBackend):
         except ServerUnreachableError as error:
             raise ServerLostError(str(error), error_class=Reason.SPARK_CONNECT_LOST, table=table) from None
         except ServerUnfitError as error:
-            raise ConfigurationError(str(error), table=table, reason=Reason.SPARK_UNUSABLE) from None
+            raise _unfit(error, table) from None
         return Outcome()
 
     def run_fleet(self, application: FleetApplication) -> Outcome:
@@ -181,7 +181,7 @@ class ConnectBackend(ConnectionBackend):
         except ServerUnreachableError as error:
             raise ServerLostError(str(error), error_class=Reason.SPARK_CONNECT_LOST) from None
         except ServerUnfitError as error:
-            raise ConfigurationError(str(error), reason=Reason.SPARK_UNUSABLE) from None
+            raise _unfit(error) from None
         return Outcome()
 
     def cancel(self) -> None:
@@ -192,6 +192,14 @@ class ConnectBackend(ConnectionBackend):
     def in_process(self) -> ConnectBackend:
         """Return this backend: its jobs run in this process anyway."""
         return self
+
+
+def _unfit(error: ServerUnfitError, table: str | None = None) -> ConfigurationError:
+    from airflow_provider_fds.spark.sessions.semantics import ServerDiffersError
+
+    if isinstance(error, ServerDiffersError):
+        return ConfigurationError(str(error), table=table, reason=Reason.SPARK_CONNECT_UNFAITHFUL)
+    return ConfigurationError(str(error), table=table, reason=Reason.SPARK_UNUSABLE)
 
 
 def _ignore(_: object) -> None:

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import socket
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Iterator, Optional, Protocol, Set
@@ -45,6 +46,9 @@ class OtherFiles(Protocol):
 
     def first_bytes(self, path: str) -> bytes:
         """Return the first bytes of the file, at least several lines; empty if the file does not exist."""
+
+    def remove_folder(self, folder: str) -> None:
+        """Remove the folder and its contents; not an error if it does not exist."""
 
 
 _OTHER: ContextVar[Optional[OtherFiles]] = ContextVar("files", default=None)
@@ -148,6 +152,18 @@ def exists(path: str, spark: Any = None) -> bool:
         return local.exists()
     other = _OTHER.get()
     return other.exists(path) if other is not None else bool(_file_system(spark, path).exists(_path(spark, path)))
+
+
+def remove_folder(folder: str) -> None:
+    """Remove a folder that is local or within :func:`reached_by`, with its contents, as far as that is allowed."""
+    local = local_path(folder)
+    if local is not None:
+        shutil.rmtree(local, ignore_errors=True)
+        return
+    other = _OTHER.get()
+    if other is not None:
+        with suppress(Exception):
+            other.remove_folder(folder)
 
 
 def is_on_file_system(path: str) -> bool:

@@ -17,6 +17,7 @@ from airflow_provider_fds.spark.runtime.hadoop_files import OtherFiles, hadoop_p
 from airflow_provider_fds.spark.runtime.settings import force
 from airflow_provider_fds.spark.sessions.connect_job import ServerWork, session_id, tag_of
 from airflow_provider_fds.spark.sessions.connect_server import close, connect_mode, is_shared, version_difference
+from airflow_provider_fds.spark.sessions.semantics import check_semantics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -62,7 +63,7 @@ class ConnectFleet:
 
         Raises:
             ServerUnreachableError: The server does not answer; nothing was written.
-            ServerUnfitError: The server's setup does not allow it.
+            ServerUnfitError: The server's setup does not allow it, or it ignores what FDS relies on.
         """
         with reached_by(self.common):
             spec = FleetSpec.from_file(self.spec_uri, read_bytes(hadoop_path(self.spec_uri)))
@@ -73,6 +74,9 @@ class ConnectFleet:
             try:
                 if (difference := version_difference(self._shared.version)) is not None:
                     self.tell(f"{self.server.name}: {difference}")
+                first = spec.jobs[0]
+                with reached_by(self.files[first.stream]):
+                    check_semantics(self.server, self._shared, self.conf, first.spec, self.tell)
                 self._fleet = fleet = Fleet(spec, self, self._write)
                 return fleet.run()
             except BaseException:

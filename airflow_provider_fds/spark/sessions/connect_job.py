@@ -23,6 +23,7 @@ from airflow_provider_fds.spark.application.job_run import run
 from airflow_provider_fds.spark.runtime.failures import shortened
 from airflow_provider_fds.spark.runtime.hadoop_files import OtherFiles, hadoop_path, names, reached_by, read_bytes
 from airflow_provider_fds.spark.sessions.connect_server import is_over, is_shared, version_difference
+from airflow_provider_fds.spark.sessions.semantics import check_semantics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -66,7 +67,7 @@ class ConnectJob:
 
         Raises:
             ServerUnreachableError: The server does not answer; this attempt wrote nothing.
-            ServerUnfitError: The server's setup does not allow it.
+            ServerUnfitError: The server's setup does not allow it, or it ignores what FDS relies on.
         """
         with reached_by(self.files):
             spec = JobSpec.from_file(self.spec_uri, read_bytes(hadoop_path(self.spec_uri)))
@@ -76,6 +77,7 @@ class ConnectJob:
                 if (difference := version_difference(spark.version)) is not None:
                     self.tell(f"{self.server.name}: {difference}")
                 self._server_work.stop_earlier(spec, spark)
+                check_semantics(self.server, spark, self.conf, self.spec_uri, self.tell)
                 self._running = (spark, tag)
                 try:
                     return run(spark, spec, on_report)

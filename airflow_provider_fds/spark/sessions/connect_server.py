@@ -144,18 +144,21 @@ class ConnectServer:
             finally:
                 close(spark)
 
-    def open_fit(self, conf: Mapping[str, str] | None = None, shared_id: str | None = None) -> Any:
+    def open_fit(
+        self, conf: Mapping[str, str] | None = None, shared_id: str | None = None, *, is_active: bool = True
+    ) -> Any:
         """Open a session that can load batches, within :func:`connect_mode`; the caller must :func:`close` it.
 
         Args:
             conf: The user's settings for it.
             shared_id: See :meth:`session`.
+            is_active: See :meth:`open`.
 
         Raises:
             ServerUnreachableError: The server does not answer.
             ServerUnfitError: It has no Delta, or refuses a setting or the session.
         """
-        spark = self._joined(shared_id) or self.open()
+        spark = self._joined(shared_id) or self.open(is_active=is_active)
         try:
             self._check(spark, conf or {})
         except BaseException:

@@ -74,6 +74,11 @@ class DriverFiles:
         except FileNotFoundError:
             return b""
 
+    def remove_folder(self, folder: str) -> None:
+        """Remove the folder and its contents; not an error if it does not exist."""
+        storage, key = self._find(folder)
+        storage.delete_folder(key)
+
     def _find(self, path: str) -> tuple[Storage, str]:
         place = comparable(path)
         for root, storage in self._storages.items():
