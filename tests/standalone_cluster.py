@@ -27,7 +27,11 @@ _IS_UP = (
     r"(?=.*I have been elected leader)"
 )
 #: Settings of an application that is small and starts fast.
-SMALL = {"spark.executor.memory": "512m", "spark.executor.extraJavaOptions": _QUICK}
+SMALL = {
+    "spark.executor.memory": "512m",
+    "spark.executor.extraJavaOptions": _QUICK,
+    "spark.driver.extraJavaOptions": _QUICK,
+}
 
 
 @dataclass(frozen=True)

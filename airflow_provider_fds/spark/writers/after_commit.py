@@ -104,7 +104,11 @@ def _look(spark: Any, path: str, version: int, batch: BatchSpec) -> Callable[[],
     def look() -> bool:
         nonlocal version
         while exists(file := f"{path}/_delta_log/{version + 1:020}.json", spark):
-            is_batch = parse_commit(version + 1, read_bytes(file, spark)).holds(batch)
+            content = read_bytes(file, spark)
+            if not content.rstrip().endswith(b"}"):
+                # a writer that does not rename its file is still at work on it: the next look reads it whole
+                return False
+            is_batch = parse_commit(version + 1, content).holds(batch)
             version += 1
             if is_batch:
                 return True

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import dataclass, field
+from unittest.mock import patch
 
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 from msgspec.structs import replace
 
 from airflow_provider_fds.batch.spec import txn_version
+from airflow_provider_fds.delta.storage import prefetch
 
 
 @dataclass
@@ -61,19 +64,23 @@ def batches_of_a_version(make, state, name, versions, **fields):
 
 
 def explore(machine, *, examples, steps):
-    """Run a model: the same examples each time, or ``FDS_MODEL_EXAMPLES`` new ones."""
+    """Run a model: the same examples each time, or ``FDS_MODEL_EXAMPLES`` new ones.
+
+    A dictionary answers at once: the threads that read several objects of a store would take most of the time.
+    """
     new = int(os.environ.get("FDS_MODEL_EXAMPLES", "0"))
-    run_state_machine_as_test(
-        machine,
-        settings=settings(
-            max_examples=new or examples,
-            stateful_step_count=steps,
-            derandomize=not new,
-            database=None,
-            deadline=None,
-            suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
-        ),
-    )
+    with patch.object(prefetch, "_FEW", sys.maxsize):
+        run_state_machine_as_test(
+            machine,
+            settings=settings(
+                max_examples=new or examples,
+                stateful_step_count=steps,
+                derandomize=not new,
+                database=None,
+                deadline=None,
+                suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+            ),
+        )
 
 
 __all__ = ["Process", "Processes", "batches_of_a_version", "explore"]

@@ -55,6 +55,19 @@ def test_a_write_that_still_works_after_its_commit_is_left_to_itself(tmp_path, c
     assert not commits.is_busy
 
 
+@pytest.mark.parametrize("part", [slice(0), slice(40), slice(-3)], ids=["empty", "a_piece", "all_but_its_end"])
+def test_a_commit_that_is_seen_before_it_is_whole_is_looked_at_again(tmp_path, part):
+    log, one = tmp_path / "_delta_log", batch()
+    look = after_commit._look(None, tmp_path.as_uri(), 4, one)
+    committed(log, 5, one)
+    file = log / f"{5:020}.json"
+    whole = file.read_text()
+    file.write_text(whole[part])
+    assert not look()
+    file.write_text(whole)
+    assert look()
+
+
 def test_a_write_without_a_commit_is_waited_for(tmp_path, commits):
     done = []
     write_until_committed(None, tmp_path.as_uri(), 4, batch(), lambda: done.append(1))
