@@ -13,7 +13,6 @@ from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.sinks.constants import PROVENANCE
 from airflow_provider_fds.sinks.postgres import quoted
 from airflow_provider_fds.spark.runtime.failures import RefusalError
-from airflow_provider_fds.spark.writers.postgres_columns import table_columns
 
 if TYPE_CHECKING:
     from airflow_provider_fds.batch.postgres_account import Account
@@ -63,7 +62,8 @@ class PostgresRemoval:
         return removed
 
     def _check(self, account: Account, target: str) -> None:
-        has_version = _SOURCE_VERSION in [column.name for column in table_columns(self._connection, self._sink.parts)]
+        columns = self._connection.execute(f"SELECT * FROM {self._table} LIMIT 0").description
+        has_version = _SOURCE_VERSION in [column.name for column in columns]
         if self._fence.removes == "rows" and not has_version:
             raise self._refusal(
                 Reason.SINK_SCHEMA_MISMATCH,
