@@ -88,7 +88,7 @@ def test_the_metadata_claims_the_pythons_that_run_and_this_version(dist):
         metadata = HeaderParser().parsestr(archive.read(name).decode())
     assert metadata["Version"] == airflow_provider_fds.__version__ == "0.2.0"
     pythons = [one for one in metadata.get_all("Classifier") if re.search(r":: 3\.\d+$", one)]
-    assert pythons == ["Programming Language :: Python :: 3.11"]
+    assert pythons == [f"Programming Language :: Python :: {version}" for version in ("3.11", "3.12", "3.13")]
 
 
 def test_the_metadata_is_valid_and_every_address_in_it_is_absolute(dist):
