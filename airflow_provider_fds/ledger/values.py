@@ -141,12 +141,7 @@ class SinkBinding(msgspec.Struct, frozen=True, kw_only=True):
     def can_remove_rows(self) -> bool:
         """Whether a fence can remove rows from it."""
         sink = sink_class(self.kind)
-        return not self.is_user_defined and (sink is None or sink.removes_from(self.target))
-
-    @property
-    def word_for_all_rows(self) -> str:
-        """What ``fds rewind --sink-rows`` says if all rows are read again: ``keep`` if FDS can remove none."""
-        return "empty" if self.can_remove_rows else "keep"
+        return not self.is_user_defined and (sink is None or sink.can_remove_rows)
 
     def sink(self) -> Sink | None:
         """Return a sink of this kind and target, which is enough to close epochs in it; ``None``: unknown kind."""

@@ -50,7 +50,7 @@ def removal_of(
             f"stream {name!r}: --sink-rows delete removes the rows from a version on, and --to start is no version. "
             "Use --sink-rows empty, which removes all rows, or --sink-rows keep."
         )
-    if sink is not None and sink.merges and sink.can_remove_rows and sink_rows == "delete":
+    if sink is not None and sink.merges and sink_rows == "delete":
         raise ConfigurationError(
             f"stream {name!r} merges into {sink.target}. A merge does not keep the rows that it replaced, so "
             "--sink-rows delete would lose rows. Use --sink-rows empty, which reads everything again, or "
@@ -86,24 +86,14 @@ def _require_word(ledger: Ledger, destination: Destination) -> None:
     """Refuse a request that reads committed rows again and does not say what becomes of those in the sink."""
     name, sink = ledger.state.name, ledger.state.sink
     if sink is not None and sink.merges:
-        ways = (
-            "Say what becomes of its rows: --sink-rows empty (they are removed, or closed with scd=2, before the new "
-            "epoch begins) or --sink-rows keep."
-            if sink.can_remove_rows
-            else "FDS removes no rows from this sink: say --sink-rows keep."
-        )
         raise ConfigurationError(
             f"stream {name!r} merges into {sink.target}, where a row whose key the source no longer has stays "
-            f"after a rewind: its delete is not read. {ways}"
+            "after a rewind: its delete is not read. Say what becomes of its rows: --sink-rows empty (they are "
+            "removed, or closed with scd=2, before the new epoch begins) or --sink-rows keep."
         )
     if not ledger.state.reads_by_interval and reads_again(ledger, destination.start):
         delete = "--sink-rows delete (the next run deletes exactly these rows; the sink needs provenance), "
         delete = "" if destination.reason == "reset" else delete
-        if sink is not None and not sink.can_remove_rows:
-            raise ConfigurationError(
-                f"stream {name!r}: the rewind reads rows again that are in the sink, from which FDS removes no rows. "
-                "Remove them yourself, and say --sink-rows keep."
-            )
         raise ConfigurationError(
             f"stream {name!r}: the rewind reads rows again that are in the sink. Say what becomes of them: "
             f"{delete}--sink-rows empty (the next run removes all rows), or --sink-rows keep (they stay, and are "

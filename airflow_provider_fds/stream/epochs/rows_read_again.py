@@ -173,9 +173,6 @@ def _removal_notes(state: StreamState, removal: Removal) -> tuple[str, ...]:
         else (
             "It refuses to if the sink's log shows rows of other writers, or does not reach back to its beginning "
             "(--force-sink removes them, too)."
-            if state.sink is None or state.sink.has_log
-            else "It refuses to if another stream writes to the table, or rows have no _source_version (--force-sink "
-            "removes them, too)."
         )
     )
     return (f"The next run {what}, in the transaction that closes the old epoch. {others}",)

@@ -279,9 +279,7 @@ def left_out_error(state: StreamState, removed: RemovedRows, request: Requested 
 
 def foreign_fence_error(state: StreamState, epoch: int, version: int) -> LedgerError:
     """Return the error for an epoch whose fence is, or may be, another statement, and the possible next steps."""
-    sink = state.sink or state.fence_sink
-    word = "empty" if sink is None else sink.word_for_all_rows
-    again = f"everything again: `fds rewind {state.name} --to start --replace --sink-rows {word}"
+    again = f"everything again: `fds rewind {state.name} --to start --replace --sink-rows empty"
     unknown = "It is unknown which rows it removed, so the epoch does not begin."
     if version:
         what = (

@@ -60,15 +60,7 @@ def unseen_error(state: StreamState, again: Sequence[LandedBatch]) -> LedgerErro
         merge = f"`fds rewind {name} --to start --replace --sink-rows keep --why …`"
         if reason == "rewind":
             merge = f"`fds rewind {name} --replace --to N --sink-rows keep --why …`"
-        ways = f"To merge them again: {merge}."
-        if sink is not None and sink.can_remove_rows:
-            ways = f"To merge them again: {merge}; to empty the sink first and load everything, {empty}."
-    elif sink is not None and not sink.can_remove_rows:
-        to = "N" if reason == "rewind" else "start"
-        ways = (
-            f"To load them again: remove them yourself, then `fds rewind {name} --replace --to {to} --sink-rows keep "
-            "--why …`."
-        )
+        ways = f"To merge them again: {merge}; to empty the sink first and load everything, {empty}."
     else:
         if reason == "rewind":
             empty = f"`fds rewind {name} --replace --to N --sink-rows delete --why …` (with provenance), or {empty}"

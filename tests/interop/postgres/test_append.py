@@ -23,10 +23,9 @@ pytestmark = pytest.mark.timeout(600)
 ALL = list(range(30))
 
 
-def fence(spark, stream, epoch=2, removes=None, from_version=None, **fields):
+def fence(spark, stream, epoch=2, **fields):
     """Run a fence job; return its exit code and its report."""
-    asked = FenceSpec("orders", stream.uuid, epoch, removes=removes, from_version=from_version)
-    spec = stream.job(fence=asked, **fields)
+    spec = stream.job(fence=FenceSpec(stream="orders", uuid=stream.uuid, epoch=epoch), **fields)
     code = run(spark, spec)
     return code, decode(FenceReport, (stream.reports / fence_report_name(epoch, spec.attempt_id)).read_bytes())
 

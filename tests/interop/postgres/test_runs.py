@@ -67,14 +67,14 @@ class Lake:
         assert done.returncode == 0, done.stderr[-3000:] + done.stdout[-2000:]
         return done
 
-    def start(self, fault: str, *more: str) -> subprocess.Popen[str]:
+    def start(self, fault: str) -> subprocess.Popen[str]:
         environment = {**os.environ, ASKED_BY: fault, MARKS_IN: str(self.folder)}
-        command = [sys.executable, "-m", "airflow_provider_fds.cli.main", *self.words(*more)]
+        command = [sys.executable, "-m", "airflow_provider_fds.cli.main", *self.words()]
         return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
-    def die(self, point: str, *more: str) -> None:
+    def die(self, point: str) -> None:
         """Let a run be killed at a point."""
-        process = self.start(f"kill@{point}", *more)
+        process = self.start(f"kill@{point}")
         said, _ = process.communicate(timeout=300)
         assert process.returncode == -signal.SIGKILL, said[-3000:]
 
@@ -153,41 +153,16 @@ def test_a_driver_that_was_stopped_before_a_replan_is_kept_out(lake, environment
     assert environment.run("SELECT epoch FROM fds.streams") == [(2,)]
 
 
-def test_a_rewind_keeps_the_rows(lake, environment):
+def test_a_rewind_keeps_the_rows_and_refuses_to_remove_them(lake, environment):
     lake.load()
+    for words in ("delete", "empty"):
+        refused = lake.move("rewind", "--to", "1", "--sink-rows", words)
+        assert refused.returncode != 0
+        assert "from which FDS removes no rows" in refused.stderr
     moved = lake.move("rewind", "--to", "1", "--sink-rows", "keep")
     assert moved.returncode == 0, moved.stderr
     environment.run("DELETE FROM public.orders WHERE id = 3")
     lake.load()
-    assert environment.rows() == lake.ids
-
-
-@pytest.mark.parametrize("point", ["fence.commit.before", "fence.commit.after", "entry.before.opened"])
-def test_a_rewind_that_is_killed_while_it_removes_rows_has_each_row_once(lake, environment, point):
-    environment.run("ALTER TABLE public.orders ADD _source_version bigint, ADD _source_timestamp timestamptz")
-    lake.load("--sink-option", "provenance=true")
-    moved = lake.move("rewind", "--to", "1", "--sink-rows", "delete")
-    assert moved.returncode == 0, moved.stderr
-    assert "rows have no _source_version" in moved.stdout + moved.stderr
-    lake.die(point, "--sink-option", "provenance=true")
-    assert environment.rows() == ([1, 2, 3] if point == "fence.commit.before" else [1, 2])
-    lake.append(4)
-    lake.load("--sink-option", "provenance=true")
-    assert environment.rows() == lake.ids
-    assert environment.run("SELECT digest, rows FROM fds.batches WHERE batch = -1") == [("rows", 1)]
-
-
-def test_a_rewind_to_the_start_empties_the_table_only_of_rows_of_the_stream(lake, environment):
-    environment.run("ALTER TABLE public.orders ADD _source_version bigint, ADD _source_timestamp timestamptz")
-    lake.load("--sink-option", "provenance=true")
-    environment.run("INSERT INTO public.orders (id) VALUES (99)")
-    assert lake.move("rewind", "--to", "start", "--sink-rows", "empty").returncode == 0
-    refused = fds(*lake.words("--sink-option", "provenance=true"))
-    assert refused.returncode != 0
-    assert "it has rows without _source_version" in refused.stderr
-    assert environment.rows() == [1, 2, 3, 99]
-    environment.run("DELETE FROM public.orders WHERE id = 99")
-    lake.load("--sink-option", "provenance=true")
     assert environment.rows() == lake.ids
 
 
