@@ -17,7 +17,6 @@ from airflow_provider_fds.spark.runtime.hadoop_files import OtherFiles, hadoop_p
 from airflow_provider_fds.spark.runtime.settings import force
 from airflow_provider_fds.spark.sessions.connect_job import ServerWork, session_id, tag_of
 from airflow_provider_fds.spark.sessions.connect_server import close, connect_mode, is_shared, version_difference
-from airflow_provider_fds.spark.sessions.semantics import check_semantics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -76,6 +75,9 @@ class ConnectFleet:
                     self.tell(f"{self.server.name}: {difference}")
                 first = spec.jobs[0]
                 with reached_by(self.files[first.stream]):
+                    # loaded while Spark is there already, not when a task resumes
+                    from airflow_provider_fds.spark.sessions.semantics import check_semantics
+
                     check_semantics(self.server, self._shared, self.conf, first.spec, self.tell)
                 self._fleet = fleet = Fleet(spec, self, self._write)
                 return fleet.run()

@@ -23,7 +23,6 @@ from airflow_provider_fds.spark.application.job_run import run
 from airflow_provider_fds.spark.runtime.failures import shortened
 from airflow_provider_fds.spark.runtime.hadoop_files import OtherFiles, hadoop_path, names, reached_by, read_bytes
 from airflow_provider_fds.spark.sessions.connect_server import is_over, is_shared, version_difference
-from airflow_provider_fds.spark.sessions.semantics import check_semantics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -77,6 +76,9 @@ class ConnectJob:
                 if (difference := version_difference(spark.version)) is not None:
                     self.tell(f"{self.server.name}: {difference}")
                 self._server_work.stop_earlier(spec, spark)
+                # loaded while Spark is there already, not when a task resumes
+                from airflow_provider_fds.spark.sessions.semantics import check_semantics
+
                 check_semantics(self.server, spark, self.conf, self.spec_uri, self.tell)
                 self._running = (spark, tag)
                 try:

@@ -18,8 +18,7 @@ from airflow_provider_fds.stream.epochs.fencing import collect_fence, put_fence_
 from airflow_provider_fds.stream.planning.sink_columns import SinkColumns
 from airflow_provider_fds.stream.position.changed_start import start_note
 from airflow_provider_fds.stream.position.source_unchanged import check_planned
-from airflow_provider_fds.stream.run.batch_commits import BatchCommits
-from airflow_provider_fds.stream.run.driver_record import DriverRecord
+from airflow_provider_fds.stream.run.batch_commits import BatchCommits, DriverRecord
 from airflow_provider_fds.stream.run.like_source import sink_for_job
 from airflow_provider_fds.stream.run.limits import Limits
 from airflow_provider_fds.stream.run.offset_scope import OffsetScope, run_result
