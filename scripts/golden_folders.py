@@ -297,6 +297,7 @@ def make(maker: Maker) -> None:
     _decisions(maker)
     _places(maker)
     _by_name(maker)
+    _in_cluster(maker)
     _fleet(maker)
     _tasks(maker)
 
@@ -422,6 +423,20 @@ def _by_name(maker: Maker) -> None:
         load("named_moved", "parcels")
     maker.declare("named", "customers", options)
     maker.declare("named_moved", "parcels_moved", options)
+
+
+def _in_cluster(maker: Maker) -> None:
+    """A plan on which a driver in a cluster works, as a task leaves it whose process has died."""
+    from airflow_provider_fds.sinks import sink_from_dict
+
+    options = {"starting_version": 0, "max_versions_per_batch": 1}
+    maker.run("in_cluster", "orders", "--max-batches", "1", options=options)
+    one = maker.streams[-1]
+    session, sink = one.session(), sink_from_dict(one.sink)
+    work = session.begin(sink)
+    session.job(work, sink)
+    driver = "driver-20250101080000-0000"
+    session.driver.write(work, cluster="standalone", address="http://127.0.0.1:6066", driver=driver)
 
 
 def _fleet(maker: Maker) -> None:

@@ -353,6 +353,8 @@ def facts_of_state(state: StreamState) -> dict[str, Any]:
         found["closed"] = [closed.epoch, closed.position]
     if (ended := state.ended) is not None:
         found["ended"] = [ended.instant, ended.version]
+    if (submitted := state.submitted) is not None:
+        found["submitted"] = [submitted.epoch, submitted.batch_id, submitted.cluster, submitted.driver]
     for name in ("blocked", "accepted"):
         if (word := getattr(state, name)) is not None:
             found[name] = [word.batch_id, word.reason]
