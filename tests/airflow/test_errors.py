@@ -132,6 +132,7 @@ def test_a_task_that_airflow_kills_says_so(is_killed):
         job=lambda *_, **__: "spec",
         collect=lambda *_, **__: Collected((), (), failure),
         is_out_of_time=False,
+        driver=SimpleNamespace(left=lambda _: None),
     )
     with pytest.raises(BatchFailedError) as caught:
         IngestRun(task, {}).work(session, task.sink, work)

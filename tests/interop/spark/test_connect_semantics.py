@@ -77,7 +77,7 @@ def ignores(key):
     [
         (
             drops_transactions,
-            "a transaction that the table has is written again (txnAppId, txnVersion): the table has version 1",
+            "a transaction that the table already has is written again (txnAppId, txnVersion): the table has version 1",
         ),
         (lists_folders, "a manifest is not read as its rows: [(7,), (8,)] instead of [(7, 3)]"),
         (
