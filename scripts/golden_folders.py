@@ -432,7 +432,9 @@ def _in_cluster(maker: Maker) -> None:
     options = {"starting_version": 0, "max_versions_per_batch": 1}
     maker.run("in_cluster", "orders", "--max-batches", "1", options=options)
     one = maker.streams[-1]
-    session, sink = one.session(), sink_from_dict(one.sink)
+    assert one.sink is not None
+    session: Any = one.session()
+    sink = sink_from_dict(one.sink)
     work = session.begin(sink)
     session.job(work, sink)
     driver = "driver-20250101080000-0000"
