@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from airflow_provider_fds.spark.clusters.cluster import Cluster, ClusterError, Handle, Look
+from airflow_provider_fds.spark.clusters.rest import ask
 
 if TYPE_CHECKING:
     from airflow_provider_fds.spark.clusters.cluster import DriverRequest
 
 #: ``spark.master.rest.port``
 REST_PORT: Final = 6066
-_SECONDS: Final = 10.0
 
 #: What Spark's own client runs for a job in Python.
 _PYTHON_RUNNER: Final = "org.apache.spark.deploy.PythonRunner"
@@ -115,20 +115,9 @@ def _ask(method: str, url: str, body: dict[str, Any] | None = None) -> dict[str,
     Raises:
         ClusterError: There is none.
     """
-    import httpx
-
-    try:
-        # Spark's server wants a charset, and reads a body of POST only
-        headers = {"Content-Type": "application/json;charset=UTF-8"}
-        response = httpx.request(method, url, json=body, headers=headers, timeout=_SECONDS)
-        answer = response.json()
-    except (httpx.HTTPError, ValueError) as error:
-        raise ClusterError(
-            f"{url} does not answer as the REST server of a standalone master does: {error or type(error).__name__}"
-        ) from error
-    if not isinstance(answer, dict):
-        raise ClusterError(f"{url} answers {answer!r}")
-    return answer
+    # Spark's server wants a charset, and reads a body of POST only
+    headers = {"Content-Type": "application/json;charset=UTF-8"}
+    return ask(method, url, "the REST server of a standalone master", headers=headers, body=body)[1]
 
 
 def _joined(state: str, message: object) -> str:

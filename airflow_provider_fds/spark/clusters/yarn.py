@@ -9,12 +9,17 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from urllib.parse import quote
 
 from airflow_provider_fds.spark.clusters.cluster import Cluster, ClusterError, Handle, Look
+from airflow_provider_fds.spark.clusters.rest import SECONDS, ask
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from airflow_provider_fds.spark.clusters.cluster import DriverRequest
 
 _APPS: Final = "/ws/v1/cluster/apps"
-_SECONDS: Final = 10.0
+_SERVER: Final = "YARN's ResourceManager"
+#: Its filter against requests from other sites wants the second one, with any value.
+_HEADERS: Final = {"Accept": "application/json", "X-XSRF-Header": "fds"}
 _FIND_SECONDS: Final = 60.0
 _FIND_PAUSE: Final = 0.5
 
@@ -94,13 +99,8 @@ class YarnCluster(Cluster):
     def stop(self, handle: Handle) -> str | None:
         """Have the application killed; no error if it has ended."""
         said: list[str] = []
-        for address in self.resource_managers:
-            url = f"{address}{_APPS}/{handle.id}/state?user.name={quote(self.user)}"
-            try:
-                status, answer = _ask("PUT", url, {"state": "KILLED"})
-            except ClusterError as error:
-                said.append(str(error))
-                continue
+        path = f"/{handle.id}/state?user.name={quote(self.user)}"
+        for address, status, answer in self._answers(path, said, state="KILLED"):
             if status in (200, 202):
                 return None
             said.append(f"{address}: HTTP {status}, {_message(answer)}")
@@ -128,15 +128,33 @@ class YarnCluster(Cluster):
                 lines += [f"{name}: {line}" for line in found["text"].splitlines() if line.strip()]
         return tuple(lines)
 
+    def _answers(
+        self, path: str, said: list[str], *, state: str | None = None
+    ) -> Iterator[tuple[str, int, dict[str, Any]]]:
+        """Ask the ResourceManagers one by one about applications, or to change the state of one.
+
+        Args:
+            path: Behind the address of the applications.
+            said: Gets why a ResourceManager does not answer.
+            state: The new state.
+
+        Yields:
+            Address, status and answer of each that answers.
+        """
+        method, body = ("GET", None) if state is None else ("PUT", {"state": state})
+        for address in self.resource_managers:
+            try:
+                url = f"{address}{_APPS}{path}"
+                status, answer = ask(method, url, _SERVER, headers=_HEADERS, body=body, follow_redirects=True)
+            except ClusterError as error:
+                said.append(str(error))
+            else:
+                yield address, status, answer
+
     def _app(self, handle: Handle) -> tuple[dict[str, Any] | None, str]:
         """Return what a ResourceManager says of an application, or ``None`` with the reason."""
         said: list[str] = []
-        for address in self.resource_managers:
-            try:
-                status, answer = _ask("GET", f"{address}{_APPS}/{handle.id}")
-            except ClusterError as error:
-                said.append(str(error))
-                continue
+        for address, status, answer in self._answers(f"/{handle.id}", said):
             app = answer.get("app")
             if isinstance(app, dict) and isinstance(app.get("state"), str):
                 return app, ""
@@ -164,39 +182,13 @@ class YarnCluster(Cluster):
     def _tagged(self, tag: str) -> tuple[list[dict[str, Any]], str]:
         """Return the applications with a tag, or none with the reason."""
         said: list[str] = []
-        for address in self.resource_managers:
-            try:
-                status, answer = _ask("GET", f"{address}{_APPS}?applicationTags={quote(tag)}")
-            except ClusterError as error:
-                said.append(str(error))
-                continue
+        for address, status, answer in self._answers(f"?applicationTags={quote(tag)}", said):
             apps = answer.get("apps")
             found = apps.get("app") if isinstance(apps, dict) else None
             if found:
                 return [app for app in found if isinstance(app, dict) and "id" in app], ""
             said.append(f"{address}: HTTP {status}, {_message(answer)}")
         return [], "; ".join(said)
-
-
-def _ask(method: str, url: str, body: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
-    """Return status and answer of a ResourceManager, also to a request that it refuses.
-
-    Raises:
-        ClusterError: There is none.
-    """
-    import httpx
-
-    try:
-        # its filter against requests from other sites wants the header, with any value
-        headers = {"Accept": "application/json", "X-XSRF-Header": "fds"}
-        response = httpx.request(method, url, json=body, headers=headers, timeout=_SECONDS, follow_redirects=True)
-        answer = response.json()
-    except (httpx.HTTPError, ValueError) as error:
-        said = str(error) or type(error).__name__
-        raise ClusterError(f"{url} does not answer as YARN's ResourceManager does: {said}") from error
-    if not isinstance(answer, dict):
-        raise ClusterError(f"{url} answers {answer!r}")
-    return response.status_code, answer
 
 
 def _diagnosis(text: str) -> str:
@@ -211,7 +203,7 @@ def _text(url: str) -> str:
     import httpx
 
     try:
-        response = httpx.get(url, timeout=_SECONDS)
+        response = httpx.get(url, timeout=SECONDS)
     except httpx.HTTPError:
         return ""
     return response.text if response.status_code == httpx.codes.OK else ""

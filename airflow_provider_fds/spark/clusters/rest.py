@@ -1,0 +1,50 @@
+"""The REST servers of clusters: a question to one of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from airflow_provider_fds.spark.clusters.cluster import ClusterError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+#: How long a server may take for an answer.
+SECONDS: Final = 10.0
+
+
+def ask(
+    method: str,
+    url: str,
+    server: str,
+    *,
+    headers: Mapping[str, str],
+    body: dict[str, Any] | None = None,
+    follow_redirects: bool = False,
+) -> tuple[int, dict[str, Any]]:
+    """Return status and answer of a server, also to a request that it refuses.
+
+    Args:
+        method: Of HTTP.
+        url: The question.
+        server: What answers there, for messages: ``YARN's ResourceManager``.
+        headers: Those that the server wants.
+        body: Sent as JSON.
+        follow_redirects: Whether a server may name another one.
+
+    Raises:
+        ClusterError: There is no answer, or none in JSON.
+    """
+    import httpx
+
+    try:
+        response = httpx.request(
+            method, url, json=body, headers=dict(headers), timeout=SECONDS, follow_redirects=follow_redirects
+        )
+        answer = response.json()
+    except (httpx.HTTPError, ValueError) as error:
+        said = str(error) or type(error).__name__
+        raise ClusterError(f"{url} does not answer as {server} does: {said}") from error
+    if not isinstance(answer, dict):
+        raise ClusterError(f"{url} answers {answer!r}")
+    return response.status_code, answer
