@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -15,13 +14,13 @@ from airflow_provider_fds.fleet.template import (
     parts_in,
     template_problems,
 )
-from airflow_provider_fds.fleet.value import FleetStream, checked_fields, positive_timeout
+from airflow_provider_fds.fleet.value import FleetStream, checked_fields, coerced, positive_timeout
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.stream.declaration.delta_stream import DeltaStream, text_problems
 from airflow_provider_fds.stream.declaration.sink_needs import coerce_sink
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable, Mapping
     from datetime import timedelta
 
     from airflow_provider_fds.catalog.table import ListedTable
@@ -291,13 +290,7 @@ class TablePattern:
         Raises:
             ConfigurationError: The value is anything else.
         """
-        if isinstance(value, TablePattern):
-            return value
-        if isinstance(value, Mapping):
-            return cls.from_dict(value)
-        raise ConfigurationError(
-            f"a table pattern must be a TablePattern or a dict with 'tables' and 'sink', got {value!r}."
-        )
+        return coerced(cls, value, "a table pattern", "'tables' and 'sink'")
 
     def serialize(self) -> dict[str, Any]:
         """Return what Airflow shows for the value in a serialised DAG."""

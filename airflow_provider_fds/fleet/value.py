@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from airflow_provider_fds.checkpoint.registry import place_of
 from airflow_provider_fds.durations import parse_duration
@@ -94,13 +94,7 @@ class FleetStream:
         Raises:
             ConfigurationError: The value is anything else.
         """
-        if isinstance(value, FleetStream):
-            return value
-        if isinstance(value, Mapping):
-            return cls.from_dict(value)
-        raise ConfigurationError(
-            f"a fleet's stream must be a FleetStream or a dict with 'stream' and 'sink', got {value!r}."
-        )
+        return coerced(cls, value, "a fleet's stream", "'stream' and 'sink'")
 
     def serialize(self) -> dict[str, Any]:
         """Return what Airflow shows for the value in a serialised DAG."""
@@ -141,6 +135,28 @@ def positive_timeout(value: object) -> timedelta | None:
             reason=Reason.INVALID_OPTION,
         )
     return duration
+
+
+class _FromMapping(Protocol):
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> Self:
+        """Build the value from a mapping of its arguments."""
+
+
+Value = TypeVar("Value", bound=_FromMapping)
+
+
+def coerced(kind: type[Value], value: object, what: str, needs: str) -> Value:
+    """Return a value of a fleet, or build it from a mapping.
+
+    Raises:
+        ConfigurationError: The value is anything else.
+    """
+    if isinstance(value, kind):
+        return value
+    if isinstance(value, Mapping):
+        return kind.from_dict(value)
+    raise ConfigurationError(f"{what} must be a {kind.__name__} or a dict with {needs}, got {value!r}.")
 
 
 def checked_fields(value: Mapping[str, Any], what: str, required: set[str], optional: set[str]) -> dict[str, Any]:
