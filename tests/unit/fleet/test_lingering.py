@@ -119,7 +119,7 @@ def test_a_stream_that_a_person_holds_ends_and_the_others_go_on(fleet, meanwhile
         fleet.tables["b"].append()
 
     meanwhile += [hold, fleet.tables["c"].append]
-    result = fleet.run(linger=soon(0.5))
+    result = fleet.run(linger=soon(2))
     assert fleet.applications == [["a", "b", "c"], ["c"]]
     found = {one.stream: one for one in result.outcomes}
     assert found["b"].outcome == "paused"
