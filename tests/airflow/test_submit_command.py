@@ -260,8 +260,8 @@ def test_the_driver_of_a_jvm_that_is_gone_is_ended(hook_of):
     assert not is_running(hook)
 
 
-def test_a_killed_task_ends_the_driver_too(hook_of):
-    hook = hook_of(after="wait")
+def submission_of(hook):
+    """Start a thread that submits and fails; return it once the driver is there."""
 
     def submit():
         with pytest.raises(AirflowException):
@@ -272,6 +272,12 @@ def test_a_killed_task_ends_the_driver_too(hook_of):
     until = time.monotonic() + 60
     while not any(line.startswith("driver") for line in hook.heard) and time.monotonic() < until:
         time.sleep(0.01)
+    return task
+
+
+def test_a_killed_task_ends_the_driver_too(hook_of):
+    hook = hook_of(after="wait")
+    task = submission_of(hook)
     assert is_running(hook)
     hook.on_kill()
     task.join(60)
@@ -280,16 +286,7 @@ def test_a_killed_task_ends_the_driver_too(hook_of):
 
 def test_a_killed_task_ends_spark_submit_on_a_worker_that_has_no_command_yarn(hook_of, capsys):
     hook = hook_of(after="wait")
-
-    def submit():
-        with pytest.raises(AirflowException):
-            hook.submit("job.py")
-
-    task = threading.Thread(target=submit)
-    task.start()
-    until = time.monotonic() + 60
-    while not any(line.startswith("driver") for line in hook.heard) and time.monotonic() < until:
-        time.sleep(0.01)
+    task = submission_of(hook)
     # the base class would run `yarn application -kill`
     hook._yarn_application_id = "application_1_0001"
     hook.on_kill()
