@@ -217,9 +217,10 @@ class DriverRecord:
         if not work.batches:
             return None
         record = self._scope.record
-        found = record.submitted
-        is_for = found is not None and found.epoch == work.epoch and record.planned
-        return found if found is not None and is_for and record.planned[0].batch_id <= found.batch_id else None
+        found, planned = record.submitted, record.planned
+        if found is None or found.epoch != work.epoch or not planned or planned[0].batch_id > found.batch_id:
+            return None
+        return found
 
     def _execute(self, submitted: Submitted) -> None:
         with self.lock:
