@@ -177,6 +177,8 @@ def _settings(folder: Path, web: int, *ports: int) -> dict[str, str]:
         f"{node}.pmem-check-enabled": "false",
         f"{node}.vmem-check-enabled": "false",
         f"{node}.disk-health-checker.enable": "false",
+        # without the checks in between, it still refuses a disk that is fuller than this when it starts
+        f"{node}.disk-health-checker.max-disk-utilization-per-disk-percentage": "100",
         f"{node}.local-dirs": str(folder / "local"),
         f"{node}.log-dirs": str(folder / "logs"),
         "yarn.scheduler.minimum-allocation-mb": "64",
