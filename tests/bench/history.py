@@ -277,7 +277,7 @@ class World:
                 self.staging.delete(f"{_NAME}/ledger/_checkpoint/{name}")
 
     def _write_sink(self, version: int, batch: Any = None, attempt_id: str = "") -> None:
-        from airflow_provider_fds.batch.commit_metadata import commit_metadata
+        from airflow_provider_fds.batch.sink.commit_metadata import commit_metadata
 
         info: dict[str, Any] = {"operation": "WRITE"}
         if batch is not None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyroaring import BitMap64
 
-from airflow_provider_fds.batch.manifest import build_manifest
+from airflow_provider_fds.batch.manifest.manifest import build_manifest
 from airflow_provider_fds.batch.report import AttemptReport, FenceReport, LandedBatch
 from airflow_provider_fds.cli.main import main as fds
 from airflow_provider_fds.delta.reader.log import DeltaLog

@@ -8,9 +8,9 @@ from datetime import timedelta
 
 import pytest
 
-from airflow_provider_fds.batch import publish
-from airflow_provider_fds.batch.manifest import build_manifest
-from airflow_provider_fds.batch.publish import write_manifest
+from airflow_provider_fds.batch.manifest import publish
+from airflow_provider_fds.batch.manifest.manifest import build_manifest
+from airflow_provider_fds.batch.manifest.publish import write_manifest
 from airflow_provider_fds.delta.reader.log import DeltaLog
 from airflow_provider_fds.delta.reader.snapshot import freeze_snapshot
 from airflow_provider_fds.delta.storage.client_limits import TRIES

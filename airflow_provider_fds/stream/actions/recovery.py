@@ -13,7 +13,7 @@ import msgspec
 from msgspec import UNSET
 
 from airflow_provider_fds.batch.column_meaning import column_ids
-from airflow_provider_fds.batch.sink_account import kept
+from airflow_provider_fds.batch.sink.sink_account import kept
 from airflow_provider_fds.batch.spec import txn_app_id, txn_version
 from airflow_provider_fds.delta.reader.log import DeltaLog
 from airflow_provider_fds.delta.reader.replay import transactions
@@ -27,7 +27,7 @@ from airflow_provider_fds.stream.actions.prepared_action import PreparedAction
 from airflow_provider_fds.stream.sink_record.sink_commits import sink_commit
 
 if TYPE_CHECKING:
-    from airflow_provider_fds.batch.sink_commit import SinkCommit
+    from airflow_provider_fds.batch.sink.sink_commit import SinkCommit
     from airflow_provider_fds.delta.storage.storage import Storage
     from airflow_provider_fds.ledger.log import Ledger
     from airflow_provider_fds.ledger.position import Checkpoint

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from airflow_provider_fds.batch.sink_account import NEWEST
+from airflow_provider_fds.batch.sink.sink_account import NEWEST
 from airflow_provider_fds.batch.spec import fence_version, txn_version
 from airflow_provider_fds.batch.table_writes import NO_TABLE
 from airflow_provider_fds.errors import LedgerError

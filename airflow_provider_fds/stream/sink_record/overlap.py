@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_provider_fds.batch.doubled_rows import describe_doubled
+from airflow_provider_fds.batch.sink.doubled_rows import describe_doubled
 from airflow_provider_fds.batch.version_ranges import describe_range
 from airflow_provider_fds.errors import BatchRejectedError, ConfigurationError
 from airflow_provider_fds.ledger.log import Ledger

@@ -17,7 +17,7 @@ import deltalake
 import pyarrow as pa
 import pytest
 
-from airflow_provider_fds.batch.sink_commit import parse_commit
+from airflow_provider_fds.batch.sink.sink_commit import parse_commit
 from airflow_provider_fds.batch.spec import JobSpec, fence_version, txn_app_id
 from airflow_provider_fds.delta.reader.log import DeltaLog
 from airflow_provider_fds.delta.storage.open import open_storage
@@ -35,7 +35,7 @@ from tests.moves import requested
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from airflow_provider_fds.batch.sink_commit import SinkCommit
+    from airflow_provider_fds.batch.sink.sink_commit import SinkCommit
     from airflow_provider_fds.ledger.entries import Entry
     from airflow_provider_fds.sinks import DeltaSink
     from airflow_provider_fds.stream import RunWork

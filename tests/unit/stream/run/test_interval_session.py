@@ -519,7 +519,7 @@ def test_a_version_that_a_person_skipped_is_left_out_of_its_interval(bench, six_
 def test_a_version_that_is_skipped_while_batches_are_planned_is_not_in_them(
     bench, six_commits, append, monkeypatch, read
 ):
-    from airflow_provider_fds.batch import publish
+    from airflow_provider_fds.batch.manifest import publish
 
     if read == "offset":
         session = bench.session(stream=bench.stream("days"))

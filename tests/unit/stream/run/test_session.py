@@ -393,7 +393,7 @@ def test_a_lost_ledger_is_noticed_by_the_traces_in_the_sink(bench, two_appends, 
 
     _session, work = bench.run_once(sink)
     (spec,) = list(work.batches)
-    from airflow_provider_fds.batch.commit_metadata import commit_metadata
+    from airflow_provider_fds.batch.sink.commit_metadata import commit_metadata
     from airflow_provider_fds.batch.spec import BatchSpec
 
     batch = BatchSpec("orders", "u", 1, 0, spec.start, spec.end, spec.start, 0, 2, "m", spec.digest, 5, 1, 50, None)

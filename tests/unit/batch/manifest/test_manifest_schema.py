@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from airflow_provider_fds.batch.manifest_schema import ManifestSchema, manifest_schema
+from airflow_provider_fds.batch.manifest.manifest_schema import ManifestSchema, manifest_schema
 from airflow_provider_fds.delta.actions import Metadata
 from airflow_provider_fds.errors import ConfigurationError
 

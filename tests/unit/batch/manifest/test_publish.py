@@ -7,9 +7,9 @@ from typing import IO
 
 import pytest
 
-from airflow_provider_fds.batch import publish
-from airflow_provider_fds.batch.manifest import Manifest
-from airflow_provider_fds.batch.publish import manifest_folder, write_manifest
+from airflow_provider_fds.batch.manifest import publish
+from airflow_provider_fds.batch.manifest.manifest import Manifest
+from airflow_provider_fds.batch.manifest.publish import manifest_folder, write_manifest
 from airflow_provider_fds.delta.storage.local import LocalStorage
 from airflow_provider_fds.errors import LedgerError, StorageError
 from tests.manifests import commit_json

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_fds.batch.manifest import Manifest, build_manifest
+from airflow_provider_fds.batch.manifest.manifest import Manifest, build_manifest
 from airflow_provider_fds.delta.actions import Add, Protocol
 from tests.manifests import commit_json
 
-GOLDEN = Path(__file__).parents[2] / "golden" / "batch"
+GOLDEN = Path(__file__).parents[3] / "golden" / "batch"
 
 STATS = '{"numRecords":3,"minValues":{"id":1},"maxValues":{"id":9},"nullCount":{"id":0},"tightBounds":false}'
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_fds.batch.file_roots import FileRoots
+from airflow_provider_fds.batch.manifest.file_roots import FileRoots
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.source.options.options import SourceOptions
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from airflow_provider_fds.batch import manifest as manifest_module
-from airflow_provider_fds.batch.manifest import Manifest, build_manifest
+from airflow_provider_fds.batch.manifest import manifest as manifest_module
+from airflow_provider_fds.batch.manifest.manifest import Manifest, build_manifest
 from airflow_provider_fds.delta.actions import Add, Metadata, Protocol
 from airflow_provider_fds.errors import ConfigurationError, FdsError, UnsupportedFeatureError
 from airflow_provider_fds.source.planned import PlannedFile

@@ -17,11 +17,11 @@ from typing import IO, TYPE_CHECKING, Final
 
 import msgspec
 
-from airflow_provider_fds.batch.file_roots import FileRoots
 from airflow_provider_fds.batch.location import check_table_uri, spark_uri
-from airflow_provider_fds.batch.manifest_files import FileContents, ListedFile, Written, listed_files
-from airflow_provider_fds.batch.manifest_protocol import ManifestProtocol, has_row_ids, manifest_protocol
-from airflow_provider_fds.batch.manifest_schema import NAMESPACE, ManifestSchema, manifest_schema
+from airflow_provider_fds.batch.manifest.file_roots import FileRoots
+from airflow_provider_fds.batch.manifest.manifest_files import FileContents, ListedFile, Written, listed_files
+from airflow_provider_fds.batch.manifest.manifest_protocol import ManifestProtocol, has_row_ids, manifest_protocol
+from airflow_provider_fds.batch.manifest.manifest_schema import NAMESPACE, ManifestSchema, manifest_schema
 from airflow_provider_fds.batch.version_ranges import describe_range
 from airflow_provider_fds.delta.damage import DAMAGE, describe
 from airflow_provider_fds.errors import StoppedError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_fds.batch.manifest_protocol import (
+from airflow_provider_fds.batch.manifest.manifest_protocol import (
     GUARD_FEATURE,
     has_row_ids,
     kept_properties,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from airflow_provider_fds.batch.file_roots import FileRoots, stays_inside
+from airflow_provider_fds.batch.manifest.file_roots import FileRoots, stays_inside
 from airflow_provider_fds.credentials import redacted_uri, secret_part
 from airflow_provider_fds.delta.certain_statistics import CertainStatistics
 from airflow_provider_fds.delta.paths import absolute_path, absolute_vector
@@ -21,7 +21,7 @@ from airflow_provider_fds.source.planned import ChangedFile
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from airflow_provider_fds.batch.manifest_schema import ManifestSchema
+    from airflow_provider_fds.batch.manifest.manifest_schema import ManifestSchema
     from airflow_provider_fds.delta.actions import Add, DeletionVector, Metadata
     from airflow_provider_fds.source.planned import PlannedFile
 

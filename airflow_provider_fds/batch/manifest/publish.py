@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from typing import Self
 
-    from airflow_provider_fds.batch.manifest import Manifest
+    from airflow_provider_fds.batch.manifest.manifest import Manifest
     from airflow_provider_fds.delta.storage.storage import Storage
 
 logger = logging.getLogger(__name__)

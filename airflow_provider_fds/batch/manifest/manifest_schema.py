@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from airflow_provider_fds.batch.manifest.manifest_protocol import kept_properties
 from airflow_provider_fds.batch.manifest_columns import (
     CHANGE_TYPE,
     COMMIT_TIMESTAMP,
@@ -18,7 +19,6 @@ from airflow_provider_fds.batch.manifest_columns import (
     PHYSICAL_NAME,
     narrowed,
 )
-from airflow_provider_fds.batch.manifest_protocol import kept_properties
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.reasons import Reason
 

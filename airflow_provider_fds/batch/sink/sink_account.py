@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, FrozenSet, Iterable, List
 from airflow_provider_fds.batch.version_ranges import describe_range
 
 if TYPE_CHECKING:
-    from airflow_provider_fds.batch.sink_commit import SinkCommit
+    from airflow_provider_fds.batch.sink.sink_commit import SinkCommit
 
 #: Newest version that a table can have.
 NEWEST = (1 << 63) - 1
