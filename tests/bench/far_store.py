@@ -190,7 +190,7 @@ def _load(server: Server, session: Any, spec_uri: str, sink: Any) -> None:
 
 
 def _copy_stream(server: Server, name: str, to: str) -> None:
-    from airflow_provider_fds.ledger.entries import digest_of
+    from airflow_provider_fds.ledger.entries.entry import digest_of
 
     digests: dict[str, str] = {}
     prefix = f"staging/{name}/ledger/"

@@ -207,10 +207,10 @@ class World:
         self._append(self.newest)
 
     def _write_ledger(self) -> None:
-        from airflow_provider_fds.ledger.commit_entries import Committed
-        from airflow_provider_fds.ledger.epoch_entries import Bound, Created, Opened
-        from airflow_provider_fds.ledger.log import Ledger
-        from airflow_provider_fds.ledger.plan_entries import Planned
+        from airflow_provider_fds.ledger.entries.commit_entries import Committed
+        from airflow_provider_fds.ledger.entries.epoch_entries import Bound, Created, Opened
+        from airflow_provider_fds.ledger.entries.plan_entries import Planned
+        from airflow_provider_fds.ledger.staging.log import Ledger
         from airflow_provider_fds.ledger.values import PlannedBatch
         from airflow_provider_fds.sinks import DeltaAppendSink
         from airflow_provider_fds.stream.epochs.opening import _binding
@@ -329,7 +329,7 @@ class World:
         """Do everything that a run with one new batch does, except Spark: plan, verify, commit, retention."""
         from airflow_provider_fds.batch.report import report_name
         from airflow_provider_fds.batch.spec import JobSpec
-        from airflow_provider_fds.ledger.housekeeping import Retention
+        from airflow_provider_fds.ledger.staging.housekeeping import Retention
         from airflow_provider_fds.sinks import DeltaAppendSink
         from airflow_provider_fds.stream.run.purge import purge_stream
 

@@ -19,8 +19,8 @@ from airflow_provider_fds.delta.reader.log import DeltaLog
 from airflow_provider_fds.delta.reader.snapshot import freeze_snapshot
 from airflow_provider_fds.delta.storage.local import LocalStorage
 from airflow_provider_fds.delta.vectors import inline_vector, serialize_bitmap
-from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.ledger.position import Checkpoint
+from airflow_provider_fds.ledger.staging.log import Ledger
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.options.options import SourceOptions
 from airflow_provider_fds.source.planning.plan import BatchPlanner

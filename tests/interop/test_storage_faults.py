@@ -16,10 +16,10 @@ from airflow_provider_fds.delta.reader.snapshot import freeze_snapshot
 from airflow_provider_fds.delta.storage.client_limits import TRIES
 from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import AccessDeniedError, RequestRefusedError, StorageError
-from airflow_provider_fds.ledger.epoch_entries import Created
-from airflow_provider_fds.ledger.log import Ledger
-from airflow_provider_fds.ledger.operator_entries import Held, Resumed
+from airflow_provider_fds.ledger.entries.epoch_entries import Created
+from airflow_provider_fds.ledger.entries.operator_entries import Held, Resumed
 from airflow_provider_fds.ledger.owner import Actor, Owner
+from airflow_provider_fds.ledger.staging.log import Ledger
 from airflow_provider_fds.places import Paths
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.options.options import SourceOptions

@@ -21,8 +21,8 @@ from airflow_provider_fds.errors import (
     LogGapError,
     TableNotFoundError,
 )
-from airflow_provider_fds.ledger.entries import Entry
-from airflow_provider_fds.ledger.epoch_entries import Created
+from airflow_provider_fds.ledger.entries.entry import Entry
+from airflow_provider_fds.ledger.entries.epoch_entries import Created
 from airflow_provider_fds.ledger.layout import StreamFolder
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.stream.sink_record.sink_commits import newest_commits, sink_commit

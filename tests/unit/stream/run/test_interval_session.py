@@ -24,10 +24,10 @@ from airflow_provider_fds.errors import (
     VerificationError,
     ViolationError,
 )
-from airflow_provider_fds.ledger.commit_entries import Accepted
-from airflow_provider_fds.ledger.housekeeping import Retention
-from airflow_provider_fds.ledger.log import Ledger
+from airflow_provider_fds.ledger.entries.commit_entries import Accepted
 from airflow_provider_fds.ledger.owner import Actor
+from airflow_provider_fds.ledger.staging.housekeeping import Retention
+from airflow_provider_fds.ledger.staging.log import Ledger
 from airflow_provider_fds.sinks import DeltaAppendSink, DeltaMergeSink, DeltaReplaceSink
 from airflow_provider_fds.stream import DataInterval, DeltaStream, StreamSession
 from airflow_provider_fds.stream.actions.action_builder import ActionBuilder

@@ -6,12 +6,19 @@ import msgspec
 import pytest
 
 from airflow_provider_fds.batch.spec import fence_version, txn_version
-from airflow_provider_fds.ledger.commit_entries import Accepted, Blocked, Committed
-from airflow_provider_fds.ledger.interval_entries import Boundary, IntervalOpened
+from airflow_provider_fds.ledger.entries.commit_entries import Accepted, Blocked, Committed
+from airflow_provider_fds.ledger.entries.interval_entries import Boundary, IntervalOpened
+from airflow_provider_fds.ledger.entries.operator_entries import (
+    Acknowledged,
+    Held,
+    Quarantined,
+    Resumed,
+    Retired,
+    Transferred,
+)
+from airflow_provider_fds.ledger.entries.protocol import evolve
+from airflow_provider_fds.ledger.entries.request_entries import Requested
 from airflow_provider_fds.ledger.measures import Measures
-from airflow_provider_fds.ledger.operator_entries import Acknowledged, Held, Quarantined, Resumed, Retired, Transferred
-from airflow_provider_fds.ledger.protocol import evolve
-from airflow_provider_fds.ledger.request_entries import Requested
 from airflow_provider_fds.ledger.state import KEPT_REQUESTS, KEPT_RUNS, StreamState
 from airflow_provider_fds.ledger.values import Fence, Removal, SinkBinding, SnapshotRef
 

@@ -8,11 +8,17 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from airflow_provider_fds.batch.spec import fence_version
-from airflow_provider_fds.ledger import refusals
-from airflow_provider_fds.ledger.action import BaseAction, register
-from airflow_provider_fds.ledger.conditions import check_deployment, check_epoch, check_open, check_table_id, offset_of
+from airflow_provider_fds.ledger.entries import refusals
+from airflow_provider_fds.ledger.entries.action import BaseAction, register
+from airflow_provider_fds.ledger.entries.conditions import (
+    check_deployment,
+    check_epoch,
+    check_open,
+    check_table_id,
+    offset_of,
+)
+from airflow_provider_fds.ledger.entries.request_entries import Requested
 from airflow_provider_fds.ledger.facts import EndedFacts, HeldFacts
-from airflow_provider_fds.ledger.request_entries import Requested
 
 # the annotations of a struct are read when it is defined
 from airflow_provider_fds.ledger.values import (

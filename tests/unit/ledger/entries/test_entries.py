@@ -12,20 +12,27 @@ import msgspec
 import pytest
 
 from airflow_provider_fds.errors import LedgerError
-from airflow_provider_fds.ledger.action import KINDS, BaseAction, register
-from airflow_provider_fds.ledger.commit_entries import Accepted, Blocked, Committed
-from airflow_provider_fds.ledger.entries import Entry, digest_of
-from airflow_provider_fds.ledger.epoch_entries import Bound, Created, Ended, Forked, Named, Opened, StartKept
-from airflow_provider_fds.ledger.fold import Fold
-from airflow_provider_fds.ledger.interval_entries import Boundary, IntervalOpened
-from airflow_provider_fds.ledger.log import Ledger
+from airflow_provider_fds.ledger.entries.action import KINDS, BaseAction, register
+from airflow_provider_fds.ledger.entries.commit_entries import Accepted, Blocked, Committed
+from airflow_provider_fds.ledger.entries.entry import Entry, digest_of
+from airflow_provider_fds.ledger.entries.epoch_entries import Bound, Created, Ended, Forked, Named, Opened, StartKept
+from airflow_provider_fds.ledger.entries.fold import Fold
+from airflow_provider_fds.ledger.entries.interval_entries import Boundary, IntervalOpened
+from airflow_provider_fds.ledger.entries.operator_entries import (
+    Acknowledged,
+    Held,
+    Quarantined,
+    Resumed,
+    Retired,
+    Transferred,
+)
+from airflow_provider_fds.ledger.entries.plan_entries import Advanced, Claimed, Planned
+from airflow_provider_fds.ledger.entries.protocol import decide, evolve
+from airflow_provider_fds.ledger.entries.request_entries import Requested, Shown
 from airflow_provider_fds.ledger.measures import Measures
-from airflow_provider_fds.ledger.operator_entries import Acknowledged, Held, Quarantined, Resumed, Retired, Transferred
 from airflow_provider_fds.ledger.owner import Actor
-from airflow_provider_fds.ledger.plan_entries import Advanced, Claimed, Planned
 from airflow_provider_fds.ledger.position import Checkpoint, describe_checkpoint
-from airflow_provider_fds.ledger.protocol import decide, evolve
-from airflow_provider_fds.ledger.request_entries import Requested, Shown
+from airflow_provider_fds.ledger.staging.log import Ledger
 from airflow_provider_fds.ledger.values import (
     Acknowledgement,
     EventTime,
@@ -41,7 +48,7 @@ from airflow_provider_fds.ledger.values import (
 )
 from airflow_provider_fds.source.offset import Offset
 
-GOLDEN = Path(__file__).parents[2] / "golden" / "ledger"
+GOLDEN = Path(__file__).parents[3] / "golden" / "ledger"
 WHERE = "s3://staging/orders/ledger/00000000000000000003.json"
 
 
@@ -386,8 +393,8 @@ def test_actions_are_immutable_values():
 @pytest.fixture
 def noted(monkeypatch):
     """A kind of entry that only this test knows: one class, decorated."""
-    monkeypatch.setattr("airflow_provider_fds.ledger.action.KINDS", kinds := dict(KINDS))
-    monkeypatch.setattr("airflow_provider_fds.ledger.entries.KINDS", kinds)
+    monkeypatch.setattr("airflow_provider_fds.ledger.entries.action.KINDS", kinds := dict(KINDS))
+    monkeypatch.setattr("airflow_provider_fds.ledger.entries.entry.KINDS", kinds)
 
     @register
     class Noted(BaseAction, frozen=True, kw_only=True, tag="only_in_this_test"):
@@ -478,7 +485,7 @@ def test_a_fold_that_is_not_utf_8_is_not_used(caplog):
 TWO_THREADS = """
 import sys, threading
 from pathlib import Path
-from airflow_provider_fds.ledger.entries import Entry
+from airflow_provider_fds.ledger.entries.entry import Entry
 
 entries = [path.read_bytes() for path in Path(sys.argv[1]).glob("**/ledger/*.json")]
 stopped, read = threading.Event(), threading.Event()
@@ -507,6 +514,6 @@ print("read", len(entries) > 50)
 
 
 def test_threads_may_read_their_first_entries_at_the_same_moment():
-    folder = Path(__file__).parents[2] / "golden" / "folders" / "0.2.0"
+    folder = Path(__file__).parents[3] / "golden" / "folders" / "0.2.0"
     done = subprocess.run([sys.executable, "-c", TWO_THREADS, folder], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "read True\n"), done.stderr

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, TypeVar
 
 from msgspec.structs import replace
 
-from airflow_provider_fds.ledger import refusals
-from airflow_provider_fds.ledger.epoch_entries import Created
-from airflow_provider_fds.ledger.operator_entries import Quarantined, Retired
+from airflow_provider_fds.ledger.entries import refusals
+from airflow_provider_fds.ledger.entries.epoch_entries import Created
+from airflow_provider_fds.ledger.entries.operator_entries import Quarantined, Retired
 
 if TYPE_CHECKING:
-    from airflow_provider_fds.ledger.action import BaseAction
-    from airflow_provider_fds.ledger.entries import Entry
+    from airflow_provider_fds.ledger.entries.action import BaseAction
+    from airflow_provider_fds.ledger.entries.entry import Entry
     from airflow_provider_fds.ledger.state import StreamState
 
     ActionT = TypeVar("ActionT", bound=BaseAction)

@@ -8,14 +8,14 @@ from datetime import timedelta
 import pytest
 
 from airflow_provider_fds.delta.storage.local import LocalStorage
-from airflow_provider_fds.ledger.commit_entries import Committed
-from airflow_provider_fds.ledger.epoch_entries import Bound, Created
-from airflow_provider_fds.ledger.housekeeping import purge_expired
-from airflow_provider_fds.ledger.interval_entries import Boundary, IntervalOpened
+from airflow_provider_fds.ledger.entries.commit_entries import Committed
+from airflow_provider_fds.ledger.entries.epoch_entries import Bound, Created
+from airflow_provider_fds.ledger.entries.interval_entries import Boundary, IntervalOpened
+from airflow_provider_fds.ledger.entries.request_entries import Requested
 from airflow_provider_fds.ledger.intervals import digest_of_parts, interval_folder, interval_name
-from airflow_provider_fds.ledger.leftovers import LOOK_EVERY
-from airflow_provider_fds.ledger.log import Ledger
-from airflow_provider_fds.ledger.request_entries import Requested
+from airflow_provider_fds.ledger.staging.housekeeping import purge_expired
+from airflow_provider_fds.ledger.staging.leftovers import LOOK_EVERY
+from airflow_provider_fds.ledger.staging.log import Ledger
 from airflow_provider_fds.ledger.values import SinkBinding
 
 FILE = "_delta_log/00000000000000000000.json"

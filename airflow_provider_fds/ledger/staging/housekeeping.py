@@ -20,24 +20,24 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from airflow_provider_fds.delta.damage import DAMAGE
-from airflow_provider_fds.ledger.commit_entries import Committed
-from airflow_provider_fds.ledger.entries import iso_time
-from airflow_provider_fds.ledger.epoch_entries import Opened
-from airflow_provider_fds.ledger.interval_entries import IntervalOpened
+from airflow_provider_fds.ledger.entries.commit_entries import Committed
+from airflow_provider_fds.ledger.entries.entry import iso_time
+from airflow_provider_fds.ledger.entries.epoch_entries import Opened
+from airflow_provider_fds.ledger.entries.interval_entries import IntervalOpened
+from airflow_provider_fds.ledger.entries.plan_entries import Planned
+from airflow_provider_fds.ledger.entries.request_entries import Requested
 from airflow_provider_fds.ledger.intervals import interval_folder
 from airflow_provider_fds.ledger.layout import parse_numbered_name
-from airflow_provider_fds.ledger.leftovers import LOOK_EVERY, remove_leftovers
-from airflow_provider_fds.ledger.plan_entries import Planned
-from airflow_provider_fds.ledger.request_entries import Requested
+from airflow_provider_fds.ledger.staging.leftovers import LOOK_EVERY, remove_leftovers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import datetime
 
     from airflow_provider_fds.delta.storage.storage import ObjectMeta, Storage
-    from airflow_provider_fds.ledger.entries import Entry
+    from airflow_provider_fds.ledger.entries.entry import Entry
     from airflow_provider_fds.ledger.layout import StreamFolder
-    from airflow_provider_fds.ledger.log import Ledger
+    from airflow_provider_fds.ledger.staging.log import Ledger
     from airflow_provider_fds.ledger.state import StreamState
 
 #: The number of newest folds to keep. Of the others, one per ``FOLD_STRIDE`` entries is kept, for checkpoints that are

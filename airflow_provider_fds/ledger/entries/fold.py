@@ -9,13 +9,13 @@ import msgspec
 
 from airflow_provider_fds.delta.damage import DAMAGE, describe
 from airflow_provider_fds.delta.reader.known_states import KnownState  # noqa: TC001  # read when the struct is defined
-from airflow_provider_fds.ledger.entries import digest_of
+from airflow_provider_fds.ledger.entries.entry import digest_of
+from airflow_provider_fds.ledger.entries.protocol import evolve
 from airflow_provider_fds.ledger.position import Checkpoint, describe_checkpoint
-from airflow_provider_fds.ledger.protocol import evolve
 from airflow_provider_fds.ledger.state import StreamState  # noqa: TC001  # read when the struct is defined
 
 if TYPE_CHECKING:
-    from airflow_provider_fds.ledger.entries import Entry
+    from airflow_provider_fds.ledger.entries.entry import Entry
 
 #: Raised when the same entries result in another state than before, or when an older reader would lose a part of it.
 FOLD_FORMAT: Final = 10

@@ -15,11 +15,12 @@ from typing import Final, Union
 
 import msgspec
 
-from airflow_provider_fds import __version__, ledger
+from airflow_provider_fds import __version__
 from airflow_provider_fds.delta.damage import DAMAGE, describe
 from airflow_provider_fds.durations import format_duration
 from airflow_provider_fds.errors import LedgerError, UnreadableEntryError
-from airflow_provider_fds.ledger.action import KINDS, BaseAction
+from airflow_provider_fds.ledger import entries
+from airflow_provider_fds.ledger.entries.action import KINDS, BaseAction
 from airflow_provider_fds.ledger.layout import ForeignKeyError
 from airflow_provider_fds.ledger.owner import Actor  # noqa: TC001  # the struct reads it when it is defined
 
@@ -27,7 +28,7 @@ from airflow_provider_fds.ledger.owner import Actor  # noqa: TC001  # the struct
 ENTRY_FORMAT: Final = 2
 
 
-for _module in iter_modules(ledger.__path__, f"{ledger.__name__}."):
+for _module in iter_modules(entries.__path__, f"{entries.__name__}."):
     if _module.name.endswith("_entries"):
         import_module(_module.name)
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, ClassVar, Self
 from msgspec.structs import replace
 
 from airflow_provider_fds.batch.spec import txn_version
-from airflow_provider_fds.ledger import refusals
-from airflow_provider_fds.ledger.action import BatchAction, register
-from airflow_provider_fds.ledger.conditions import (
+from airflow_provider_fds.ledger.entries import refusals
+from airflow_provider_fds.ledger.entries.action import BatchAction, register
+from airflow_provider_fds.ledger.entries.conditions import (
     check_interval_stream,
     check_next,
     check_not_blocked,

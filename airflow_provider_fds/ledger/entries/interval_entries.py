@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 from msgspec.structs import replace
 
-from airflow_provider_fds.ledger import refusals
-from airflow_provider_fds.ledger.action import BaseAction, register
-from airflow_provider_fds.ledger.conditions import check_interval_stream, check_not_held, check_owner
+from airflow_provider_fds.ledger.entries import refusals
+from airflow_provider_fds.ledger.entries.action import BaseAction, register
+from airflow_provider_fds.ledger.entries.conditions import check_interval_stream, check_not_held, check_owner
 from airflow_provider_fds.ledger.intervals import KnownBoundary, clamped, instants_of
 from airflow_provider_fds.ledger.layout import check_interval_name
 

@@ -57,7 +57,7 @@ class BaseAction(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
         Pure. The stream exists and is not retired, unless this kind of entry creates or retires it.
 
         Raises:
-            LedgerError: The state does not allow the action; see :func:`~airflow_provider_fds.ledger.protocol.decide`.
+            LedgerError: The state does not allow it; see :func:`~airflow_provider_fds.ledger.entries.protocol.decide`.
         """
         raise NotImplementedError
 

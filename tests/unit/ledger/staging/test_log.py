@@ -19,10 +19,10 @@ from airflow_provider_fds.errors import (
     StorageError,
     StreamBusyError,
 )
+from airflow_provider_fds.ledger.entries.operator_entries import Held, Resumed, Transferred
+from airflow_provider_fds.ledger.entries.request_entries import Requested
 from airflow_provider_fds.ledger.layout import StreamFolder
-from airflow_provider_fds.ledger.log import FOLD_EVERY, Ledger
-from airflow_provider_fds.ledger.operator_entries import Held, Resumed, Transferred
-from airflow_provider_fds.ledger.request_entries import Requested
+from airflow_provider_fds.ledger.staging.log import FOLD_EVERY, Ledger
 from airflow_provider_fds.ledger.state import KEPT_RUNS
 
 FOLDER = StreamFolder("orders")

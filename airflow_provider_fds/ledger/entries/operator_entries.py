@@ -8,8 +8,8 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from airflow_provider_fds.batch.version_ranges import describe_range
-from airflow_provider_fds.ledger import refusals
-from airflow_provider_fds.ledger.action import BaseAction, register
+from airflow_provider_fds.ledger.entries import refusals
+from airflow_provider_fds.ledger.entries.action import BaseAction, register
 from airflow_provider_fds.ledger.facts import HeldFacts, QuarantinedFacts, RetiredFacts
 from airflow_provider_fds.ledger.state import KEPT_SKIPS
 from airflow_provider_fds.ledger.values import Acknowledgement

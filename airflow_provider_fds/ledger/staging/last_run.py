@@ -7,18 +7,18 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from airflow_provider_fds.errors import UnreadableEntryError
-from airflow_provider_fds.ledger.entries import iso_time
-from airflow_provider_fds.ledger.epoch_entries import Created
+from airflow_provider_fds.ledger.entries.entry import iso_time
+from airflow_provider_fds.ledger.entries.epoch_entries import Created
 from airflow_provider_fds.ledger.state import KEPT_RUNS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from airflow_provider_fds.ledger.access import Steps
-    from airflow_provider_fds.ledger.fold import Fold
+    from airflow_provider_fds.ledger.entries.fold import Fold
     from airflow_provider_fds.ledger.owner import Owner
-    from airflow_provider_fds.ledger.reading import LedgerReader
+    from airflow_provider_fds.ledger.staging.access import Steps
+    from airflow_provider_fds.ledger.staging.reading import LedgerReader
     from airflow_provider_fds.ledger.state import RunRecord
 
 #: Clocks of writers differ; an entry's time may be off by this much.

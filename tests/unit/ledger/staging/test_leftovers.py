@@ -9,10 +9,10 @@ from functools import partial
 import pytest
 
 from airflow_provider_fds.delta.storage.local import LocalStorage
-from airflow_provider_fds.ledger.housekeeping import Retention, purge_expired, removable
-from airflow_provider_fds.ledger.leftovers import LOOK_EVERY, manifest_folders, orphans
-from airflow_provider_fds.ledger.log import Ledger
-from airflow_provider_fds.ledger.request_entries import Requested
+from airflow_provider_fds.ledger.entries.request_entries import Requested
+from airflow_provider_fds.ledger.staging.housekeeping import Retention, purge_expired, removable
+from airflow_provider_fds.ledger.staging.leftovers import LOOK_EVERY, manifest_folders, orphans
+from airflow_provider_fds.ledger.staging.log import Ledger
 
 FILES = ("00000000000000000000.json", "00000000000000000000.crc")
 TWO = Retention(batches=2, age=timedelta(days=14))

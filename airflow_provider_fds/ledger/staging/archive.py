@@ -18,8 +18,8 @@ import msgspec
 
 from airflow_provider_fds import __version__
 from airflow_provider_fds.errors import ConfigurationError, LedgerError, UnreadableEntryError
-from airflow_provider_fds.ledger.entries import digest_of
-from airflow_provider_fds.ledger.epoch_entries import Created
+from airflow_provider_fds.ledger.entries.entry import digest_of
+from airflow_provider_fds.ledger.entries.epoch_entries import Created
 from airflow_provider_fds.ledger.layout import (
     StreamFolder,
     check_snapshot_key,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from airflow_provider_fds.delta.storage.storage import Storage
-    from airflow_provider_fds.ledger.log import Ledger
+    from airflow_provider_fds.ledger.staging.log import Ledger
     from airflow_provider_fds.ledger.state import StreamState
 
 #: Version of the file. It is raised when a reader of the old format would misread the new one.

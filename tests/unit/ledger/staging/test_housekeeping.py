@@ -9,7 +9,8 @@ import pytest
 from airflow_provider_fds.delta.storage.local import LocalStorage
 from airflow_provider_fds.delta.storage.storage import ObjectMeta
 from airflow_provider_fds.errors import LedgerError
-from airflow_provider_fds.ledger.housekeeping import (
+from airflow_provider_fds.ledger.entries.request_entries import Requested
+from airflow_provider_fds.ledger.staging.housekeeping import (
     FOLD_STRIDE,
     Retention,
     purge_expired,
@@ -17,8 +18,7 @@ from airflow_provider_fds.ledger.housekeeping import (
     removable_folds,
     removable_snapshots,
 )
-from airflow_provider_fds.ledger.log import Ledger
-from airflow_provider_fds.ledger.request_entries import Requested
+from airflow_provider_fds.ledger.staging.log import Ledger
 from airflow_provider_fds.ledger.values import SnapshotRef
 
 TWO = Retention(batches=2, age=timedelta(days=14))

@@ -11,18 +11,18 @@ import re
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from airflow_provider_fds.ledger.interval_entries import IntervalOpened
+from airflow_provider_fds.ledger.entries.interval_entries import IntervalOpened
+from airflow_provider_fds.ledger.entries.plan_entries import Planned
 from airflow_provider_fds.ledger.intervals import interval_folder
-from airflow_provider_fds.ledger.plan_entries import Planned
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from datetime import datetime
 
     from airflow_provider_fds.delta.storage.storage import Storage
-    from airflow_provider_fds.ledger.entries import Entry
+    from airflow_provider_fds.ledger.entries.entry import Entry
     from airflow_provider_fds.ledger.layout import StreamFolder
-    from airflow_provider_fds.ledger.log import Ledger
+    from airflow_provider_fds.ledger.staging.log import Ledger
     from airflow_provider_fds.ledger.state import StreamState
 
 #: How often to look for leftovers: they are rare, and finding them costs a few listings.

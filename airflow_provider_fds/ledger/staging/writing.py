@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_fds.delta.storage.client_limits import TRIES
 from airflow_provider_fds.errors import ConfigurationError, StorageError
-from airflow_provider_fds.ledger.access import Delete, Get, PutIfAbsent
-from airflow_provider_fds.ledger.entries import Entry
-from airflow_provider_fds.ledger.reading import pause_before, retried
+from airflow_provider_fds.ledger.entries.entry import Entry
+from airflow_provider_fds.ledger.staging.access import Delete, Get, PutIfAbsent
+from airflow_provider_fds.ledger.staging.reading import pause_before, retried
 from airflow_provider_fds.reasons import Reason
 
 if TYPE_CHECKING:
-    from airflow_provider_fds.ledger.access import Steps
     from airflow_provider_fds.ledger.layout import StreamFolder
-    from airflow_provider_fds.ledger.reading import LedgerReader
+    from airflow_provider_fds.ledger.staging.access import Steps
+    from airflow_provider_fds.ledger.staging.reading import LedgerReader
 
 
 def write(reader: LedgerReader, entry: Entry, data: bytes) -> Steps[bool]:

@@ -10,16 +10,16 @@ from msgspec.structs import replace
 
 from airflow_provider_fds.delta.storage.client_limits import TRIES, pause_seconds
 from airflow_provider_fds.errors import CheckpointError, LedgerError, StorageError, UnreadableEntryError
-from airflow_provider_fds.ledger.access import Get, GetAll, ListNames, Pause
-from airflow_provider_fds.ledger.entries import Entry, digest_of
-from airflow_provider_fds.ledger.epoch_entries import Created
-from airflow_provider_fds.ledger.fold import Fold
+from airflow_provider_fds.ledger.entries.entry import Entry, digest_of
+from airflow_provider_fds.ledger.entries.epoch_entries import Created
+from airflow_provider_fds.ledger.entries.fold import Fold
 from airflow_provider_fds.ledger.layout import StreamFolder, numbered_name, parse_numbered_name
+from airflow_provider_fds.ledger.staging.access import Get, GetAll, ListNames, Pause
 from airflow_provider_fds.ledger.state import StreamState
 
 if TYPE_CHECKING:
-    from airflow_provider_fds.ledger.access import Access, Steps
     from airflow_provider_fds.ledger.position import Checkpoint
+    from airflow_provider_fds.ledger.staging.access import Access, Steps
 
 #: After reading this many entries one by one, look for a newer fold.
 FAR_BEHIND: Final = 60

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, ClassVar, Self
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from airflow_provider_fds.ledger import refusals
-from airflow_provider_fds.ledger.action import BaseAction, register
-from airflow_provider_fds.ledger.conditions import check_epoch
+from airflow_provider_fds.ledger.entries import refusals
+from airflow_provider_fds.ledger.entries.action import BaseAction, register
+from airflow_provider_fds.ledger.entries.conditions import check_epoch
 from airflow_provider_fds.ledger.facts import RequestedFacts
 
 # the annotations of a struct are read when it is defined

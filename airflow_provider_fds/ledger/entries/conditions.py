@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from airflow_provider_fds.batch.spec import txn_version
-from airflow_provider_fds.ledger import refusals
+from airflow_provider_fds.ledger.entries import refusals
 from airflow_provider_fds.source.offset import BASE_INDEX, Offset, describe_position
 
 if TYPE_CHECKING:
-    from airflow_provider_fds.ledger.action import BatchAction
+    from airflow_provider_fds.ledger.entries.action import BatchAction
     from airflow_provider_fds.ledger.owner import Owner
     from airflow_provider_fds.ledger.state import IntervalRecord, ScopeRecord, StreamState
     from airflow_provider_fds.ledger.values import PlannedBatch

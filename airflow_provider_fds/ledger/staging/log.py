@@ -11,28 +11,28 @@ from msgspec.structs import replace
 
 from airflow_provider_fds.errors import FdsError, LedgerError, StorageError, UnreadableEntryError
 from airflow_provider_fds.fault_points import reach
-from airflow_provider_fds.ledger import refusals
-from airflow_provider_fds.ledger.access import ListNames, Put, PutIfAbsent, perform
-from airflow_provider_fds.ledger.conditions import check_deployment
-from airflow_provider_fds.ledger.entries import Entry, iso_time
-from airflow_provider_fds.ledger.epoch_entries import Created
-from airflow_provider_fds.ledger.fold import Fold
-from airflow_provider_fds.ledger.last_run import last_run
+from airflow_provider_fds.ledger.entries import refusals
+from airflow_provider_fds.ledger.entries.conditions import check_deployment
+from airflow_provider_fds.ledger.entries.entry import Entry, iso_time
+from airflow_provider_fds.ledger.entries.epoch_entries import Created
+from airflow_provider_fds.ledger.entries.fold import Fold
+from airflow_provider_fds.ledger.entries.protocol import decide
 from airflow_provider_fds.ledger.layout import StreamFolder, parse_numbered_name
-from airflow_provider_fds.ledger.protocol import decide
-from airflow_provider_fds.ledger.reading import LedgerReader, retried
+from airflow_provider_fds.ledger.staging.access import ListNames, Put, PutIfAbsent, perform
+from airflow_provider_fds.ledger.staging.last_run import last_run
+from airflow_provider_fds.ledger.staging.reading import LedgerReader, retried
+from airflow_provider_fds.ledger.staging.writing import self_test, write
 from airflow_provider_fds.ledger.state import StreamState
-from airflow_provider_fds.ledger.writing import self_test, write
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from airflow_provider_fds.delta.reader.known_states import KnownState
     from airflow_provider_fds.delta.storage.storage import Storage
-    from airflow_provider_fds.ledger.access import Steps
-    from airflow_provider_fds.ledger.action import BaseAction
+    from airflow_provider_fds.ledger.entries.action import BaseAction
     from airflow_provider_fds.ledger.owner import Actor, Owner
     from airflow_provider_fds.ledger.position import Checkpoint
+    from airflow_provider_fds.ledger.staging.access import Steps
     from airflow_provider_fds.ledger.state import RunRecord
 
 #: Number of entries between two folds; it bounds the entries that are read after a known fold.
@@ -135,7 +135,7 @@ class Ledger:
 
         Raises:
             StreamMovedError: There is an entry after the expected one.
-            LedgerError: The state does not allow it, see :func:`~airflow_provider_fds.ledger.protocol.decide`.
+            LedgerError: The state does not allow it, see :func:`~airflow_provider_fds.ledger.entries.protocol.decide`.
             SinkError: The sink is another one, or differs from what the ledger records.
             StorageError: Staging did not answer; reading the ledger again shows whether the entry was written.
         """

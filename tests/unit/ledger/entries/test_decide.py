@@ -7,14 +7,21 @@ from msgspec.structs import replace
 
 from airflow_provider_fds.batch.spec import fence_version, txn_version
 from airflow_provider_fds.errors import LedgerError, SinkError, StreamBusyError
-from airflow_provider_fds.ledger.commit_entries import Accepted, Blocked
-from airflow_provider_fds.ledger.epoch_entries import Ended, Named, Opened
-from airflow_provider_fds.ledger.operator_entries import Acknowledged, Held, Quarantined, Resumed, Retired, Transferred
+from airflow_provider_fds.ledger.entries.commit_entries import Accepted, Blocked
+from airflow_provider_fds.ledger.entries.epoch_entries import Ended, Named, Opened
+from airflow_provider_fds.ledger.entries.operator_entries import (
+    Acknowledged,
+    Held,
+    Quarantined,
+    Resumed,
+    Retired,
+    Transferred,
+)
+from airflow_provider_fds.ledger.entries.plan_entries import Claimed
+from airflow_provider_fds.ledger.entries.protocol import decide, evolve
+from airflow_provider_fds.ledger.entries.refusals import EpochClosedError, StreamMovedError
+from airflow_provider_fds.ledger.entries.request_entries import Requested, Shown
 from airflow_provider_fds.ledger.owner import Owner
-from airflow_provider_fds.ledger.plan_entries import Claimed
-from airflow_provider_fds.ledger.protocol import decide, evolve
-from airflow_provider_fds.ledger.refusals import EpochClosedError, StreamMovedError
-from airflow_provider_fds.ledger.request_entries import Requested, Shown
 from airflow_provider_fds.ledger.values import Fence, SeenBatch, SinkBinding, SnapshotRef
 
 REWIND = Requested(reason="rewind", why="wrong rows")
