@@ -31,7 +31,6 @@ _MODULES: Final = (
     "batch/sink/[!_]*.py",
     "batch/spec.py",
     "batch/table_writes.py",
-    "batch/user_job.py",
     "batch/version_ranges.py",
     "credentials.py",
     "durations.py",
