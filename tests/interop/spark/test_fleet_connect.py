@@ -12,7 +12,7 @@ from airflow_provider_fds.sinks import DeltaAppendSink, DeltaMergeSink, ForeachB
 from airflow_provider_fds.spark.sessions import connect_job
 from airflow_provider_fds.spark.sessions.connect_fleet import ConnectFleet
 from airflow_provider_fds.spark.sessions.connect_server import ConnectServer, ServerUnreachableError
-from airflow_provider_fds.spark.writers.user_code import function_here
+from airflow_provider_fds.spark.writers.rows.user_code import function_here
 from airflow_provider_fds.stream.attempt.driver_files import DriverFiles
 from tests.interop.spark.test_fleet_job import Streams
 from tests.stuck_file import stuck_file
