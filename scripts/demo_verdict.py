@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
-from airflow_provider_fds.batch.commit_metadata import read_commit_metadata
+from airflow_provider_fds.batch.sink.commit_metadata import read_commit_metadata
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

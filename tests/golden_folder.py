@@ -31,11 +31,11 @@ from airflow_provider_fds.delta.reader.log import DeltaLog
 from airflow_provider_fds.delta.reader.snapshot import FrozenSnapshot
 from airflow_provider_fds.delta.storage.local import LocalStorage
 from airflow_provider_fds.errors import FdsError
-from airflow_provider_fds.ledger.archive import LedgerArchive
-from airflow_provider_fds.ledger.entries import Entry
-from airflow_provider_fds.ledger.log import Ledger
+from airflow_provider_fds.ledger.entries.entry import Entry
 from airflow_provider_fds.ledger.owner import Actor, Owner
 from airflow_provider_fds.ledger.position import Checkpoint
+from airflow_provider_fds.ledger.staging.archive import LedgerArchive
+from airflow_provider_fds.ledger.staging.log import Ledger
 from airflow_provider_fds.sinks import sink_from_dict
 from airflow_provider_fds.stream import DeltaStream, StreamContext, StreamSession
 from airflow_provider_fds.stream.monitoring.status import status_of

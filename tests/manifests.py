@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from airflow_provider_fds.batch.manifest import Manifest
+    from airflow_provider_fds.batch.manifest.manifest import Manifest
 
 
 def commit_json(manifest: Manifest) -> bytes:

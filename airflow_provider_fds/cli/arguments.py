@@ -19,8 +19,8 @@ from airflow_provider_fds.stream.declaration.delta_stream import DeltaStream
 
 if TYPE_CHECKING:
     from airflow_provider_fds.delta.storage.storage import Storage
-    from airflow_provider_fds.ledger.log import Ledger
     from airflow_provider_fds.ledger.owner import Actor, Owner
+    from airflow_provider_fds.ledger.staging.log import Ledger
     from airflow_provider_fds.ledger.state import StreamState
     from airflow_provider_fds.places import Places
     from airflow_provider_fds.sinks import Sink
@@ -382,7 +382,7 @@ def ledger_of(arguments: argparse.Namespace, stream: str | None = None) -> tuple
     Raises:
         ConfigurationError: There is no such stream.
     """
-    from airflow_provider_fds.ledger.log import Ledger
+    from airflow_provider_fds.ledger.staging.log import Ledger
 
     name = arguments.stream if stream is None else stream
     ledger = Ledger(open_folder(arguments, arguments.staging), name)

@@ -61,9 +61,9 @@ def known_stream(arguments: argparse.Namespace, stream: DeltaStream) -> Connecte
         ConfigurationError: It reads data intervals.
         LedgerError: It was retired.
     """
-    from airflow_provider_fds.ledger.log import Ledger
+    from airflow_provider_fds.ledger.entries.refusals import retired
     from airflow_provider_fds.ledger.owner import Owner
-    from airflow_provider_fds.ledger.refusals import retired
+    from airflow_provider_fds.ledger.staging.log import Ledger
     from airflow_provider_fds.stream.connected_stream import ConnectedStream
 
     if not arguments.staging:

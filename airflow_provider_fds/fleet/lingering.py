@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from airflow_provider_fds.errors import FdsError
-from airflow_provider_fds.ledger.decisions import read_token
 from airflow_provider_fds.ledger.layout import StreamFolder
+from airflow_provider_fds.ledger.staging.decisions import read_token
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.polling.alignment import table_poller
 from airflow_provider_fds.stream.run.linger import LOOK_SECONDS, SHOW_SECONDS, show_live

@@ -5,9 +5,9 @@ together is a pair: the position as of ledger entry *n*. As long as there is no 
 that one, whoever asks.
 
 Without a next version there is nothing that another task could have loaded, so an entry that matters is a decision of a
-person, such as a rewind. Such decisions change a token in staging (``ledger/decisions.py``): if it is the one that was
-read before the positions were, no ledger is asked. The cache may be old, lost or overwritten by another run without
-harm: it costs a look into the ledgers.
+person, such as a rewind. Such decisions change a token in staging (``ledger/staging/decisions.py``): if it is the
+one that was read before the positions were, no ledger is asked. The cache may be old, lost or overwritten by another
+run without harm: it costs a look into the ledgers.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ import msgspec
 from airflow_provider_fds.delta.damage import DAMAGE
 from airflow_provider_fds.delta.reader.log import DeltaLog
 from airflow_provider_fds.errors import FdsError
-from airflow_provider_fds.ledger.decisions import read_token
 from airflow_provider_fds.ledger.layout import StreamFolder, fleet_folder
+from airflow_provider_fds.ledger.staging.decisions import read_token
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.position.source_unchanged import verify_version
 

@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from airflow_provider_fds.errors import ConfigurationError, FdsError
-from airflow_provider_fds.ledger.log import Ledger
+from airflow_provider_fds.ledger.staging.log import Ledger
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.stream.actions.action_builder import ActionBuilder
 from airflow_provider_fds.stream.actions.prepared_action import perform

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_fds.fleet.result import FleetOutcome
     from airflow_provider_fds.fleet.value import FleetStream
-    from airflow_provider_fds.ledger.housekeeping import Retention
+    from airflow_provider_fds.ledger.staging.housekeeping import Retention
     from airflow_provider_fds.sinks import Sink
     from airflow_provider_fds.stream.connected_stream import StreamContext
     from airflow_provider_fds.stream.run.linger import Linger

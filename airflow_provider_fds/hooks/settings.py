@@ -15,7 +15,7 @@ from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.reasons import Reason
 
 if TYPE_CHECKING:
-    from airflow_provider_fds.ledger.housekeeping import Retention
+    from airflow_provider_fds.ledger.staging.housekeeping import Retention
     from airflow_provider_fds.source.options.schema_policy import Rules
 
 _SECTION: Final = "fds"
@@ -60,7 +60,7 @@ def retention() -> Retention:
     """Return ``[fds] manifest_retention_days``: how long to keep the plans and manifests of committed batches."""
     from airflow.providers.common.compat.sdk import conf
 
-    from airflow_provider_fds.ledger.housekeeping import Retention
+    from airflow_provider_fds.ledger.staging.housekeeping import Retention
 
     days = conf.getint(_SECTION, "manifest_retention_days", fallback=14)
     if days is None or days < 0:

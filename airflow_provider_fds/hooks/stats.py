@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from airflow_provider_fds.errors import FdsError
 from airflow_provider_fds.hooks.interruption import reporting_interruption
-from airflow_provider_fds.ledger.entries import iso_time
+from airflow_provider_fds.ledger.entries.entry import iso_time
 from airflow_provider_fds.stream.connected_stream import ConnectedStream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from airflow_provider_fds.ledger.commit_entries import Committed
+    from airflow_provider_fds.ledger.entries.commit_entries import Committed
     from airflow_provider_fds.stream.monitoring.metrics import Sample
     from airflow_provider_fds.stream.monitoring.run_failure import RunEnd
     from airflow_provider_fds.stream.monitoring.status import StreamStatus

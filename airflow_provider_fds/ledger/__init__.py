@@ -1,5 +1,5 @@
 """What is decided about a stream: entries, their fold, and the log in staging that holds them (docs/design/ledger.md).
 
-The modules ``*_entries`` have one class per kind of entry, with its fields, its rule and its effect. ``protocol`` has
-the rules common to all kinds. All of these are pure; ``log.Ledger`` does the I/O.
+Here are the values: what entries record, and the state that results. ``entries/`` has the rules, ``staging/`` the log.
+The values and the rules are pure; ``staging/log.Ledger`` does the I/O.
 """

@@ -111,7 +111,7 @@ class StreamFolder:
     probes = _Below("ledger/_probe")
     #: Folder of the frozen initial snapshots.
     snapshots = _Below("snapshots")
-    #: Parent folder of the manifests (``batch/publish.py`` names them).
+    #: Parent folder of the manifests (``batch/manifest/publish.py`` names them).
     manifests = _Below("manifests")
     #: Parent folder of an attempt's started marker and report (``batch/report.py`` names them).
     attempts = _Below("attempts")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from airflow_provider_fds.delta.storage.storage import Storage
-    from airflow_provider_fds.ledger.log import Ledger
+    from airflow_provider_fds.ledger.staging.log import Ledger
     from airflow_provider_fds.stream.actions.operator_actions import OperatorAction
 
 #: Actions for a task; the other actions concern the local machine.
@@ -168,7 +168,7 @@ class DeltaStreamActionOperator(BaseOperator):
         """Make the ledger agree with the sink, and the stream's Variable with the ledger."""
         from airflow_provider_fds.checkpoint.variable import VariableCheckpointStore
         from airflow_provider_fds.hooks.places import open_table
-        from airflow_provider_fds.ledger.log import Ledger
+        from airflow_provider_fds.ledger.staging.log import Ledger
         from airflow_provider_fds.operators.owner import task_actor
         from airflow_provider_fds.stream.actions.recovery_survey import fits, survey
 
@@ -228,7 +228,7 @@ class DeltaStreamActionOperator(BaseOperator):
         return open_folder(self.storage_conn_id or None, staging_uri(self.staging or None, self.stream))
 
     def _ledger(self) -> Ledger:
-        from airflow_provider_fds.ledger.log import Ledger
+        from airflow_provider_fds.ledger.staging.log import Ledger
 
         storage = self._staging()
         ledger = Ledger(storage, self.stream, deployment=deployment())

@@ -20,9 +20,9 @@ from airflow_provider_fds.errors import (
     TableNotFoundError,
 )
 from airflow_provider_fds.fault_points import reach
-from airflow_provider_fds.ledger.epoch_entries import Named
+from airflow_provider_fds.ledger.entries.epoch_entries import Named
 from airflow_provider_fds.ledger.layout import StreamFolder
-from airflow_provider_fds.ledger.log import Ledger
+from airflow_provider_fds.ledger.staging.log import Ledger
 from airflow_provider_fds.places import Paths, Place
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.schemes import PATH_SAFE
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from datetime import datetime
 
-    from airflow_provider_fds.batch.sink_account import Loaded
+    from airflow_provider_fds.batch.sink.sink_account import Loaded
     from airflow_provider_fds.checkpoint.store import CheckpointStore
     from airflow_provider_fds.delta.reader.snapshot import FrozenSnapshot
     from airflow_provider_fds.delta.storage.storage import Storage
-    from airflow_provider_fds.ledger.action import BaseAction
+    from airflow_provider_fds.ledger.entries.action import BaseAction
     from airflow_provider_fds.ledger.owner import Actor, Owner
     from airflow_provider_fds.ledger.position import Checkpoint
     from airflow_provider_fds.ledger.state import StreamState

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from airflow_provider_fds.delta.storage.storage import Storage
-    from airflow_provider_fds.ledger.log import Ledger
+    from airflow_provider_fds.ledger.staging.log import Ledger
     from airflow_provider_fds.ledger.state import StreamState
     from airflow_provider_fds.places import Place, Places
 

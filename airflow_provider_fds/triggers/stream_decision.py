@@ -12,7 +12,7 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from asgiref.sync import sync_to_async
 
 from airflow_provider_fds.hooks.places import open_folder
-from airflow_provider_fds.ledger.log import Ledger
+from airflow_provider_fds.ledger.staging.log import Ledger
 from airflow_provider_fds.stream.actions.stop_choices import STOP, decision_on
 from airflow_provider_fds.triggers.pacing import pause_seconds, poll_slot
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from airflow_provider_fds.credentials import redacted
 from airflow_provider_fds.errors import ConfigurationError, FdsError
-from airflow_provider_fds.ledger.log import Ledger
-from airflow_provider_fds.ledger.refusals import StreamMovedError
+from airflow_provider_fds.ledger.entries.refusals import StreamMovedError
+from airflow_provider_fds.ledger.staging.log import Ledger
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.stream.actions.action_builder import ActionBuilder
 from airflow_provider_fds.stream.actions.operator_actions import ACTIONS, FOR_ALL_REQUESTS

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from airflow_provider_fds.credentials import redacted
 from airflow_provider_fds.errors import UnreadableEntryError
-from airflow_provider_fds.ledger.access import perform
-from airflow_provider_fds.ledger.commit_entries import Committed
-from airflow_provider_fds.ledger.log import Ledger
-from airflow_provider_fds.ledger.plan_entries import Advanced, Claimed, Planned
-from airflow_provider_fds.ledger.reading import LedgerReader
+from airflow_provider_fds.ledger.entries.commit_entries import Committed
+from airflow_provider_fds.ledger.entries.plan_entries import Advanced, Claimed, Planned
+from airflow_provider_fds.ledger.staging.access import perform
+from airflow_provider_fds.ledger.staging.log import Ledger
+from airflow_provider_fds.ledger.staging.reading import LedgerReader
 from airflow_provider_fds.stream.attempt.batch_versions import describe_versions
 from airflow_provider_fds.ui.intervals import describe_intervals
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from airflow_provider_fds.delta.storage.storage import Storage
-    from airflow_provider_fds.ledger.entries import Entry
+    from airflow_provider_fds.ledger.entries.entry import Entry
     from airflow_provider_fds.ledger.state import StreamState
     from airflow_provider_fds.ledger.values import PlannedBatch, Skipped
 

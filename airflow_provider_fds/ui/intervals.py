@@ -7,7 +7,7 @@ from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow_provider_fds.batch.version_ranges import describe_range
-from airflow_provider_fds.ledger.entries import iso_time
+from airflow_provider_fds.ledger.entries.entry import iso_time
 from airflow_provider_fds.ledger.intervals import instants_of
 
 if TYPE_CHECKING:

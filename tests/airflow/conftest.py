@@ -289,10 +289,10 @@ def stand_at() -> Callable[..., None]:
 def _stand_at(stream: DeltaStream, staging: str, table_id: str, version: int, *, deployment: str) -> None:
     """Position a stream after ``version``, as if runs had found no data up to there: ledger and checkpoint file."""
     from airflow_provider_fds.delta.storage.open import canonical_uri, open_storage
-    from airflow_provider_fds.ledger.epoch_entries import Created, Opened
-    from airflow_provider_fds.ledger.log import Ledger
+    from airflow_provider_fds.ledger.entries.epoch_entries import Created, Opened
+    from airflow_provider_fds.ledger.entries.plan_entries import Advanced
     from airflow_provider_fds.ledger.owner import Actor, Owner
-    from airflow_provider_fds.ledger.plan_entries import Advanced
+    from airflow_provider_fds.ledger.staging.log import Ledger
     from airflow_provider_fds.source.offset import Offset
 
     actor, end = Actor(deployment=deployment), Offset.after(version, table_id).to_json()

@@ -10,9 +10,9 @@ import pytest
 from airflow.providers_manager import ProvidersManager
 
 from airflow_provider_fds.delta.storage.open import open_storage
-from airflow_provider_fds.ledger.log import Ledger
+from airflow_provider_fds.ledger.entries.plan_entries import Claimed
 from airflow_provider_fds.ledger.owner import Actor, Owner
-from airflow_provider_fds.ledger.plan_entries import Claimed
+from airflow_provider_fds.ledger.staging.log import Ledger
 
 pytestmark = pytest.mark.skipif(
     not hasattr(ProvidersManager, "cli_command_functions"), reason="Airflow before 3.2 takes no commands of providers"

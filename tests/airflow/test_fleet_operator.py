@@ -24,7 +24,7 @@ from airflow_provider_fds.errors import ConfigurationError, FleetFailedError
 from airflow_provider_fds.hooks import lineage as installed_lineage
 from airflow_provider_fds.hooks import stream_context
 from airflow_provider_fds.hooks.exceptions import TaskFailedError
-from airflow_provider_fds.ledger.log import Ledger
+from airflow_provider_fds.ledger.staging.log import Ledger
 from airflow_provider_fds.stream.monitoring.status_row import read_status_file
 from tests.conftest import LogBuilder
 from tests.unit.stream.conftest import Bench

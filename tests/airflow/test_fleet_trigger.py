@@ -13,10 +13,10 @@ from airflow_provider_fds.delta.storage.local import LocalStorage
 from airflow_provider_fds.delta.storage.open import canonical_uri, open_storage
 from airflow_provider_fds.errors import AccessDeniedError
 from airflow_provider_fds.fleet.positions import KnownPosition, KnownPositions, declared
-from airflow_provider_fds.ledger.epoch_entries import Created, Opened
-from airflow_provider_fds.ledger.log import Ledger
-from airflow_provider_fds.ledger.operator_entries import Held, Resumed
+from airflow_provider_fds.ledger.entries.epoch_entries import Created, Opened
+from airflow_provider_fds.ledger.entries.operator_entries import Held, Resumed
 from airflow_provider_fds.ledger.owner import Actor
+from airflow_provider_fds.ledger.staging.log import Ledger
 from airflow_provider_fds.source.offset import Offset
 from tests.conftest import LogBuilder
 

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from airflow_provider_fds.delta.storage.open import open_storage
-from airflow_provider_fds.ledger.log import Ledger
+from airflow_provider_fds.ledger.staging.log import Ledger
 from tests.stuck_file import stuck_file
 
 DAG_TEXT = """

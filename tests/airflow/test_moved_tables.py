@@ -8,7 +8,7 @@ from itertools import count
 import pytest
 
 from airflow_provider_fds.delta.storage.open import open_storage
-from airflow_provider_fds.ledger.log import Ledger
+from airflow_provider_fds.ledger.staging.log import Ledger
 from tests.fds_command import airflow_fds
 from tests.interop.s3_server import Server
 from tests.interop.s3_vending import TABLES, Vending, write

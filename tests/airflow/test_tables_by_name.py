@@ -19,7 +19,7 @@ from airflow_provider_fds.catalog.table import CatalogPlaces
 from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import EXIT_CONFIGURATION, ConfigurationError
 from airflow_provider_fds.hooks.places import TableAddress
-from airflow_provider_fds.ledger.log import Ledger
+from airflow_provider_fds.ledger.staging.log import Ledger
 from airflow_provider_fds.ledger.state import StreamState
 from airflow_provider_fds.ledger.values import CatalogName
 from airflow_provider_fds.places import Paths

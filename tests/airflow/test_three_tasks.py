@@ -6,7 +6,7 @@ import pytest
 
 from airflow_provider_fds import DeltaPlanOperator
 from airflow_provider_fds.delta.storage.open import open_storage
-from airflow_provider_fds.ledger.log import Ledger
+from airflow_provider_fds.ledger.staging.log import Ledger
 
 HEAD = """
 from datetime import datetime

@@ -12,7 +12,7 @@ from airflow_provider_fds import DeltaStream, DeltaTableVersionTrigger
 from airflow_provider_fds.delta.storage.local import LocalStorage
 from airflow_provider_fds.errors import StorageError
 from airflow_provider_fds.hooks.stream_context import reading_context
-from airflow_provider_fds.ledger.operator_entries import Resumed
+from airflow_provider_fds.ledger.entries.operator_entries import Resumed
 from airflow_provider_fds.stream import StreamSession
 
 pytestmark = pytest.mark.usefixtures("airflow_database")

@@ -14,9 +14,9 @@ from types import SimpleNamespace
 import pytest
 
 from airflow_provider_fds.delta.storage.open import open_storage
-from airflow_provider_fds.ledger.epoch_entries import Created
-from airflow_provider_fds.ledger.log import Ledger
+from airflow_provider_fds.ledger.entries.epoch_entries import Created
 from airflow_provider_fds.ledger.owner import Actor
+from airflow_provider_fds.ledger.staging.log import Ledger
 from airflow_provider_fds.stream.monitoring.status import StreamStatus
 from airflow_provider_fds.stream.monitoring.status_file import write_status_file
 from tests.unit.stream.conftest import bench

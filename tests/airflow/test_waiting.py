@@ -27,10 +27,10 @@ from airflow_provider_fds import (
 )
 from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import ConfigurationError, ServerLostError
-from airflow_provider_fds.ledger.commit_entries import Committed
-from airflow_provider_fds.ledger.log import Ledger
-from airflow_provider_fds.ledger.operator_entries import Held, Retired
+from airflow_provider_fds.ledger.entries.commit_entries import Committed
+from airflow_provider_fds.ledger.entries.operator_entries import Held, Retired
 from airflow_provider_fds.ledger.owner import Actor
+from airflow_provider_fds.ledger.staging.log import Ledger
 from airflow_provider_fds.operators.sdk_exceptions import sdk_exception
 from airflow_provider_fds.operators.sessions import open_session
 from tests.interop.connect_server import free_port

@@ -13,7 +13,7 @@ from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSen
 from airflow_provider_fds import DeltaStream, DeltaTableVersionSensor, DeltaWatermarkTrigger
 from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import ConfigurationError
-from airflow_provider_fds.ledger.log import Ledger
+from airflow_provider_fds.ledger.staging.log import Ledger
 
 pytestmark = pytest.mark.usefixtures("airflow_database")
 

@@ -167,8 +167,8 @@ def _session(port: int, run: str, history: int, name: str = "s0") -> Any:
 
 def _load(server: Server, session: Any, spec_uri: str, sink: Any) -> None:
     """Do what the driver does with a job, except the rows."""
-    from airflow_provider_fds.batch.commit_metadata import commit_metadata
     from airflow_provider_fds.batch.report import report_name
+    from airflow_provider_fds.batch.sink.commit_metadata import commit_metadata
     from airflow_provider_fds.batch.spec import JobSpec, txn_app_id, txn_version
     from airflow_provider_fds.delta.names import commit_key
 
@@ -190,7 +190,7 @@ def _load(server: Server, session: Any, spec_uri: str, sink: Any) -> None:
 
 
 def _copy_stream(server: Server, name: str, to: str) -> None:
-    from airflow_provider_fds.ledger.entries import digest_of
+    from airflow_provider_fds.ledger.entries.entry import digest_of
 
     digests: dict[str, str] = {}
     prefix = f"staging/{name}/ledger/"

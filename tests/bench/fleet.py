@@ -193,8 +193,8 @@ def few_changed(tables: int, changed: int) -> dict[str, float]:
     from airflow_provider_fds.delta.storage.open import canonical_uri, open_storage
     from airflow_provider_fds.fleet.positions import KnownPosition, KnownPositions, declared
     from airflow_provider_fds.fleet.session import FleetSession
-    from airflow_provider_fds.ledger.epoch_entries import Created, Opened
-    from airflow_provider_fds.ledger.log import Ledger
+    from airflow_provider_fds.ledger.entries.epoch_entries import Created, Opened
+    from airflow_provider_fds.ledger.staging.log import Ledger
     from airflow_provider_fds.source.offset import Offset
     from tests.conftest import LogBuilder
 

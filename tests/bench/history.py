@@ -207,10 +207,10 @@ class World:
         self._append(self.newest)
 
     def _write_ledger(self) -> None:
-        from airflow_provider_fds.ledger.commit_entries import Committed
-        from airflow_provider_fds.ledger.epoch_entries import Bound, Created, Opened
-        from airflow_provider_fds.ledger.log import Ledger
-        from airflow_provider_fds.ledger.plan_entries import Planned
+        from airflow_provider_fds.ledger.entries.commit_entries import Committed
+        from airflow_provider_fds.ledger.entries.epoch_entries import Bound, Created, Opened
+        from airflow_provider_fds.ledger.entries.plan_entries import Planned
+        from airflow_provider_fds.ledger.staging.log import Ledger
         from airflow_provider_fds.ledger.values import PlannedBatch
         from airflow_provider_fds.sinks import DeltaAppendSink
         from airflow_provider_fds.stream.epochs.opening import _binding
@@ -277,7 +277,7 @@ class World:
                 self.staging.delete(f"{_NAME}/ledger/_checkpoint/{name}")
 
     def _write_sink(self, version: int, batch: Any = None, attempt_id: str = "") -> None:
-        from airflow_provider_fds.batch.commit_metadata import commit_metadata
+        from airflow_provider_fds.batch.sink.commit_metadata import commit_metadata
 
         info: dict[str, Any] = {"operation": "WRITE"}
         if batch is not None:
@@ -329,7 +329,7 @@ class World:
         """Do everything that a run with one new batch does, except Spark: plan, verify, commit, retention."""
         from airflow_provider_fds.batch.report import report_name
         from airflow_provider_fds.batch.spec import JobSpec
-        from airflow_provider_fds.ledger.housekeeping import Retention
+        from airflow_provider_fds.ledger.staging.housekeeping import Retention
         from airflow_provider_fds.sinks import DeltaAppendSink
         from airflow_provider_fds.stream.run.purge import purge_stream
 

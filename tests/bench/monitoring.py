@@ -83,8 +83,8 @@ def look(streams: int) -> dict[str, float]:
     """
     import msgspec
 
-    from airflow_provider_fds.ledger.log import Ledger
     from airflow_provider_fds.ledger.owner import Actor, Owner
+    from airflow_provider_fds.ledger.staging.log import Ledger
     from airflow_provider_fds.stream.connected_stream import StreamContext
     from airflow_provider_fds.stream.monitoring.all_statuses import all_statuses, find_ledger, open_stream
     from airflow_provider_fds.stream.monitoring.status import status_of
@@ -128,9 +128,9 @@ def look(streams: int) -> dict[str, float]:
 def write_streams(folder: Path, streams: int) -> None:
     """Write tables of 10 versions, and streams that have read them."""
     from airflow_provider_fds.delta.storage.open import canonical_uri, open_storage
-    from airflow_provider_fds.ledger.epoch_entries import Created, Opened
-    from airflow_provider_fds.ledger.log import Ledger
+    from airflow_provider_fds.ledger.entries.epoch_entries import Created, Opened
     from airflow_provider_fds.ledger.owner import Actor
+    from airflow_provider_fds.ledger.staging.log import Ledger
     from airflow_provider_fds.source.offset import Offset
     from tests.bench.generate_log import write_log
 

@@ -73,8 +73,8 @@ def around_the_job(root: str, target: int, files: int = 1000, *, as_task: bool =
     """
     if as_task:
         import_module("airflow_provider_fds.operators.delta_ingest")
-    from airflow_provider_fds.batch.commit_metadata import commit_metadata
     from airflow_provider_fds.batch.report import report_name
+    from airflow_provider_fds.batch.sink.commit_metadata import commit_metadata
     from airflow_provider_fds.batch.spec import JobSpec
     from airflow_provider_fds.checkpoint.file import FileCheckpointStore
     from airflow_provider_fds.delta.names import commit_key

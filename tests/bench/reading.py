@@ -93,8 +93,8 @@ def _write_table(spark: Any, table: Path, files: int, rows: Any = None) -> None:
 
 
 def _write_manifest(table: Path, folder: Path, files: int) -> str:
-    from airflow_provider_fds.batch.manifest import build_manifest
-    from airflow_provider_fds.batch.publish import write_manifest
+    from airflow_provider_fds.batch.manifest.manifest import build_manifest
+    from airflow_provider_fds.batch.manifest.publish import write_manifest
     from airflow_provider_fds.delta.reader.log import DeltaLog
     from airflow_provider_fds.delta.storage.open import open_storage
     from airflow_provider_fds.source.offset import Offset

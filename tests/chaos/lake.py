@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any, Self
 import deltalake
 import pyarrow as pa
 
-from airflow_provider_fds.batch.commit_metadata import read_commit_metadata
+from airflow_provider_fds.batch.sink.commit_metadata import read_commit_metadata
 from airflow_provider_fds.delta.storage.open import open_storage
-from airflow_provider_fds.ledger.log import Ledger
+from airflow_provider_fds.ledger.staging.log import Ledger
 from airflow_provider_fds.source.offset import Offset
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from airflow_provider_fds.ledger.entries import Entry
+    from airflow_provider_fds.ledger.entries.entry import Entry
 
 STREAM = "orders"
 

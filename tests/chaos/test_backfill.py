@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from airflow_provider_fds.errors import EXIT_OK
 from airflow_provider_fds.fault_points import Fault
-from airflow_provider_fds.ledger.log import Ledger
+from airflow_provider_fds.ledger.staging.log import Ledger
 from tests.chaos.actors import Actor, Stage, well_ended
 from tests.chaos.lake import Lake, Verdict, Writer
 from tests.chaos.profile import IS_LONG

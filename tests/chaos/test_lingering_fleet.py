@@ -13,7 +13,7 @@ import pytest
 from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import EXIT_OK
 from airflow_provider_fds.fault_points import Fault
-from airflow_provider_fds.ledger.log import Ledger
+from airflow_provider_fds.ledger.staging.log import Ledger
 from tests.chaos.actors import ORDERLY, state_of, wait_until, well_ended
 from tests.chaos.profile import IS_LONG
 from tests.chaos.rounds import DRIVER

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 from pyroaring import BitMap64
 
-from airflow_provider_fds.batch.manifest import build_manifest
+from airflow_provider_fds.batch.manifest.manifest import build_manifest
 from airflow_provider_fds.batch.report import AttemptReport, FenceReport, LandedBatch
 from airflow_provider_fds.cli.main import main as fds
 from airflow_provider_fds.delta.reader.log import DeltaLog
 from airflow_provider_fds.delta.reader.snapshot import freeze_snapshot
 from airflow_provider_fds.delta.storage.local import LocalStorage
 from airflow_provider_fds.delta.vectors import inline_vector, serialize_bitmap
-from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.ledger.position import Checkpoint
+from airflow_provider_fds.ledger.staging.log import Ledger
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.options.options import SourceOptions
 from airflow_provider_fds.source.planning.plan import BatchPlanner

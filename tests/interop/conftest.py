@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import Row
 
-from airflow_provider_fds.batch.manifest import build_manifest
-from airflow_provider_fds.batch.publish import manifest_folder, write_manifest
+from airflow_provider_fds.batch.manifest.manifest import build_manifest
+from airflow_provider_fds.batch.manifest.publish import manifest_folder, write_manifest
 from airflow_provider_fds.delta.reader.log import DeltaLog
 from airflow_provider_fds.delta.reader.snapshot import freeze_snapshot
 from airflow_provider_fds.delta.storage.local import LocalStorage

@@ -16,10 +16,10 @@ import deltalake
 import pyarrow as pa
 import pytest
 
-from airflow_provider_fds.batch.commit_metadata import read_commit_metadata
+from airflow_provider_fds.batch.sink.commit_metadata import read_commit_metadata
 from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import EXIT_BATCH_FAILED, EXIT_CONFIGURATION
-from airflow_provider_fds.ledger.log import Ledger
+from airflow_provider_fds.ledger.staging.log import Ledger
 from tests.fds_command import fds
 from tests.interop.spark_processes import processes_of
 from tests.stuck_file import stuck_file

@@ -11,7 +11,7 @@ import deltalake
 import pyarrow as pa
 import pytest
 
-from airflow_provider_fds.batch.commit_metadata import read_commit_metadata
+from airflow_provider_fds.batch.sink.commit_metadata import read_commit_metadata
 from tests.fds_command import fds
 
 

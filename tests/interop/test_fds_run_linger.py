@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from airflow_provider_fds.delta.storage.open import open_storage
-from airflow_provider_fds.ledger.log import Ledger
+from airflow_provider_fds.ledger.staging.log import Ledger
 from tests.fds_command import fds
 from tests.interop.spark_processes import ending_commands, kill_processes_of, processes_of
 

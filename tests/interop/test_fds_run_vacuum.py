@@ -10,7 +10,7 @@ import deltalake
 import pyarrow as pa
 import pytest
 
-from airflow_provider_fds.batch.commit_metadata import read_commit_metadata
+from airflow_provider_fds.batch.sink.commit_metadata import read_commit_metadata
 from airflow_provider_fds.errors import EXIT_BATCH_FAILED, EXIT_LOST_POSITION
 from tests import fds_command
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from airflow_provider_fds.batch.manifest import build_manifest
+from airflow_provider_fds.batch.manifest.manifest import build_manifest
 from airflow_provider_fds.errors import ConfigurationError
 from tests.manifests import commit_json
 

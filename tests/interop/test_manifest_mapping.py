@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_provider_fds.batch.manifest import build_manifest
+from airflow_provider_fds.batch.manifest.manifest import build_manifest
 from airflow_provider_fds.errors import SchemaChangedError
 from tests.manifests import commit_json
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_fds.batch.manifest import build_manifest
+from airflow_provider_fds.batch.manifest.manifest import build_manifest
 
 
 @pytest.fixture(scope="module")

@@ -8,18 +8,18 @@ from datetime import timedelta
 
 import pytest
 
-from airflow_provider_fds.batch import publish
-from airflow_provider_fds.batch.manifest import build_manifest
-from airflow_provider_fds.batch.publish import write_manifest
+from airflow_provider_fds.batch.manifest import publish
+from airflow_provider_fds.batch.manifest.manifest import build_manifest
+from airflow_provider_fds.batch.manifest.publish import write_manifest
 from airflow_provider_fds.delta.reader.log import DeltaLog
 from airflow_provider_fds.delta.reader.snapshot import freeze_snapshot
 from airflow_provider_fds.delta.storage.client_limits import TRIES
 from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import AccessDeniedError, RequestRefusedError, StorageError
-from airflow_provider_fds.ledger.epoch_entries import Created
-from airflow_provider_fds.ledger.log import Ledger
-from airflow_provider_fds.ledger.operator_entries import Held, Resumed
+from airflow_provider_fds.ledger.entries.epoch_entries import Created
+from airflow_provider_fds.ledger.entries.operator_entries import Held, Resumed
 from airflow_provider_fds.ledger.owner import Actor, Owner
+from airflow_provider_fds.ledger.staging.log import Ledger
 from airflow_provider_fds.places import Paths
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.options.options import SourceOptions

@@ -17,9 +17,9 @@ from airflow_stack import AirflowStack
 
 from airflow_provider_fds.cli.main import main
 from airflow_provider_fds.delta.storage.open import open_storage
-from airflow_provider_fds.ledger.log import Ledger
-from airflow_provider_fds.ledger.operator_entries import Held
+from airflow_provider_fds.ledger.entries.operator_entries import Held
 from airflow_provider_fds.ledger.owner import Actor
+from airflow_provider_fds.ledger.staging.log import Ledger
 from airflow_provider_fds.stream.monitoring.status import StreamStatus
 from airflow_provider_fds.stream.monitoring.status_file import write_status_file
 from tests.conftest import LogBuilder

@@ -58,7 +58,7 @@ def add_commands(commands: CommandParsers) -> None:
 
 def backfill(arguments: argparse.Namespace) -> int:
     """Perform ``fds backfill``."""
-    from airflow_provider_fds.ledger.log import Ledger
+    from airflow_provider_fds.ledger.staging.log import Ledger
 
     live = Ledger(common.open_folder(arguments, arguments.staging), arguments.stream).find()
     if live.phase == "empty" and arguments.table is None:

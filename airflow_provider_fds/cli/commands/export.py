@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from airflow_provider_fds.cli.command_list import CommandParsers
-    from airflow_provider_fds.ledger.action import BaseAction
+    from airflow_provider_fds.ledger.entries.action import BaseAction
     from airflow_provider_fds.ledger.state import StreamState
 
 
@@ -47,7 +47,7 @@ def add_commands(commands: CommandParsers) -> None:
 
 def export(arguments: argparse.Namespace) -> int:
     """Perform ``fds admin export``."""
-    from airflow_provider_fds.ledger.archive import write_archive
+    from airflow_provider_fds.ledger.staging.archive import write_archive
 
     ledger, _ = common.ledger_of(arguments)
     _refuse_running(ledger.state)
@@ -102,9 +102,9 @@ def import_(arguments: argparse.Namespace) -> int:
     """Perform ``fds admin import``."""
     from msgspec.structs import replace
 
-    from airflow_provider_fds.ledger.archive import LedgerArchive
-    from airflow_provider_fds.ledger.log import Ledger
-    from airflow_provider_fds.ledger.operator_entries import Transferred
+    from airflow_provider_fds.ledger.entries.operator_entries import Transferred
+    from airflow_provider_fds.ledger.staging.archive import LedgerArchive
+    from airflow_provider_fds.ledger.staging.log import Ledger
     from airflow_provider_fds.source.offset import describe_position
     from airflow_provider_fds.stream.actions.action_builder import ActionBuilder
     from airflow_provider_fds.stream.actions.prepared_action import PreparedAction, is_answered

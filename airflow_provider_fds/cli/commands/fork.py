@@ -43,8 +43,8 @@ def add_commands(commands: CommandParsers) -> None:
 
 def fork(arguments: argparse.Namespace) -> int:
     """Perform ``fds fork``."""
-    from airflow_provider_fds.ledger.log import Ledger
     from airflow_provider_fds.ledger.owner import Owner
+    from airflow_provider_fds.ledger.staging.log import Ledger
     from airflow_provider_fds.source.offset import describe_position
     from airflow_provider_fds.stream.actions.prepared_action import PreparedAction, describe_standing
     from airflow_provider_fds.stream.declaration.delta_stream import DeltaStream

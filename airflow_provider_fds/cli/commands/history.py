@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     import argparse
 
     from airflow_provider_fds.cli.command_list import CommandParsers
-    from airflow_provider_fds.ledger.entries import Entry
-    from airflow_provider_fds.ledger.log import Ledger
+    from airflow_provider_fds.ledger.entries.entry import Entry
+    from airflow_provider_fds.ledger.staging.log import Ledger
 
 #: Entries that are shown unless the user asks for more.
 PAGE: Final = 100
@@ -105,7 +105,7 @@ class EntryWords:
         """Remember the plan that may be committed from entry ``first`` on, and the snapshot of the open epoch."""
         import msgspec
 
-        from airflow_provider_fds.ledger.entries import Entry
+        from airflow_provider_fds.ledger.entries.entry import Entry
 
         if ledger.state.snapshot is not None:
             self._snapshot = msgspec.to_builtins(ledger.state.snapshot)

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
-    from airflow_provider_fds.ledger.log import Ledger
+    from airflow_provider_fds.ledger.staging.log import Ledger
     from airflow_provider_fds.stream.actions.recovery_survey import ReadableCheckpoint
 
 
 def recover(arguments: argparse.Namespace) -> int:
     """Perform ``fds recover``."""
     from airflow_provider_fds.hooks.metadata import MetadataVariable
-    from airflow_provider_fds.ledger.log import Ledger
+    from airflow_provider_fds.ledger.staging.log import Ledger
     from airflow_provider_fds.stream.actions.recovery_survey import fits, survey
 
     ledger = Ledger(common.open_folder(arguments, arguments.staging), arguments.stream)

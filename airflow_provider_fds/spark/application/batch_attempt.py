@@ -25,7 +25,7 @@ from airflow_provider_fds.spark.runtime.failures import RefusalError, explain, s
 from airflow_provider_fds.spark.runtime.hadoop_files import hadoop_path, write_bytes
 
 if TYPE_CHECKING:
-    from airflow_provider_fds.batch.sink_commit import SinkCommit
+    from airflow_provider_fds.batch.sink.sink_commit import SinkCommit
     from airflow_provider_fds.batch.spec import BatchSpec, Expectations, JobSpec
     from airflow_provider_fds.spark.writers.expected_rows import ExpectedRows, RowCounts
     from airflow_provider_fds.spark.writers.writer import Landed, Writer

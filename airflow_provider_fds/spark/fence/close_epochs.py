@@ -13,10 +13,10 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Optional, Tuple
 
-from airflow_provider_fds.batch.commit_metadata import fence_metadata, removal_metadata
 from airflow_provider_fds.batch.report import FenceEvidence, FenceReport, LandedBatch, RemovedRows
+from airflow_provider_fds.batch.sink.commit_metadata import fence_metadata, removal_metadata
+from airflow_provider_fds.batch.sink.table_account import account
 from airflow_provider_fds.batch.spec import FenceSpec, JobSpec, fence_version, txn_epoch
-from airflow_provider_fds.batch.table_writes import TableWrites, account
 from airflow_provider_fds.fault_points import reach
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.sinks import DeltaAppendSink
@@ -34,8 +34,9 @@ from airflow_provider_fds.spark.sink_log.other_writers import RowsTaken, refuse_
 from airflow_provider_fds.spark.sink_log.sink_place import check_log_store, check_table
 
 if TYPE_CHECKING:
-    from airflow_provider_fds.batch.sink_account import Kept
-    from airflow_provider_fds.batch.sink_commit import SinkCommit
+    from airflow_provider_fds.batch.sink.sink_account import Kept
+    from airflow_provider_fds.batch.sink.sink_commit import SinkCommit
+    from airflow_provider_fds.batch.table_writes import TableWrites
     from airflow_provider_fds.sinks import DeltaSink, ForeachBatchSink
 
 #: A zombie may commit between a check and a write, once per batch it still has; more conflicts have another cause.

@@ -14,7 +14,7 @@ from airflow_provider_fds.spark.runtime.failures import RefusalError
 from airflow_provider_fds.spark.sink_log.history import quoted, read_properties
 
 if TYPE_CHECKING:
-    from airflow_provider_fds.batch.sink_commit import SinkCommit
+    from airflow_provider_fds.batch.sink.sink_commit import SinkCommit
     from airflow_provider_fds.batch.spec import FenceSpec
     from airflow_provider_fds.sinks import DeltaSink
     from airflow_provider_fds.spark.sink_log.history import History

@@ -11,14 +11,14 @@ import re
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Set, Tuple
 from urllib.parse import unquote
 
-from airflow_provider_fds.batch.sink_commit import file_actions
+from airflow_provider_fds.batch.sink.sink_commit import file_actions
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.spark.runtime.failures import RefusalError
 from airflow_provider_fds.spark.runtime.hadoop_files import hadoop_path, is_on_file_system, scheme, size_bytes
 from airflow_provider_fds.z85 import vector_file
 
 if TYPE_CHECKING:
-    from airflow_provider_fds.batch.sink_commit import SinkCommit
+    from airflow_provider_fds.batch.sink.sink_commit import SinkCommit
     from airflow_provider_fds.spark.sink_log.history import History, SinkLog
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, List, Optional
 
-from airflow_provider_fds.batch.doubled_rows import remove_and_load
+from airflow_provider_fds.batch.sink.doubled_rows import remove_and_load
 from airflow_provider_fds.batch.spec import txn_batch_id, txn_epoch
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ import logging
 from typing import TYPE_CHECKING, Any, Dict, Optional
 from weakref import WeakKeyDictionary
 
-from airflow_provider_fds.batch.sink_commit import file_actions
+from airflow_provider_fds.batch.sink.sink_commit import file_actions
 from airflow_provider_fds.spark.runtime.attempt_identity import is_connect
 
 if TYPE_CHECKING:

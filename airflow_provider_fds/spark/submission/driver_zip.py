@@ -25,15 +25,10 @@ _MODULES: Final = (
     "batch/checked_json.py",
     "batch/column_fit.py",
     "batch/column_meaning.py",
-    "batch/commit_metadata.py",
-    "batch/doubled_rows.py",
     "batch/fleet_spec.py",
     "batch/next_job.py",
-    "batch/postgres_account.py",
-    "batch/replaced_rows.py",
     "batch/report.py",
-    "batch/sink_account.py",
-    "batch/sink_commit.py",
+    "batch/sink/[!_]*.py",
     "batch/spec.py",
     "batch/table_writes.py",
     "batch/user_job.py",
@@ -57,7 +52,7 @@ from airflow_provider_fds.spark.application.job import main
 
 sys.exit(main(sys.argv[1:]))
 """
-_EMPTY: Final = ("", "batch/", "sinks/", "spark/", *(f"spark/{room}/" for room in _ROOMS))
+_EMPTY: Final = ("", "batch/", "batch/sink/", "sinks/", "spark/", *(f"spark/{room}/" for room in _ROOMS))
 
 
 def job_file() -> Path:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Callable, List, Optional
 
-from airflow_provider_fds.batch.sink_commit import parse_commit
+from airflow_provider_fds.batch.sink.sink_commit import parse_commit
 from airflow_provider_fds.spark.runtime.failures import shortened
 from airflow_provider_fds.spark.runtime.hadoop_files import exists, local_path, read_bytes
 

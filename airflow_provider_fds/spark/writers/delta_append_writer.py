@@ -15,8 +15,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ContextManager, Dict, Optional, Tuple
 
 from airflow_provider_fds.batch.column_fit import ColumnFit, widening_of
-from airflow_provider_fds.batch.commit_metadata import commit_metadata
-from airflow_provider_fds.batch.sink_account import Loaded
+from airflow_provider_fds.batch.sink.commit_metadata import commit_metadata
+from airflow_provider_fds.batch.sink.sink_account import Loaded
 from airflow_provider_fds.batch.spec import BatchSpec, JobSpec, fence_version
 from airflow_provider_fds.fault_points import reach
 from airflow_provider_fds.reasons import Reason
@@ -49,7 +49,7 @@ from airflow_provider_fds.spark.writers.writer import Landed, Writer
 if TYPE_CHECKING:
     from airflow_provider_fds.batch.column_fit import Widening
     from airflow_provider_fds.batch.report import FenceReport
-    from airflow_provider_fds.batch.sink_commit import SinkCommit
+    from airflow_provider_fds.batch.sink.sink_commit import SinkCommit
     from airflow_provider_fds.batch.spec import FenceSpec
     from airflow_provider_fds.sinks import DeltaSink
 

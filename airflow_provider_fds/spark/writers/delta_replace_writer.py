@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Dict, List
 
-from airflow_provider_fds.batch.replaced_rows import ReplacedRows, describe_replaced
-from airflow_provider_fds.batch.sink_account import Loaded, LoadedStream, pieces, table_id_of
+from airflow_provider_fds.batch.sink.replaced_rows import ReplacedRows, describe_replaced
+from airflow_provider_fds.batch.sink.sink_account import Loaded, LoadedStream, pieces, table_id_of
 from airflow_provider_fds.batch.spec import stream_uuid
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.spark.runtime.failures import RefusalError, has_condition, shortened
@@ -18,7 +18,7 @@ from airflow_provider_fds.spark.sink_log.other_writers import intervals_replaced
 from airflow_provider_fds.spark.writers.delta_append_writer import DeltaAppendWriter
 
 if TYPE_CHECKING:
-    from airflow_provider_fds.batch.sink_commit import SinkCommit
+    from airflow_provider_fds.batch.sink.sink_commit import SinkCommit
     from airflow_provider_fds.batch.spec import BatchSpec, JobSpec
     from airflow_provider_fds.sinks import DeltaReplaceSink
     from airflow_provider_fds.spark.sink_log.history import History

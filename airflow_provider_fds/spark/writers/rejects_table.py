@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, List, Optional
 
-from airflow_provider_fds.batch.commit_metadata import write_metadata
+from airflow_provider_fds.batch.sink.commit_metadata import write_metadata
 from airflow_provider_fds.batch.spec import fence_version, txn_app_id, txn_epoch
 from airflow_provider_fds.fault_points import reach
 from airflow_provider_fds.reasons import Reason
@@ -26,7 +26,7 @@ from airflow_provider_fds.spark.sink_log.sink_place import check_place, check_ta
 from airflow_provider_fds.spark.writers.prepared_rows import COMMIT_TIMESTAMP, COMMIT_VERSION
 
 if TYPE_CHECKING:
-    from airflow_provider_fds.batch.sink_commit import SinkCommit
+    from airflow_provider_fds.batch.sink.sink_commit import SinkCommit
     from airflow_provider_fds.batch.spec import BatchSpec, Expectations
     from airflow_provider_fds.spark.writers.expected_rows import ExpectedRows
 

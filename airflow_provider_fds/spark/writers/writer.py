@@ -20,7 +20,7 @@ from airflow_provider_fds.spark.runtime.failures import RefusalError
 
 if TYPE_CHECKING:
     from airflow_provider_fds.batch.report import FenceReport
-    from airflow_provider_fds.batch.sink_commit import SinkCommit
+    from airflow_provider_fds.batch.sink.sink_commit import SinkCommit
     from airflow_provider_fds.batch.spec import BatchSpec, FenceSpec, JobSpec
     from airflow_provider_fds.sinks import Sink
 

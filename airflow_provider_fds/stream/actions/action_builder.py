@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from msgspec import UNSET, UnsetType
 
 from airflow_provider_fds.errors import ConfigurationError, FdsError
-from airflow_provider_fds.ledger.commit_entries import Accepted
-from airflow_provider_fds.ledger.operator_entries import Acknowledged, Held, Resumed, Retired, Transferred
+from airflow_provider_fds.ledger.entries.commit_entries import Accepted
+from airflow_provider_fds.ledger.entries.operator_entries import Acknowledged, Held, Resumed, Retired, Transferred
+from airflow_provider_fds.ledger.entries.plan_entries import Claimed
+from airflow_provider_fds.ledger.entries.request_entries import Requested
 from airflow_provider_fds.ledger.owner import Owner
-from airflow_provider_fds.ledger.plan_entries import Claimed
-from airflow_provider_fds.ledger.request_entries import Requested
 from airflow_provider_fds.ledger.state import KEPT_SKIPS
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.source.offset import Offset
@@ -47,9 +47,9 @@ if TYPE_CHECKING:
 
     from airflow_provider_fds.delta.reader.log import DeltaLog
     from airflow_provider_fds.delta.storage.storage import Storage
-    from airflow_provider_fds.ledger.action import BaseAction
+    from airflow_provider_fds.ledger.entries.action import BaseAction
     from airflow_provider_fds.ledger.facts import BlockedFacts
-    from airflow_provider_fds.ledger.log import Ledger
+    from airflow_provider_fds.ledger.staging.log import Ledger
     from airflow_provider_fds.ledger.state import StreamState
     from airflow_provider_fds.ledger.values import Removal
     from airflow_provider_fds.places import Places

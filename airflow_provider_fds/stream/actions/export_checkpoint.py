@@ -11,7 +11,7 @@ from airflow_provider_fds.batch.location import hadoop_path
 from airflow_provider_fds.batch.manifest_columns import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
 from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import ConfigurationError, LostPositionError
-from airflow_provider_fds.ledger.operator_entries import Held, Retired
+from airflow_provider_fds.ledger.entries.operator_entries import Held, Retired
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.source.filters.row_filter import RowFilter
 from airflow_provider_fds.source.offset import Offset

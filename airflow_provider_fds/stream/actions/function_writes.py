@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.batch.report import AttemptReport
     from airflow_provider_fds.batch.table_writes import TableWrites
     from airflow_provider_fds.delta.storage.storage import Storage
-    from airflow_provider_fds.ledger.log import Ledger
+    from airflow_provider_fds.ledger.staging.log import Ledger
     from airflow_provider_fds.ledger.state import StreamState
     from airflow_provider_fds.ledger.values import PlannedBatch, SeenBatch, SinkBinding
 

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from airflow_provider_fds.delta.storage.storage import Storage
-    from airflow_provider_fds.ledger.log import Ledger
     from airflow_provider_fds.ledger.owner import Owner
+    from airflow_provider_fds.ledger.staging.log import Ledger
     from airflow_provider_fds.ledger.values import PlannedBatch
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from airflow_provider_fds.delta.reader.log import DeltaLog
 from airflow_provider_fds.delta.storage.open import open_place
 from airflow_provider_fds.errors import ConfigurationError, FdsError, TableNotFoundError
-from airflow_provider_fds.ledger.epoch_entries import Named
+from airflow_provider_fds.ledger.entries.epoch_entries import Named
 from airflow_provider_fds.places import Paths
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.schemes import location

@@ -10,8 +10,8 @@ from airflow_provider_fds.sizes import format_batches, format_count
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from airflow_provider_fds.ledger.log import Ledger
     from airflow_provider_fds.ledger.owner import Owner
+    from airflow_provider_fds.ledger.staging.log import Ledger
     from airflow_provider_fds.ledger.state import StreamState
     from airflow_provider_fds.ledger.values import PlannedBatch
 

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Self
 from msgspec import structs
 
 from airflow_provider_fds.batch.version_ranges import describe_range
-from airflow_provider_fds.ledger.decisions import deciding
-from airflow_provider_fds.ledger.protocol import decide
-from airflow_provider_fds.ledger.request_entries import Requested
+from airflow_provider_fds.ledger.entries.protocol import decide
+from airflow_provider_fds.ledger.entries.request_entries import Requested
+from airflow_provider_fds.ledger.staging.decisions import deciding
 from airflow_provider_fds.source.offset import describe_position
 
 if TYPE_CHECKING:
-    from airflow_provider_fds.ledger.action import BaseAction
-    from airflow_provider_fds.ledger.log import Ledger
+    from airflow_provider_fds.ledger.entries.action import BaseAction
     from airflow_provider_fds.ledger.owner import Actor
+    from airflow_provider_fds.ledger.staging.log import Ledger
     from airflow_provider_fds.ledger.state import StreamState
 
 

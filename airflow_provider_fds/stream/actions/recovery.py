@@ -13,13 +13,13 @@ import msgspec
 from msgspec import UNSET
 
 from airflow_provider_fds.batch.column_meaning import column_ids
-from airflow_provider_fds.batch.sink_account import kept
+from airflow_provider_fds.batch.sink.sink_account import kept
 from airflow_provider_fds.batch.spec import txn_app_id, txn_version
 from airflow_provider_fds.delta.reader.log import DeltaLog
 from airflow_provider_fds.delta.reader.replay import transactions
 from airflow_provider_fds.errors import ConfigurationError, FdsError, TableNotFoundError
-from airflow_provider_fds.ledger.epoch_entries import Created
-from airflow_provider_fds.ledger.request_entries import Requested
+from airflow_provider_fds.ledger.entries.epoch_entries import Created
+from airflow_provider_fds.ledger.entries.request_entries import Requested
 from airflow_provider_fds.ledger.values import Recovered, SinkBinding, SinkNames
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.source.offset import Offset, describe_position
@@ -27,10 +27,10 @@ from airflow_provider_fds.stream.actions.prepared_action import PreparedAction
 from airflow_provider_fds.stream.sink_record.sink_commits import sink_commit
 
 if TYPE_CHECKING:
-    from airflow_provider_fds.batch.sink_commit import SinkCommit
+    from airflow_provider_fds.batch.sink.sink_commit import SinkCommit
     from airflow_provider_fds.delta.storage.storage import Storage
-    from airflow_provider_fds.ledger.log import Ledger
     from airflow_provider_fds.ledger.position import Checkpoint
+    from airflow_provider_fds.ledger.staging.log import Ledger
 
 
 @dataclass(frozen=True, slots=True)

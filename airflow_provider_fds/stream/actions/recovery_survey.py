@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from airflow_provider_fds.delta.storage.storage import Storage
-    from airflow_provider_fds.ledger.log import Ledger
     from airflow_provider_fds.ledger.owner import Actor
     from airflow_provider_fds.ledger.position import Checkpoint
+    from airflow_provider_fds.ledger.staging.log import Ledger
     from airflow_provider_fds.stream.actions.prepared_action import PreparedAction
     from airflow_provider_fds.stream.actions.recovery import SinkAccount
     from airflow_provider_fds.stream.actions.repair import LedgerDamage

@@ -18,13 +18,13 @@ from msgspec.structs import replace
 
 from airflow_provider_fds.batch.spec import txn_app_id
 from airflow_provider_fds.errors import ConfigurationError, LedgerError, UnreadableEntryError
-from airflow_provider_fds.ledger.commit_entries import Accepted, Blocked, Committed
-from airflow_provider_fds.ledger.entries import Entry
-from airflow_provider_fds.ledger.epoch_entries import Bound, Created, Named, Opened
-from airflow_provider_fds.ledger.interval_entries import Boundary
-from airflow_provider_fds.ledger.operator_entries import Acknowledged, Held, Resumed, Retired
-from airflow_provider_fds.ledger.plan_entries import Planned
-from airflow_provider_fds.ledger.request_entries import Requested
+from airflow_provider_fds.ledger.entries.commit_entries import Accepted, Blocked, Committed
+from airflow_provider_fds.ledger.entries.entry import Entry
+from airflow_provider_fds.ledger.entries.epoch_entries import Bound, Created, Named, Opened
+from airflow_provider_fds.ledger.entries.interval_entries import Boundary
+from airflow_provider_fds.ledger.entries.operator_entries import Acknowledged, Held, Resumed, Retired
+from airflow_provider_fds.ledger.entries.plan_entries import Planned
+from airflow_provider_fds.ledger.entries.request_entries import Requested
 from airflow_provider_fds.ledger.state import StreamState
 from airflow_provider_fds.ledger.values import Acknowledgement, GivenUp, Recovered, SinkBinding
 from airflow_provider_fds.reasons import Reason
@@ -34,9 +34,9 @@ from airflow_provider_fds.stream.actions.recovery import check_account
 if TYPE_CHECKING:
     from typing import Any, TypeVar
 
-    from airflow_provider_fds.ledger.log import Ledger
     from airflow_provider_fds.ledger.owner import Actor
     from airflow_provider_fds.ledger.position import Checkpoint
+    from airflow_provider_fds.ledger.staging.log import Ledger
     from airflow_provider_fds.ledger.values import SnapshotRef
     from airflow_provider_fds.stream.actions.recovery import SinkAccount
 

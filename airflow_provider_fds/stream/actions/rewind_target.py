@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from airflow_provider_fds.delta.moments import parse_timestamp
 from airflow_provider_fds.delta.reader.timestamps import CommitTimestamps
 from airflow_provider_fds.errors import ConfigurationError
-from airflow_provider_fds.ledger.plan_entries import Planned
+from airflow_provider_fds.ledger.entries.plan_entries import Planned
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.source.offset import Offset, describe_position
 from airflow_provider_fds.stream.position.changed_start import start_options
 
 if TYPE_CHECKING:
     from airflow_provider_fds.delta.reader.log import DeltaLog
-    from airflow_provider_fds.ledger.log import Ledger
+    from airflow_provider_fds.ledger.staging.log import Ledger
     from airflow_provider_fds.ledger.state import StreamState
     from airflow_provider_fds.ledger.values import PlannedBatch
 

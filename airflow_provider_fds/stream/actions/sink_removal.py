@@ -11,7 +11,7 @@ from airflow_provider_fds.stream.epochs.rows_read_again import reads_again, remo
 
 if TYPE_CHECKING:
     from airflow_provider_fds.delta.reader.log import DeltaLog
-    from airflow_provider_fds.ledger.log import Ledger
+    from airflow_provider_fds.ledger.staging.log import Ledger
     from airflow_provider_fds.stream.actions.rewind_target import Destination
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from airflow_provider_fds.batch.spec import JobSpec
-    from airflow_provider_fds.ledger.log import Ledger
+    from airflow_provider_fds.ledger.staging.log import Ledger
     from airflow_provider_fds.ledger.values import PlannedBatch
     from airflow_provider_fds.stream.connected_stream import ConnectedStream
     from airflow_provider_fds.stream.sink_record.evidence import Evidence, ReportedBatch

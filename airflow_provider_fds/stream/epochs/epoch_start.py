@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from airflow_provider_fds.errors import LedgerError
-from airflow_provider_fds.ledger.plan_entries import Planned
+from airflow_provider_fds.ledger.entries.plan_entries import Planned
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.epochs.sink_before import (
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_fds.batch.report import FenceReport, LandedBatch
     from airflow_provider_fds.batch.table_writes import TableWrites
-    from airflow_provider_fds.ledger.entries import Entry
+    from airflow_provider_fds.ledger.entries.entry import Entry
     from airflow_provider_fds.ledger.state import ClosedEpoch, StreamState
     from airflow_provider_fds.ledger.values import Fence, Origin, PlannedBatch, SnapshotRef
     from airflow_provider_fds.source.options.options import SourceOptions

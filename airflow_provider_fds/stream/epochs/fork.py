@@ -8,9 +8,9 @@ from uuid import uuid4
 from msgspec import UNSET
 
 from airflow_provider_fds.errors import ConfigurationError, LostPositionError
-from airflow_provider_fds.ledger.epoch_entries import Forked
+from airflow_provider_fds.ledger.entries.epoch_entries import Forked
 from airflow_provider_fds.ledger.layout import StreamFolder
-from airflow_provider_fds.ledger.log import Ledger
+from airflow_provider_fds.ledger.staging.log import Ledger
 from airflow_provider_fds.ledger.values import Origin
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.source.offset import Offset, describe_position

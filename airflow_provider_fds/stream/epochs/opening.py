@@ -13,10 +13,10 @@ from airflow_provider_fds.delta.reader.log import DeltaLog
 from airflow_provider_fds.delta.reader.timestamps import CommitTimestamps
 from airflow_provider_fds.errors import ConfigurationError, LostPositionError, SinkError, TableNotFoundError
 from airflow_provider_fds.fault_points import reach
-from airflow_provider_fds.ledger import refusals
-from airflow_provider_fds.ledger.epoch_entries import Bound, Created, Opened
-from airflow_provider_fds.ledger.log import Ledger
-from airflow_provider_fds.ledger.request_entries import Shown
+from airflow_provider_fds.ledger.entries import refusals
+from airflow_provider_fds.ledger.entries.epoch_entries import Bound, Created, Opened
+from airflow_provider_fds.ledger.entries.request_entries import Shown
+from airflow_provider_fds.ledger.staging.log import Ledger
 from airflow_provider_fds.ledger.values import Fence, SinkBinding, SnapshotRef
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.source.changes.change_recording import check_start

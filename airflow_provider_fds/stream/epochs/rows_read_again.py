@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from airflow_provider_fds.ledger.commit_entries import Committed
-from airflow_provider_fds.ledger.epoch_entries import Created, Opened
-from airflow_provider_fds.ledger.plan_entries import Planned
-from airflow_provider_fds.ledger.request_entries import Requested
+from airflow_provider_fds.ledger.entries.commit_entries import Committed
+from airflow_provider_fds.ledger.entries.epoch_entries import Created, Opened
+from airflow_provider_fds.ledger.entries.plan_entries import Planned
+from airflow_provider_fds.ledger.entries.request_entries import Requested
 from airflow_provider_fds.sizes import format_batches
 from airflow_provider_fds.source.offset import Offset
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from airflow_provider_fds.ledger.entries import Entry
-    from airflow_provider_fds.ledger.log import Ledger
+    from airflow_provider_fds.ledger.entries.entry import Entry
+    from airflow_provider_fds.ledger.staging.log import Ledger
     from airflow_provider_fds.ledger.state import StreamState
     from airflow_provider_fds.ledger.values import PlannedBatch, Removal
 

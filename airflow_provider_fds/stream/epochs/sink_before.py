@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final
 from airflow_provider_fds.batch.report import LandedBatch, RemovedRows
 from airflow_provider_fds.batch.spec import fence_version, txn_batch_id, txn_epoch, txn_version
 from airflow_provider_fds.errors import LedgerError
-from airflow_provider_fds.ledger.commit_entries import Committed
-from airflow_provider_fds.ledger.plan_entries import Planned
-from airflow_provider_fds.ledger.request_entries import Requested
+from airflow_provider_fds.ledger.entries.commit_entries import Committed
+from airflow_provider_fds.ledger.entries.plan_entries import Planned
+from airflow_provider_fds.ledger.entries.request_entries import Requested
 from airflow_provider_fds.ledger.values import sink_rows_option
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.source.offset import Offset
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_fds.batch.report import FenceEvidence, FenceReport
     from airflow_provider_fds.batch.table_writes import TableWrites
-    from airflow_provider_fds.ledger.entries import Entry
+    from airflow_provider_fds.ledger.entries.entry import Entry
     from airflow_provider_fds.ledger.state import ClosedEpoch, StreamState
     from airflow_provider_fds.ledger.values import Fence, SeenBatch
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from airflow_provider_fds.batch.sink_account import NEWEST
+from airflow_provider_fds.batch.sink.sink_account import NEWEST
 from airflow_provider_fds.batch.spec import fence_version, txn_version
 from airflow_provider_fds.batch.table_writes import NO_TABLE
 from airflow_provider_fds.errors import LedgerError
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_fds.batch.report import FenceReport
     from airflow_provider_fds.batch.table_writes import TableWrite, TableWrites
-    from airflow_provider_fds.ledger.entries import Entry
+    from airflow_provider_fds.ledger.entries.entry import Entry
     from airflow_provider_fds.ledger.state import StreamState
     from airflow_provider_fds.ledger.values import PlannedBatch, SinkBinding
     from airflow_provider_fds.source.planning.start import SnapshotStart

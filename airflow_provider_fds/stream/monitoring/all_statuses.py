@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 from airflow_provider_fds.errors import ConfigurationError, FdsError
 from airflow_provider_fds.ledger.layout import check_stream_name
-from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.ledger.owner import Owner
+from airflow_provider_fds.ledger.staging.log import Ledger
 from airflow_provider_fds.stream.connected_stream import ConnectedStream
 from airflow_provider_fds.stream.declaration.delta_stream import DeltaStream
 from airflow_provider_fds.stream.known_tables import check_not_managed, source_name

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from airflow_provider_fds.ledger.commit_entries import Committed
+    from airflow_provider_fds.ledger.entries.commit_entries import Committed
     from airflow_provider_fds.stream.monitoring.status import StreamStatus
 
 

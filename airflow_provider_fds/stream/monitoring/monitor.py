@@ -17,7 +17,7 @@ from airflow_provider_fds.stream.position.unread_files import UnreadFiles
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from airflow_provider_fds.ledger.log import Ledger
+    from airflow_provider_fds.ledger.staging.log import Ledger
     from airflow_provider_fds.ledger.state import StreamState
     from airflow_provider_fds.places import Places
     from airflow_provider_fds.stream.connected_stream import ConnectedStream, StreamContext

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from airflow_provider_fds.errors import EXIT_ATTENTION, EXIT_OK, FdsError
-from airflow_provider_fds.ledger.entries import iso_time
+from airflow_provider_fds.ledger.entries.entry import iso_time
 from airflow_provider_fds.ledger.position import watermark_at
 from airflow_provider_fds.source.offset import Offset, describe_position
 from airflow_provider_fds.stream.monitoring.condition import (

@@ -13,7 +13,7 @@ import msgspec
 
 from airflow_provider_fds.credentials import redacted
 from airflow_provider_fds.errors import AccessDeniedError
-from airflow_provider_fds.ledger.entries import iso_time
+from airflow_provider_fds.ledger.entries.entry import iso_time
 from airflow_provider_fds.ledger.layout import status_key
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.monitoring.condition import ATTENTION, Evidence, hidden_by
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from airflow_provider_fds.delta.storage.storage import Storage
-    from airflow_provider_fds.ledger.log import Ledger
     from airflow_provider_fds.ledger.owner import Actor
+    from airflow_provider_fds.ledger.staging.log import Ledger
     from airflow_provider_fds.ledger.state import StreamState
 
 #: Number of newest samples of the lag that a file keeps.

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from airflow_provider_fds.batch.manifest import build_manifest
-from airflow_provider_fds.batch.publish import ManifestWriter, manifest_folder
+from airflow_provider_fds.batch.manifest.manifest import build_manifest
+from airflow_provider_fds.batch.manifest.publish import ManifestWriter, manifest_folder
 from airflow_provider_fds.batch.spec import txn_version
 from airflow_provider_fds.errors import FdsError, LostPositionError
 from airflow_provider_fds.ledger.intervals import interval_folder
@@ -33,7 +33,7 @@ from airflow_provider_fds.stream.polling.min_batch import MinBatch
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from airflow_provider_fds.batch.manifest import Manifest
+    from airflow_provider_fds.batch.manifest.manifest import Manifest
     from airflow_provider_fds.delta.reader.log import DeltaLog, TableState
     from airflow_provider_fds.ledger.state import IntervalRecord, StreamState
     from airflow_provider_fds.sinks import Sink

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 from airflow_provider_fds.delta.moments import microseconds_of
 from airflow_provider_fds.errors import ConfigurationError, FdsError
-from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.ledger.position import watermark_at
+from airflow_provider_fds.ledger.staging.log import Ledger
 from airflow_provider_fds.places import Place
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.planning.drift import NO_WATERMARK, Drift, OtherStream

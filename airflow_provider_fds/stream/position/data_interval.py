@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from airflow_provider_fds.delta.moments import parse_instant
 from airflow_provider_fds.delta.reader.timestamps import CommitTimestamps
 from airflow_provider_fds.errors import ConfigurationError, LostPositionError
-from airflow_provider_fds.ledger.entries import iso_time
+from airflow_provider_fds.ledger.entries.entry import iso_time
 from airflow_provider_fds.ledger.intervals import clamped, interval_name, neighbours
 from airflow_provider_fds.reasons import Reason
 

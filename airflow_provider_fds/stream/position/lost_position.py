@@ -12,7 +12,7 @@ from airflow_provider_fds.delta.names import commit_key
 from airflow_provider_fds.delta.retention import FILE_RETENTION, LOG_RETENTION, retention
 from airflow_provider_fds.durations import format_duration
 from airflow_provider_fds.errors import FdsError, LogTruncatedError
-from airflow_provider_fds.ledger.plan_entries import Advanced
+from airflow_provider_fds.ledger.entries.plan_entries import Advanced
 from airflow_provider_fds.ledger.values import Skipped
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.planned import range_digest

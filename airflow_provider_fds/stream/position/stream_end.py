@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from airflow_provider_fds.delta.moments import parse_timestamp
-from airflow_provider_fds.ledger.entries import iso_time
-from airflow_provider_fds.ledger.epoch_entries import Ended
+from airflow_provider_fds.ledger.entries.entry import iso_time
+from airflow_provider_fds.ledger.entries.epoch_entries import Ended
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.planning.end import StreamEnd, ending_at, known_end
 from airflow_provider_fds.stream.declaration.backfill_range import LIVE_START

@@ -16,8 +16,8 @@ from msgspec.structs import asdict
 
 from airflow_provider_fds.delta.storage.prefetch import AT_ONCE, in_windows
 from airflow_provider_fds.errors import BatchFailedError, FdsError
-from airflow_provider_fds.ledger.commit_entries import Blocked, Committed
-from airflow_provider_fds.ledger.plan_entries import Submitted
+from airflow_provider_fds.ledger.entries.commit_entries import Blocked, Committed
+from airflow_provider_fds.ledger.entries.plan_entries import Submitted
 from airflow_provider_fds.stream.attempt.reports import read_report
 from airflow_provider_fds.stream.attempt.result import Collected, measured, rows_differ
 from airflow_provider_fds.stream.position.source_unchanged import check_range_unchanged

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from airflow_provider_fds.batch.spec import txn_app_id, txn_version
 from airflow_provider_fds.batch.user_job import REPORT_PREFIX
 from airflow_provider_fds.errors import ConfigurationError, LedgerError, VerificationError
-from airflow_provider_fds.ledger.commit_entries import Blocked, Committed
+from airflow_provider_fds.ledger.entries.commit_entries import Blocked, Committed
 from airflow_provider_fds.ledger.measures import Measures
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.stream.attempt.reports import reports_about

@@ -13,7 +13,7 @@ from airflow_provider_fds.errors import (
     TableReplacedError,
     VerificationError,
 )
-from airflow_provider_fds.ledger.interval_entries import Boundary, IntervalOpened
+from airflow_provider_fds.ledger.entries.interval_entries import Boundary, IntervalOpened
 from airflow_provider_fds.stream.attempt.result import IntervalResult, RunWork, totals_of
 from airflow_provider_fds.stream.declaration.sink_needs import missing_columns_problem
 from airflow_provider_fds.stream.epochs import opening

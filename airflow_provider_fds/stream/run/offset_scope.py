@@ -16,8 +16,8 @@ from airflow_provider_fds.errors import (
     StoppedError,
     VerificationError,
 )
-from airflow_provider_fds.ledger.plan_entries import Advanced
-from airflow_provider_fds.ledger.request_entries import Requested
+from airflow_provider_fds.ledger.entries.plan_entries import Advanced
+from airflow_provider_fds.ledger.entries.request_entries import Requested
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.sizes import format_batches
 from airflow_provider_fds.source.offset import Offset

@@ -17,10 +17,10 @@ from airflow_provider_fds.errors import (
     TableNotFoundError,
     UnsupportedFeatureError,
 )
-from airflow_provider_fds.ledger.housekeeping import purge_expired
+from airflow_provider_fds.ledger.staging.housekeeping import purge_expired
 
 if TYPE_CHECKING:
-    from airflow_provider_fds.ledger.housekeeping import Retention
+    from airflow_provider_fds.ledger.staging.housekeeping import Retention
     from airflow_provider_fds.stream.connected_stream import ConnectedStream
 
 logger = logging.getLogger(__name__)

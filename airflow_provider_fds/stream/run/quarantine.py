@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from msgspec import UNSET
 
 from airflow_provider_fds.errors import StoppedError
-from airflow_provider_fds.ledger.operator_entries import Quarantined
+from airflow_provider_fds.ledger.entries.operator_entries import Quarantined
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.stream.attempt.result import RunWork
 from airflow_provider_fds.stream.monitoring.condition import Evidence, advice_on

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_fds.batch.location import hadoop_path
 from airflow_provider_fds.errors import BatchFailedError, StreamBusyError
+from airflow_provider_fds.ledger.entries.plan_entries import Claimed, Planned, skipped_in
 from airflow_provider_fds.ledger.intervals import digest_of_parts, interval_folder, rows_of_parts
-from airflow_provider_fds.ledger.plan_entries import Claimed, Planned, skipped_in
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.stream.attempt.batch_failure import FILE_NOT_FOUND, batch_failure
 from airflow_provider_fds.stream.attempt.reports import new_attempt_id

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_fds.batch.postgres_account import (
+from airflow_provider_fds.batch.sink.postgres_account import (
     FENCE,
     Account,
     Entry,

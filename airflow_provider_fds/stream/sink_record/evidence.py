@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_fds.batch.sink_commit import parse_commit
+from airflow_provider_fds.batch.sink.sink_commit import parse_commit
 from airflow_provider_fds.batch.spec import fence_version, txn_app_id, txn_version
 from airflow_provider_fds.delta.damage import DAMAGE, describe
 from airflow_provider_fds.delta.names import commit_key
@@ -29,7 +29,7 @@ from airflow_provider_fds.stream.sink_record.before_fence import problem_before
 
 if TYPE_CHECKING:
     from airflow_provider_fds.batch.report import FenceReport, LandedBatch
-    from airflow_provider_fds.batch.sink_commit import SinkCommit
+    from airflow_provider_fds.batch.sink.sink_commit import SinkCommit
     from airflow_provider_fds.stream.connected_stream import ConnectedStream
 
 logger = logging.getLogger(__name__)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from airflow_provider_fds.errors import ConfigurationError
-from airflow_provider_fds.ledger.epoch_entries import Opened
-from airflow_provider_fds.ledger.log import Ledger
+from airflow_provider_fds.ledger.entries.epoch_entries import Opened
+from airflow_provider_fds.ledger.staging.log import Ledger
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.declaration.backfill_range import LIVE_START

@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_provider_fds.batch.doubled_rows import describe_doubled
+from airflow_provider_fds.batch.sink.doubled_rows import describe_doubled
 from airflow_provider_fds.batch.version_ranges import describe_range
 from airflow_provider_fds.errors import BatchRejectedError, ConfigurationError
-from airflow_provider_fds.ledger.log import Ledger
+from airflow_provider_fds.ledger.staging.log import Ledger
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.sinks import DeltaReplaceSink
 from airflow_provider_fds.source.offset import Offset

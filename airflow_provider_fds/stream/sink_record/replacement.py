@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from airflow_provider_fds.batch.replaced_rows import ReplacedRows, describe_replaced
+from airflow_provider_fds.batch.sink.replaced_rows import ReplacedRows, describe_replaced
 from airflow_provider_fds.batch.version_ranges import describe_range
 from airflow_provider_fds.delta.reader.log import DeltaLog
 from airflow_provider_fds.errors import ConfigurationError

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from airflow_provider_fds.batch.commit_metadata import read_commit_metadata, read_write_metadata
-from airflow_provider_fds.batch.sink_commit import SinkCommit, texts_of
+from airflow_provider_fds.batch.sink.commit_metadata import read_commit_metadata, read_write_metadata
+from airflow_provider_fds.batch.sink.sink_commit import SinkCommit, texts_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

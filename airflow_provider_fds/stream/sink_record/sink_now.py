@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
-from airflow_provider_fds.batch.sink_account import kept
-from airflow_provider_fds.batch.sink_commit import SinkCommit, takes_rows
+from airflow_provider_fds.batch.sink.sink_account import kept
+from airflow_provider_fds.batch.sink.sink_commit import SinkCommit, takes_rows
 from airflow_provider_fds.batch.spec import txn_app_id
 from airflow_provider_fds.delta.reader.log import DeltaLog
 from airflow_provider_fds.errors import BatchRejectedError, FdsError, LogRewoundError, TableNotFoundError

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from airflow_provider_fds.batch.sink_account import Loaded, read_loaded
+from airflow_provider_fds.batch.sink.sink_account import Loaded, read_loaded
 from airflow_provider_fds.batch.spec import stream_uuid
 from airflow_provider_fds.delta.reader.log import DeltaLog
 from airflow_provider_fds.delta.reader.replay import transactions_with
@@ -21,8 +21,8 @@ from airflow_provider_fds.errors import (
     LogGapError,
     TableNotFoundError,
 )
-from airflow_provider_fds.ledger.entries import Entry
-from airflow_provider_fds.ledger.epoch_entries import Created
+from airflow_provider_fds.ledger.entries.entry import Entry
+from airflow_provider_fds.ledger.entries.epoch_entries import Created
 from airflow_provider_fds.ledger.layout import StreamFolder
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.stream.sink_record.sink_commits import newest_commits, sink_commit
@@ -30,8 +30,8 @@ from airflow_provider_fds.stream.sink_record.sink_commits import newest_commits,
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from airflow_provider_fds.batch.sink_account import LoadedStream
-    from airflow_provider_fds.batch.sink_commit import SinkCommit
+    from airflow_provider_fds.batch.sink.sink_account import LoadedStream
+    from airflow_provider_fds.batch.sink.sink_commit import SinkCommit
     from airflow_provider_fds.delta.commits import Commit
     from airflow_provider_fds.sinks import Sink
     from airflow_provider_fds.stream.connected_stream import ConnectedStream

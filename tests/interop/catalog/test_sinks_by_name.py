@@ -17,8 +17,8 @@ from airflow_provider_fds.catalog.names import TableName
 from airflow_provider_fds.catalog.sinks import SinkPlaces
 from airflow_provider_fds.delta.actions import Metadata
 from airflow_provider_fds.delta.storage.open import open_storage
-from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.ledger.owner import Actor, Owner
+from airflow_provider_fds.ledger.staging.log import Ledger
 from airflow_provider_fds.sinks import DeltaReplaceSink
 from airflow_provider_fds.spark.application.job import run as run_job
 from airflow_provider_fds.stream import DataInterval, DeltaStream, StreamContext, StreamSession

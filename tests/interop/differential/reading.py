@@ -12,8 +12,8 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_fds.batch.manifest import build_manifest
-from airflow_provider_fds.batch.publish import manifest_folder, write_manifest
+from airflow_provider_fds.batch.manifest.manifest import build_manifest
+from airflow_provider_fds.batch.manifest.publish import manifest_folder, write_manifest
 from airflow_provider_fds.delta.reader.snapshot import freeze_snapshot
 from airflow_provider_fds.delta.storage.local import LocalStorage
 from airflow_provider_fds.source.offset import Offset
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from airflow_provider_fds.batch.manifest import Manifest
+    from airflow_provider_fds.batch.manifest.manifest import Manifest
     from airflow_provider_fds.delta.reader.log import DeltaLog
     from airflow_provider_fds.source.planned import SourceBatch
     from tests.interop.differential.tables import RandomTable

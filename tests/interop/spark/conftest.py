@@ -12,8 +12,8 @@ from uuid import uuid4
 
 import pytest
 
-from airflow_provider_fds.batch.manifest import build_manifest
-from airflow_provider_fds.batch.publish import manifest_folder, write_manifest
+from airflow_provider_fds.batch.manifest.manifest import build_manifest
+from airflow_provider_fds.batch.manifest.publish import manifest_folder, write_manifest
 from airflow_provider_fds.batch.report import AttemptReport, decode, report_name, started_name
 from airflow_provider_fds.batch.spec import BatchSpec, JobSpec, job_name, txn_version
 from airflow_provider_fds.delta.reader.log import DeltaLog

@@ -17,13 +17,13 @@ import deltalake
 import pyarrow as pa
 import pytest
 
-from airflow_provider_fds.batch.sink_commit import parse_commit
+from airflow_provider_fds.batch.sink.sink_commit import parse_commit
 from airflow_provider_fds.batch.spec import JobSpec, fence_version, txn_app_id
 from airflow_provider_fds.delta.reader.log import DeltaLog
 from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import BatchFailedError, BatchRejectedError, ConfigurationError, FdsError, LedgerError
-from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.ledger.owner import Actor, Owner
+from airflow_provider_fds.ledger.staging.log import Ledger
 from airflow_provider_fds.sinks import DeltaAppendSink, DeltaMergeSink
 from airflow_provider_fds.spark.application.job import run
 from airflow_provider_fds.stream import DeltaStream, StreamContext, StreamSession
@@ -35,8 +35,8 @@ from tests.moves import requested
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from airflow_provider_fds.batch.sink_commit import SinkCommit
-    from airflow_provider_fds.ledger.entries import Entry
+    from airflow_provider_fds.batch.sink.sink_commit import SinkCommit
+    from airflow_provider_fds.ledger.entries.entry import Entry
     from airflow_provider_fds.sinks import DeltaSink
     from airflow_provider_fds.stream import RunWork
     from tests.interop.spark.conftest import Prepared

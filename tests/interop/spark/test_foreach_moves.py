@@ -18,8 +18,8 @@ import pytest
 from airflow_provider_fds.batch.spec import JobSpec, fence_version
 from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import ConfigurationError, LedgerError
-from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.ledger.owner import Actor, Owner
+from airflow_provider_fds.ledger.staging.log import Ledger
 from airflow_provider_fds.sinks import ForeachBatchSink
 from airflow_provider_fds.spark.application.job import run
 from airflow_provider_fds.spark.writers import foreach_batch

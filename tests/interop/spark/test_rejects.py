@@ -154,8 +154,8 @@ def test_an_epoch_that_reads_rows_again_replaces_what_was_rejected_of_them(spark
 
 def stream_from(stream, batch):
     """Plan from the start of a batch on."""
-    from airflow_provider_fds.batch.manifest import build_manifest
-    from airflow_provider_fds.batch.publish import manifest_folder, write_manifest
+    from airflow_provider_fds.batch.manifest.manifest import build_manifest
+    from airflow_provider_fds.batch.manifest.publish import manifest_folder, write_manifest
     from airflow_provider_fds.delta.reader.log import DeltaLog
     from airflow_provider_fds.delta.storage.local import LocalStorage
     from airflow_provider_fds.source.offset import Offset

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from airflow_provider_fds import DeltaStream
-from airflow_provider_fds.batch.commit_metadata import commit_metadata, read_commit_metadata
+from airflow_provider_fds.batch.sink.commit_metadata import commit_metadata, read_commit_metadata
 from airflow_provider_fds.batch.spec import BatchSpec, Expectations, JobSpec
 from airflow_provider_fds.errors import ConfigurationError
 

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 import airflow_provider_fds.batch as batch_package
-from airflow_provider_fds.batch.commit_metadata import commit_metadata, fence_metadata, read_commit_metadata
 from airflow_provider_fds.batch.report import (
     AttemptReport,
     FenceEvidence,
@@ -23,6 +22,7 @@ from airflow_provider_fds.batch.report import (
     report_name,
     started_name,
 )
+from airflow_provider_fds.batch.sink.commit_metadata import commit_metadata, fence_metadata, read_commit_metadata
 from airflow_provider_fds.batch.spec import (
     BatchSpec,
     FenceSpec,
@@ -242,10 +242,11 @@ def test_report_names_are_folders_of_epoch_and_batch():
 
 SHARED = (
     "checked_json",
-    "commit_metadata",
     "report",
-    "sink_account",
-    "sink_commit",
+    "sink.commit_metadata",
+    "sink.sink_account",
+    "sink.sink_commit",
+    "sink.table_account",
     "spec",
     "table_writes",
     "user_job",
@@ -255,7 +256,8 @@ SHARED = (
 
 @pytest.mark.parametrize("module", SHARED)
 def test_the_driver_needs_nothing_but_the_standard_library(module):
-    tree = ast.parse((Path(batch_package.__file__).parent / f"{module}.py").read_text(), feature_version=(3, 9))
+    path = Path(batch_package.__file__).parent / f"{module.replace('.', '/')}.py"
+    tree = ast.parse(path.read_text(), feature_version=(3, 9))
     inside = {f"airflow_provider_fds.batch.{name}" for name in SHARED}
     imported = {
         name if name in inside else name.partition(".")[0]

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-import airflow_provider_fds.ledger.entries  # noqa: F401  # imports all kinds of entry
-from airflow_provider_fds.ledger.action import KINDS
+import airflow_provider_fds.ledger.entries.entry  # noqa: F401  # imports all kinds of entry
+from airflow_provider_fds.ledger.entries.action import KINDS
 
 ROOT = Path(__file__).parents[3]
 PACKAGE = ROOT / "airflow_provider_fds"

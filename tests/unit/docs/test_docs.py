@@ -132,8 +132,8 @@ def test_every_section_of_the_page_on_failures_has_tests_that_exist():
 
 def test_the_page_on_upgrades_has_the_formats_of_the_code():
     from airflow_provider_fds.batch.checked_json import SPEC_FORMAT
-    from airflow_provider_fds.ledger.entries import ENTRY_FORMAT
-    from airflow_provider_fds.ledger.fold import FOLD_FORMAT
+    from airflow_provider_fds.ledger.entries.entry import ENTRY_FORMAT
+    from airflow_provider_fds.ledger.entries.fold import FOLD_FORMAT
     from airflow_provider_fds.ledger.position import CHECKPOINT_FORMAT
 
     page = (ROOT / "docs" / "upgrading.md").read_text(encoding="utf-8")

@@ -12,9 +12,9 @@ from airflow_provider_fds.errors import FleetFailedError, FleetRejectedError, St
 from airflow_provider_fds.fleet import positions
 from airflow_provider_fds.fleet.session import FleetSession
 from airflow_provider_fds.fleet.value import FleetStream
-from airflow_provider_fds.ledger.log import Ledger
-from airflow_provider_fds.ledger.operator_entries import Held
+from airflow_provider_fds.ledger.entries.operator_entries import Held
 from airflow_provider_fds.ledger.owner import Actor
+from airflow_provider_fds.ledger.staging.log import Ledger
 from airflow_provider_fds.places import Place
 from airflow_provider_fds.sinks import DeltaAppendSink
 from airflow_provider_fds.stream import DeltaStream

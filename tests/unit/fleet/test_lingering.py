@@ -11,7 +11,7 @@ from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import StorageError
 from airflow_provider_fds.fleet import lingering
 from airflow_provider_fds.fleet.lingering import LingeringStreams
-from airflow_provider_fds.ledger.housekeeping import Retention
+from airflow_provider_fds.ledger.staging.housekeeping import Retention
 from airflow_provider_fds.stream.monitoring.status_row import read_status_file
 from airflow_provider_fds.stream.polling.poll import TablePoller
 from airflow_provider_fds.stream.run.linger import Linger

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_provider_fds.checkpoint.file import FileCheckpointStore
-from airflow_provider_fds.ledger.action import KINDS
-from airflow_provider_fds.ledger.entries import Entry
+from airflow_provider_fds.ledger.entries.action import KINDS
+from airflow_provider_fds.ledger.entries.entry import Entry
 from tests import golden_folder
 from tests.golden_folder import FOLDERS, PLACE, GoldenStream, facts_of_checkpoint, facts_of_file, folders
 

@@ -12,12 +12,12 @@ from msgspec.structs import replace
 from airflow_provider_fds.batch.spec import txn_version
 from airflow_provider_fds.delta.storage.storage import ObjectMeta
 from airflow_provider_fds.errors import StorageError
-from airflow_provider_fds.ledger.commit_entries import Committed
-from airflow_provider_fds.ledger.entries import Entry
-from airflow_provider_fds.ledger.epoch_entries import Bound, Created, Opened
+from airflow_provider_fds.ledger.entries.commit_entries import Committed
+from airflow_provider_fds.ledger.entries.entry import Entry
+from airflow_provider_fds.ledger.entries.epoch_entries import Bound, Created, Opened
+from airflow_provider_fds.ledger.entries.plan_entries import Advanced, Claimed, Planned, Submitted
+from airflow_provider_fds.ledger.entries.protocol import decide, evolve
 from airflow_provider_fds.ledger.owner import Actor, Owner
-from airflow_provider_fds.ledger.plan_entries import Advanced, Claimed, Planned, Submitted
-from airflow_provider_fds.ledger.protocol import decide, evolve
 from airflow_provider_fds.ledger.state import StreamState
 from airflow_provider_fds.ledger.values import PlannedBatch, SinkBinding
 from airflow_provider_fds.source.offset import Offset
@@ -25,7 +25,7 @@ from airflow_provider_fds.source.offset import Offset
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from airflow_provider_fds.ledger.action import BaseAction
+    from airflow_provider_fds.ledger.entries.action import BaseAction
 
 
 class MemoryStorage:

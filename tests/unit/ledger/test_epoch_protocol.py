@@ -17,8 +17,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from airflow_provider_fds.batch.report import FenceEvidence, LandedBatch, RemovedRows
 from airflow_provider_fds.batch.spec import fence_version, txn_version
 from airflow_provider_fds.errors import FdsError
-from airflow_provider_fds.ledger.log import Ledger
-from airflow_provider_fds.ledger.request_entries import Requested, Shown
+from airflow_provider_fds.ledger.entries.request_entries import Requested, Shown
+from airflow_provider_fds.ledger.staging.log import Ledger
 from airflow_provider_fds.ledger.values import Fence, Removal
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.actions.prepared_action import perform

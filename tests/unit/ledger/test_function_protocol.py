@@ -20,8 +20,8 @@ from airflow_provider_fds.batch.report import AttemptReport
 from airflow_provider_fds.batch.spec import fence_version, txn_app_id, txn_version
 from airflow_provider_fds.delta.names import commit_key
 from airflow_provider_fds.errors import FdsError
-from airflow_provider_fds.ledger.log import Ledger
-from airflow_provider_fds.ledger.request_entries import Shown
+from airflow_provider_fds.ledger.entries.request_entries import Shown
+from airflow_provider_fds.ledger.staging.log import Ledger
 from airflow_provider_fds.ledger.values import Fence, SinkBinding
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.actions.action_builder import ActionBuilder

@@ -16,13 +16,13 @@ from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from airflow_provider_fds.batch.spec import txn_version
 from airflow_provider_fds.errors import StreamBusyError
-from airflow_provider_fds.ledger.access import Get, Put, answer
-from airflow_provider_fds.ledger.commit_entries import Committed
-from airflow_provider_fds.ledger.epoch_entries import Bound
-from airflow_provider_fds.ledger.interval_entries import Boundary, IntervalOpened
+from airflow_provider_fds.ledger.entries.commit_entries import Committed
+from airflow_provider_fds.ledger.entries.epoch_entries import Bound
+from airflow_provider_fds.ledger.entries.interval_entries import Boundary, IntervalOpened
+from airflow_provider_fds.ledger.entries.plan_entries import Claimed
 from airflow_provider_fds.ledger.intervals import digest_of_parts, interval_name
-from airflow_provider_fds.ledger.log import Ledger
-from airflow_provider_fds.ledger.plan_entries import Claimed
+from airflow_provider_fds.ledger.staging.access import Get, Put, answer
+from airflow_provider_fds.ledger.staging.log import Ledger
 from airflow_provider_fds.ledger.values import SinkBinding
 from tests.unit.ledger.models import explore
 from tests.unit.ledger.test_writers import Writer, Writers

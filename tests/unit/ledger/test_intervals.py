@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from airflow_provider_fds.errors import LedgerError, StreamBusyError
-from airflow_provider_fds.ledger.commit_entries import Accepted, Blocked, Committed
-from airflow_provider_fds.ledger.epoch_entries import Bound, Created, Opened
-from airflow_provider_fds.ledger.interval_entries import Boundary, IntervalOpened
+from airflow_provider_fds.ledger.entries.commit_entries import Accepted, Blocked, Committed
+from airflow_provider_fds.ledger.entries.epoch_entries import Bound, Created, Opened
+from airflow_provider_fds.ledger.entries.interval_entries import Boundary, IntervalOpened
+from airflow_provider_fds.ledger.entries.plan_entries import Claimed, Planned
+from airflow_provider_fds.ledger.entries.protocol import decide, evolve
+from airflow_provider_fds.ledger.entries.refusals import StreamMovedError
+from airflow_provider_fds.ledger.entries.request_entries import Requested
 from airflow_provider_fds.ledger.intervals import digest_of_parts, interval_folder, interval_name
-from airflow_provider_fds.ledger.plan_entries import Claimed, Planned
-from airflow_provider_fds.ledger.protocol import decide, evolve
-from airflow_provider_fds.ledger.refusals import StreamMovedError
-from airflow_provider_fds.ledger.request_entries import Requested
 from airflow_provider_fds.ledger.state import StreamState
 from airflow_provider_fds.ledger.values import SinkBinding
 

@@ -19,7 +19,7 @@ from hypothesis.stateful import invariant, precondition, rule
 
 from airflow_provider_fds.batch.spec import fence_version, txn_version
 from airflow_provider_fds.errors import StorageError
-from airflow_provider_fds.ledger.access import Get, Put, PutIfAbsent, answer
+from airflow_provider_fds.ledger.staging.access import Get, Put, PutIfAbsent, answer
 from airflow_provider_fds.ledger.values import Fence
 from airflow_provider_fds.source.offset import Offset
 from tests.unit.ledger.models import explore

@@ -20,13 +20,13 @@ from hypothesis.stateful import (
 
 from airflow_provider_fds.batch.spec import fence_version, txn_version
 from airflow_provider_fds.errors import FdsError, StorageError, StreamBusyError
-from airflow_provider_fds.ledger.access import Put, PutIfAbsent, answer
-from airflow_provider_fds.ledger.entries import Entry
+from airflow_provider_fds.ledger.entries.entry import Entry
+from airflow_provider_fds.ledger.entries.operator_entries import Held, Resumed
+from airflow_provider_fds.ledger.entries.protocol import evolve
+from airflow_provider_fds.ledger.entries.request_entries import Requested
 from airflow_provider_fds.ledger.layout import parse_numbered_name
-from airflow_provider_fds.ledger.log import Ledger
-from airflow_provider_fds.ledger.operator_entries import Held, Resumed
-from airflow_provider_fds.ledger.protocol import evolve
-from airflow_provider_fds.ledger.request_entries import Requested
+from airflow_provider_fds.ledger.staging.access import Put, PutIfAbsent, answer
+from airflow_provider_fds.ledger.staging.log import Ledger
 from airflow_provider_fds.ledger.state import StreamState
 from airflow_provider_fds.ledger.values import Fence
 from airflow_provider_fds.source.offset import Offset

@@ -13,7 +13,7 @@ from airflow_provider_fds.catalog.unity import UnityCatalog
 from airflow_provider_fds.cli import catalogs
 from airflow_provider_fds.cli.main import main
 from airflow_provider_fds.delta.storage.open import open_place, open_storage
-from airflow_provider_fds.ledger.log import Ledger
+from airflow_provider_fds.ledger.staging.log import Ledger
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream import DeltaStream, TablePoller
 from airflow_provider_fds.stream.polling import alignment

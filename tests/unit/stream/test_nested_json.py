@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_provider_fds.batch.sink_account import pieces
+from airflow_provider_fds.batch.sink.sink_account import pieces
 from airflow_provider_fds.batch.user_job import UserJobBatch
 from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import CheckpointError, ConfigurationError, LedgerError
 from airflow_provider_fds.fleet import discovery
 from airflow_provider_fds.fleet.positions import KnownPositions
-from airflow_provider_fds.ledger import housekeeping
 from airflow_provider_fds.ledger.layout import status_key
 from airflow_provider_fds.ledger.position import Checkpoint
+from airflow_provider_fds.ledger.staging import housekeeping
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.spark.fence import registration
 from airflow_provider_fds.spark.sink_log.history import SinkLog

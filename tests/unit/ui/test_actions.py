@@ -8,11 +8,11 @@ import pytest
 from msgspec import UNSET
 
 from airflow_provider_fds.errors import ConfigurationError, LedgerError
-from airflow_provider_fds.ledger.commit_entries import Blocked
-from airflow_provider_fds.ledger.log import Ledger
-from airflow_provider_fds.ledger.operator_entries import Held, Quarantined, Retired
+from airflow_provider_fds.ledger.entries.commit_entries import Blocked
+from airflow_provider_fds.ledger.entries.operator_entries import Held, Quarantined, Retired
+from airflow_provider_fds.ledger.entries.refusals import StreamMovedError
 from airflow_provider_fds.ledger.owner import Actor
-from airflow_provider_fds.ledger.refusals import StreamMovedError
+from airflow_provider_fds.ledger.staging.log import Ledger
 from airflow_provider_fds.sinks import DeltaAppendSink
 from airflow_provider_fds.stream.actions.operator_actions import ACTIONS
 from airflow_provider_fds.stream.monitoring.status import status_of

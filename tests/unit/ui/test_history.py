@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_provider_fds.delta.storage.open import open_storage
-from airflow_provider_fds.ledger.operator_entries import Acknowledged, Held, Quarantined, Resumed
+from airflow_provider_fds.ledger.entries.operator_entries import Acknowledged, Held, Quarantined, Resumed
 from airflow_provider_fds.sinks import DeltaAppendSink
 from airflow_provider_fds.ui import history as module
 from airflow_provider_fds.ui.history import StreamHistory, describe_history

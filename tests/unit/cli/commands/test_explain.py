@@ -12,11 +12,11 @@ import pytest
 from airflow_provider_fds.batch.report import AttemptReport, report_name
 from airflow_provider_fds.cli.main import main
 from airflow_provider_fds.delta.storage.open import open_storage
-from airflow_provider_fds.ledger.commit_entries import Blocked
-from airflow_provider_fds.ledger.log import Ledger
-from airflow_provider_fds.ledger.operator_entries import Held
+from airflow_provider_fds.ledger.entries.commit_entries import Blocked
+from airflow_provider_fds.ledger.entries.operator_entries import Held
+from airflow_provider_fds.ledger.entries.plan_entries import Claimed
 from airflow_provider_fds.ledger.owner import Actor, Owner
-from airflow_provider_fds.ledger.plan_entries import Claimed
+from airflow_provider_fds.ledger.staging.log import Ledger
 from airflow_provider_fds.stream.monitoring.condition import _RULES, Condition
 
 if TYPE_CHECKING:

@@ -13,11 +13,11 @@ from airflow_provider_fds.cli.commands.history import EntryWords
 from airflow_provider_fds.cli.main import main
 from airflow_provider_fds.cli.status_text import describe_status
 from airflow_provider_fds.delta.storage.local import LocalStorage
-from airflow_provider_fds.ledger.entries import Entry
-from airflow_provider_fds.ledger.epoch_entries import Created
-from airflow_provider_fds.ledger.log import Ledger
-from airflow_provider_fds.ledger.operator_entries import Held, Resumed
+from airflow_provider_fds.ledger.entries.entry import Entry
+from airflow_provider_fds.ledger.entries.epoch_entries import Created
+from airflow_provider_fds.ledger.entries.operator_entries import Held, Resumed
 from airflow_provider_fds.ledger.owner import Actor
+from airflow_provider_fds.ledger.staging.log import Ledger
 from airflow_provider_fds.stream.monitoring.status import StreamStatus
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "ledger"

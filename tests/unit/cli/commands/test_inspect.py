@@ -9,9 +9,9 @@ import pytest
 from airflow_provider_fds import __version__
 from airflow_provider_fds.cli.main import main
 from airflow_provider_fds.delta.storage.open import open_storage
-from airflow_provider_fds.ledger.epoch_entries import Bound
-from airflow_provider_fds.ledger.log import Ledger
+from airflow_provider_fds.ledger.entries.epoch_entries import Bound
 from airflow_provider_fds.ledger.owner import Actor
+from airflow_provider_fds.ledger.staging.log import Ledger
 from airflow_provider_fds.ledger.values import SinkBinding
 
 

@@ -9,9 +9,9 @@ import pytest
 from airflow_provider_fds.cli.arguments import process_owner
 from airflow_provider_fds.cli.main import main
 from airflow_provider_fds.delta.storage.open import open_storage
-from airflow_provider_fds.ledger.log import Ledger
+from airflow_provider_fds.ledger.entries.plan_entries import Claimed
 from airflow_provider_fds.ledger.owner import Actor, Owner
-from airflow_provider_fds.ledger.plan_entries import Claimed
+from airflow_provider_fds.ledger.staging.log import Ledger
 
 if TYPE_CHECKING:
     from collections.abc import Callable

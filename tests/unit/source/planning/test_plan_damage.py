@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_fds.batch.manifest import build_manifest
+from airflow_provider_fds.batch.manifest.manifest import build_manifest
 from airflow_provider_fds.errors import FdsError, StoppedError, TornFileError
 from tests.manifests import commit_json
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_fds.batch.manifest import build_manifest
+from airflow_provider_fds.batch.manifest.manifest import build_manifest
 from airflow_provider_fds.delta.actions import Add, DeletionVector
 from airflow_provider_fds.source.planned import ChangedFile, PlannedFile
 from airflow_provider_fds.source.planning import planned_files

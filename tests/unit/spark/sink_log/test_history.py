@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from airflow_provider_fds.batch.commit_metadata import commit_metadata, read_commit_metadata
-from airflow_provider_fds.batch.sink_commit import SinkCommit, parse_commit
+from airflow_provider_fds.batch.sink.commit_metadata import commit_metadata, read_commit_metadata
+from airflow_provider_fds.batch.sink.sink_commit import SinkCommit, parse_commit
 from airflow_provider_fds.batch.spec import txn_version
 from airflow_provider_fds.spark.runtime.failures import RefusalError
 from airflow_provider_fds.spark.runtime.hadoop_files import read_bytes

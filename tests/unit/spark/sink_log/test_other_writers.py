@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from airflow_provider_fds.batch.commit_metadata import commit_metadata
-from airflow_provider_fds.batch.sink_commit import SinkCommit, changes_rows, takes_rows
+from airflow_provider_fds.batch.sink.commit_metadata import commit_metadata
+from airflow_provider_fds.batch.sink.sink_commit import SinkCommit, changes_rows, takes_rows
 from airflow_provider_fds.sinks import DeltaAppendSink
 from airflow_provider_fds.spark.sink_log.history import SinkLog
 from airflow_provider_fds.spark.sink_log.other_writers import RowsTaken

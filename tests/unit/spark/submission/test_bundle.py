@@ -69,7 +69,7 @@ def test_the_zip_has_nothing_of_the_airflow_side(tmp_path):
         "spark/submission/launch.py",
         "spark/submission/submit.py",
         "spark/installation/install.py",
-        "batch/manifest.py",
+        "batch/manifest/manifest.py",
     }
 
 

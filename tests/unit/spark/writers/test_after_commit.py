@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_provider_fds.batch.commit_metadata import commit_metadata
+from airflow_provider_fds.batch.sink.commit_metadata import commit_metadata
 from airflow_provider_fds.spark.writers import after_commit
 from airflow_provider_fds.spark.writers.after_commit import AfterCommits, write_until_committed
 from tests.unit.spark.batches import batch

@@ -15,16 +15,16 @@ import pytest
 from airflow_provider_fds.cli.main import main
 from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import ConfigurationError, StorageError
-from airflow_provider_fds.ledger.archive import LedgerArchive, write_archive
-from airflow_provider_fds.ledger.log import Ledger
-from airflow_provider_fds.ledger.operator_entries import Held, Retired
+from airflow_provider_fds.ledger.entries.operator_entries import Held, Retired
+from airflow_provider_fds.ledger.staging.archive import LedgerArchive, write_archive
+from airflow_provider_fds.ledger.staging.log import Ledger
 from airflow_provider_fds.sinks import DeltaAppendSink, DeltaReplaceSink
 from airflow_provider_fds.stream import DataInterval, DeltaStream, StreamSession
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from airflow_provider_fds.ledger.action import BaseAction
+    from airflow_provider_fds.ledger.entries.action import BaseAction
 
 
 class Sites:

@@ -15,7 +15,7 @@ from airflow_provider_fds.cli.main import main
 from airflow_provider_fds.delta.storage.local import LocalStorage
 from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import ConfigurationError, StorageError
-from airflow_provider_fds.ledger.operator_entries import Acknowledged, Held, Retired
+from airflow_provider_fds.ledger.entries.operator_entries import Acknowledged, Held, Retired
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.options.limits import LIMITS
 from airflow_provider_fds.source.options.options import SourceOptions

@@ -11,7 +11,7 @@ from airflow_provider_fds.batch.spec import fence_version, txn_app_id, txn_versi
 from airflow_provider_fds.batch.table_writes import TableWrite, TableWrites
 from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import ConfigurationError, LedgerError
-from airflow_provider_fds.ledger.log import Ledger
+from airflow_provider_fds.ledger.staging.log import Ledger
 from airflow_provider_fds.sinks import ForeachBatchSink
 from airflow_provider_fds.stream.actions.action_builder import ActionBuilder
 from airflow_provider_fds.stream.actions.operator_actions import landed_of

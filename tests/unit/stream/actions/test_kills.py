@@ -15,9 +15,9 @@ from airflow_provider_fds.cli.main import main
 from airflow_provider_fds.delta.storage.local import LocalStorage
 from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import UnreadableEntryError, VerificationError
+from airflow_provider_fds.ledger.entries.operator_entries import Held, Quarantined
 from airflow_provider_fds.ledger.layout import StreamFolder
-from airflow_provider_fds.ledger.log import Ledger
-from airflow_provider_fds.ledger.operator_entries import Held, Quarantined
+from airflow_provider_fds.ledger.staging.log import Ledger
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.streaming_checkpoint import write_streaming_checkpoint
 from tests.unit.stream.actions.test_recovery import Sink

@@ -13,8 +13,8 @@ from airflow_provider_fds.catalog.table import CatalogPlaces, CatalogTable, List
 from airflow_provider_fds.cli.main import main
 from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import ConfigurationError, LedgerError, TableNotFoundError
-from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.ledger.owner import Actor
+from airflow_provider_fds.ledger.staging.log import Ledger
 from airflow_provider_fds.places import Paths
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.stream import DeltaStream

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_provider_fds.batch.commit_metadata import commit_metadata, fence_metadata
+from airflow_provider_fds.batch.sink.commit_metadata import commit_metadata, fence_metadata
 from airflow_provider_fds.batch.spec import FenceSpec, JobSpec, fence_version, txn_app_id, txn_version
 from airflow_provider_fds.checkpoint.file import FileCheckpointStore
 from airflow_provider_fds.cli.main import main
 from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import CheckpointError, SchemaMismatchError
-from airflow_provider_fds.ledger.log import Ledger
+from airflow_provider_fds.ledger.staging.log import Ledger
 from airflow_provider_fds.ledger.values import Fence
 from airflow_provider_fds.sinks import DeltaAppendSink, DeltaMergeSink
 from airflow_provider_fds.stream.actions.recovery import ask_sink

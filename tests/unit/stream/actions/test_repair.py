@@ -12,12 +12,12 @@ import pytest
 from airflow_provider_fds.cli.main import main
 from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import FdsError, LedgerError, UnreadableEntryError, VerificationError
-from airflow_provider_fds.ledger import epoch_entries, operator_entries
-from airflow_provider_fds.ledger.access import answer
-from airflow_provider_fds.ledger.entries import Entry
-from airflow_provider_fds.ledger.housekeeping import purge_expired
-from airflow_provider_fds.ledger.log import Ledger
+from airflow_provider_fds.ledger.entries import epoch_entries, operator_entries
+from airflow_provider_fds.ledger.entries.entry import Entry
 from airflow_provider_fds.ledger.owner import Actor
+from airflow_provider_fds.ledger.staging.access import answer
+from airflow_provider_fds.ledger.staging.housekeeping import purge_expired
+from airflow_provider_fds.ledger.staging.log import Ledger
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.actions.recovery import ask_sink, recovery
 from airflow_provider_fds.stream.actions.repair import inspect, repair
@@ -195,7 +195,7 @@ def test_a_checkpoint_from_before_the_repair_only_lags(bench, loaded, capsys, n)
 
 
 def folds(bench: Bench) -> list[Any]:
-    from airflow_provider_fds.ledger.fold import Fold
+    from airflow_provider_fds.ledger.entries.fold import Fold
     from airflow_provider_fds.ledger.state import StreamState
 
     found = [Fold(n=-1, digest="", state=StreamState(name="orders"))]

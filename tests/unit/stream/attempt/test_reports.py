@@ -11,8 +11,8 @@ from airflow_provider_fds.batch.report import AttemptReport
 from airflow_provider_fds.batch.spec import JobSpec
 from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import BatchFailedError, BatchRejectedError, FdsError
-from airflow_provider_fds.ledger.log import Ledger
 from airflow_provider_fds.ledger.owner import Owner
+from airflow_provider_fds.ledger.staging.log import Ledger
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.sinks import DeltaAppendSink, ForeachBatchSink
 from airflow_provider_fds.spark.runtime.failures import RefusalError, explain

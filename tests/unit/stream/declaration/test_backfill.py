@@ -11,7 +11,7 @@ import pytest
 
 from airflow_provider_fds import DeltaStream
 from airflow_provider_fds.errors import ConfigurationError
-from airflow_provider_fds.ledger.epoch_entries import Requested
+from airflow_provider_fds.ledger.entries.epoch_entries import Requested
 from airflow_provider_fds.sinks import DeltaAppendSink, DeltaMergeSink
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.actions.action_builder import ActionBuilder

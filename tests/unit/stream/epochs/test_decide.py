@@ -13,11 +13,11 @@ import pytest
 from airflow_provider_fds.batch.report import FenceEvidence, FenceReport, LandedBatch, RemovedRows
 from airflow_provider_fds.batch.spec import fence_version, txn_version
 from airflow_provider_fds.batch.table_writes import NO_TABLE, TableWrite, TableWrites
-from airflow_provider_fds.ledger.commit_entries import Blocked
-from airflow_provider_fds.ledger.epoch_entries import Created, Forked
-from airflow_provider_fds.ledger.protocol import decide as allowed
-from airflow_provider_fds.ledger.protocol import evolve
-from airflow_provider_fds.ledger.request_entries import Requested, Shown
+from airflow_provider_fds.ledger.entries.commit_entries import Blocked
+from airflow_provider_fds.ledger.entries.epoch_entries import Created, Forked
+from airflow_provider_fds.ledger.entries.protocol import decide as allowed
+from airflow_provider_fds.ledger.entries.protocol import evolve
+from airflow_provider_fds.ledger.entries.request_entries import Requested, Shown
 from airflow_provider_fds.ledger.state import StreamState
 from airflow_provider_fds.ledger.values import Fence, Origin, Removal, SinkBinding, SnapshotRef
 from airflow_provider_fds.source.offset import Offset

@@ -23,12 +23,12 @@ from airflow_provider_fds.errors import (
     LogTruncatedError,
     SchemaChangedError,
 )
-from airflow_provider_fds.ledger.commit_entries import Committed
-from airflow_provider_fds.ledger.epoch_entries import Opened
-from airflow_provider_fds.ledger.log import Ledger
+from airflow_provider_fds.ledger.entries.commit_entries import Committed
+from airflow_provider_fds.ledger.entries.epoch_entries import Opened
+from airflow_provider_fds.ledger.entries.refusals import EpochClosedError
+from airflow_provider_fds.ledger.entries.request_entries import Requested
 from airflow_provider_fds.ledger.owner import Actor
-from airflow_provider_fds.ledger.refusals import EpochClosedError
-from airflow_provider_fds.ledger.request_entries import Requested
+from airflow_provider_fds.ledger.staging.log import Ledger
 from airflow_provider_fds.ledger.values import Fence, SeenBatch
 from airflow_provider_fds.sinks import DeltaAppendSink
 from airflow_provider_fds.source.offset import Offset

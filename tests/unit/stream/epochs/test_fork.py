@@ -11,16 +11,16 @@ import pytest
 from airflow_provider_fds import DeltaStream
 from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import ConfigurationError, LedgerError, LostPositionError
-from airflow_provider_fds.ledger.epoch_entries import Created, Requested
-from airflow_provider_fds.ledger.log import Ledger
-from airflow_provider_fds.ledger.operator_entries import Acknowledged, Quarantined, Retired
+from airflow_provider_fds.ledger.entries.epoch_entries import Created, Requested
+from airflow_provider_fds.ledger.entries.operator_entries import Acknowledged, Quarantined, Retired
+from airflow_provider_fds.ledger.staging.log import Ledger
 from airflow_provider_fds.sinks import DeltaAppendSink, DeltaMergeSink
 from airflow_provider_fds.source.offset import Offset
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from airflow_provider_fds.ledger.action import BaseAction
+    from airflow_provider_fds.ledger.entries.action import BaseAction
     from tests.unit.stream.conftest import Bench
 
 ORDERS = DeltaStream("orders", table="s3://lake/orders", starting_version=5, max_files_per_batch=3)
@@ -321,7 +321,7 @@ def test_a_name_that_a_stream_has_is_refused(bench, table, sink, other_sink):
 
 
 def test_the_ledger_refuses_a_fork_of_another_stream_and_knows_its_own(bench, table, sink):
-    from airflow_provider_fds.ledger.protocol import decide as decided
+    from airflow_provider_fds.ledger.entries.protocol import decide as decided
     from airflow_provider_fds.stream.epochs.fork import forked
 
     live = bench.stream()

@@ -8,7 +8,7 @@ import pytest
 
 from airflow_provider_fds.checkpoint.file import FileCheckpointStore
 from airflow_provider_fds.errors import SchemaChangedError
-from airflow_provider_fds.ledger.housekeeping import Retention
+from airflow_provider_fds.ledger.staging.housekeeping import Retention
 from airflow_provider_fds.sinks import DeltaAppendSink
 from airflow_provider_fds.stream.run.purge import purge_stream
 from tests.counting_storage import count_requests

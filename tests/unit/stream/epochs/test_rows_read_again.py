@@ -8,8 +8,8 @@ import pytest
 
 from airflow_provider_fds.batch.spec import fence_version
 from airflow_provider_fds.delta.storage.open import open_storage
-from airflow_provider_fds.ledger.log import Ledger
-from airflow_provider_fds.ledger.request_entries import Requested
+from airflow_provider_fds.ledger.entries.request_entries import Requested
+from airflow_provider_fds.ledger.staging.log import Ledger
 from airflow_provider_fds.ledger.values import Fence
 from airflow_provider_fds.sinks import DeltaAppendSink
 from airflow_provider_fds.stream.actions.action_builder import ActionBuilder

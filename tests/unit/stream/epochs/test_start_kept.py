@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_provider_fds.errors import ConfigurationError
-from airflow_provider_fds.ledger.request_entries import Requested
+from airflow_provider_fds.ledger.entries.request_entries import Requested
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.monitoring.status import status_of
 from airflow_provider_fds.stream.run.reporting import write_end

@@ -10,7 +10,7 @@ import pytest
 
 from airflow_provider_fds import StreamAlerts
 from airflow_provider_fds.errors import ConfigurationError
-from airflow_provider_fds.ledger.operator_entries import Held, Quarantined, Resumed
+from airflow_provider_fds.ledger.entries.operator_entries import Held, Quarantined, Resumed
 from airflow_provider_fds.sinks import DeltaAppendSink
 from airflow_provider_fds.stream.monitoring.alerts import STATES, Found, find_alerts
 from airflow_provider_fds.stream.monitoring.condition import ATTENTION as CONDITIONS

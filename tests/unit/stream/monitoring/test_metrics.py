@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_fds.ledger.commit_entries import Committed
+from airflow_provider_fds.ledger.entries.commit_entries import Committed
 from airflow_provider_fds.ledger.measures import Measures
 from airflow_provider_fds.ledger.owner import Owner
 from airflow_provider_fds.stream.monitoring.condition import ATTENTION

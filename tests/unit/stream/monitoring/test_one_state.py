@@ -13,7 +13,7 @@ import pytest
 
 from airflow_provider_fds.cli.main import main
 from airflow_provider_fds.errors import FdsError, StreamBusyError
-from airflow_provider_fds.ledger.operator_entries import Held, Resumed, Retired
+from airflow_provider_fds.ledger.entries.operator_entries import Held, Resumed, Retired
 from airflow_provider_fds.sinks import DeltaAppendSink
 from airflow_provider_fds.stream import DeltaStream
 from airflow_provider_fds.stream.monitoring.alerts import StreamAlerts, find_alerts

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from airflow_provider_fds.delta.storage.local import LocalStorage
 from airflow_provider_fds.errors import AccessDeniedError, LedgerError, StoppedError
+from airflow_provider_fds.ledger.entries.operator_entries import Held, Quarantined
 from airflow_provider_fds.ledger.layout import status_key
-from airflow_provider_fds.ledger.operator_entries import Held, Quarantined
 from airflow_provider_fds.ledger.owner import Actor
 from airflow_provider_fds.ledger.state import StreamState
 from airflow_provider_fds.reasons import Reason

@@ -11,9 +11,9 @@ import pytest
 from airflow_provider_fds.cli.main import main
 from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import ConfigurationError
-from airflow_provider_fds.ledger.epoch_entries import Opened
-from airflow_provider_fds.ledger.log import Ledger
+from airflow_provider_fds.ledger.entries.epoch_entries import Opened
 from airflow_provider_fds.ledger.owner import Actor
+from airflow_provider_fds.ledger.staging.log import Ledger
 from airflow_provider_fds.ledger.values import Fence
 from airflow_provider_fds.stream import DeltaStream
 from airflow_provider_fds.stream.actions.action_builder import ActionBuilder

@@ -17,7 +17,7 @@ from airflow_provider_fds.errors import (
     TableReplacedError,
     VerificationError,
 )
-from airflow_provider_fds.ledger.commit_entries import Accepted
+from airflow_provider_fds.ledger.entries.commit_entries import Accepted
 from airflow_provider_fds.stream.position.source_unchanged import check_range_unchanged
 from tests.counting_storage import CountingStorage
 

@@ -106,7 +106,7 @@ def test_a_job_that_did_not_write_the_batchs_transaction_is_not_committed(bench,
 
 
 def test_a_source_that_changed_under_the_job_blocks_the_batch_until_a_person_accepts(bench, two_appends, log_builder):
-    from airflow_provider_fds.ledger.commit_entries import Accepted
+    from airflow_provider_fds.ledger.entries.commit_entries import Accepted
 
     batch = planned(bench)
     (log_builder.log / f"{2:020d}.json").unlink()

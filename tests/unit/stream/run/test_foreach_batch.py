@@ -9,7 +9,7 @@ import pytest
 from airflow_provider_fds.delta.reader.log import DeltaLog
 from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import ConfigurationError, SinkError
-from airflow_provider_fds.ledger.log import Ledger
+from airflow_provider_fds.ledger.staging.log import Ledger
 from airflow_provider_fds.sinks import DeltaAppendSink, ForeachBatchSink
 from airflow_provider_fds.stream.actions.action_builder import ActionBuilder
 from airflow_provider_fds.stream.actions.prepared_action import perform

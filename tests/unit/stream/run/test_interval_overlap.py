@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_provider_fds.batch.commit_metadata import commit_metadata
+from airflow_provider_fds.batch.sink.commit_metadata import commit_metadata
 from airflow_provider_fds.batch.spec import BatchSpec
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.sinks import DeltaAppendSink, DeltaReplaceSink

@@ -24,10 +24,10 @@ from airflow_provider_fds.errors import (
     VerificationError,
     ViolationError,
 )
-from airflow_provider_fds.ledger.commit_entries import Accepted
-from airflow_provider_fds.ledger.housekeeping import Retention
-from airflow_provider_fds.ledger.log import Ledger
+from airflow_provider_fds.ledger.entries.commit_entries import Accepted
 from airflow_provider_fds.ledger.owner import Actor
+from airflow_provider_fds.ledger.staging.housekeeping import Retention
+from airflow_provider_fds.ledger.staging.log import Ledger
 from airflow_provider_fds.sinks import DeltaAppendSink, DeltaMergeSink, DeltaReplaceSink
 from airflow_provider_fds.stream import DataInterval, DeltaStream, StreamSession
 from airflow_provider_fds.stream.actions.action_builder import ActionBuilder
@@ -519,7 +519,7 @@ def test_a_version_that_a_person_skipped_is_left_out_of_its_interval(bench, six_
 def test_a_version_that_is_skipped_while_batches_are_planned_is_not_in_them(
     bench, six_commits, append, monkeypatch, read
 ):
-    from airflow_provider_fds.batch import publish
+    from airflow_provider_fds.batch.manifest import publish
 
     if read == "offset":
         session = bench.session(stream=bench.stream("days"))

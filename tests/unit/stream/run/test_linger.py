@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from airflow_provider_fds.errors import StorageError
-from airflow_provider_fds.ledger.operator_entries import Held
-from airflow_provider_fds.ledger.request_entries import Requested
+from airflow_provider_fds.ledger.entries.operator_entries import Held
+from airflow_provider_fds.ledger.entries.request_entries import Requested
 from airflow_provider_fds.stream.monitoring.status import status_of
 from airflow_provider_fds.stream.monitoring.status_file import with_state
 from airflow_provider_fds.stream.monitoring.status_row import read_status_file

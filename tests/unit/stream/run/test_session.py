@@ -18,7 +18,7 @@ from airflow_provider_fds.errors import (
     VerificationError,
     ViolationError,
 )
-from airflow_provider_fds.ledger.housekeeping import Retention
+from airflow_provider_fds.ledger.staging.housekeeping import Retention
 from airflow_provider_fds.sinks import DeltaAppendSink
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream import DeltaStream
@@ -213,7 +213,7 @@ def test_a_failure_that_a_retry_cannot_fix_is_not_retryable(bench, two_appends, 
 
 
 def test_rows_that_do_not_match_the_log_block_the_stream_until_a_person_accepts(bench, two_appends, sink):
-    from airflow_provider_fds.ledger.commit_entries import Accepted
+    from airflow_provider_fds.ledger.entries.commit_entries import Accepted
 
     session = bench.session()
     work = session.begin(sink)
@@ -393,7 +393,7 @@ def test_a_lost_ledger_is_noticed_by_the_traces_in_the_sink(bench, two_appends, 
 
     _session, work = bench.run_once(sink)
     (spec,) = list(work.batches)
-    from airflow_provider_fds.batch.commit_metadata import commit_metadata
+    from airflow_provider_fds.batch.sink.commit_metadata import commit_metadata
     from airflow_provider_fds.batch.spec import BatchSpec
 
     batch = BatchSpec("orders", "u", 1, 0, spec.start, spec.end, spec.start, 0, 2, "m", spec.digest, 5, 1, 50, None)
@@ -514,7 +514,7 @@ def test_a_retry_after_a_good_prefix_returns_the_result_although_a_bad_version_i
 
 
 def test_an_acceptance_does_not_cover_another_problem_of_the_batch(bench, two_appends, log_builder, sink):
-    from airflow_provider_fds.ledger.commit_entries import Accepted
+    from airflow_provider_fds.ledger.entries.commit_entries import Accepted
 
     session = bench.session()
     work = session.begin(sink)

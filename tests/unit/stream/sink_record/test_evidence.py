@@ -10,7 +10,7 @@ import pytest
 
 from airflow_provider_fds.batch.report import LandedBatch
 from airflow_provider_fds.errors import AccessDeniedError, BatchFailedError, VerificationError
-from airflow_provider_fds.ledger.log import Ledger
+from airflow_provider_fds.ledger.staging.log import Ledger
 from airflow_provider_fds.sinks import DeltaAppendSink, ForeachBatchSink
 from airflow_provider_fds.stream import connected_stream as connect
 from tests.unit.stream.epochs.test_epoch_start import leave_fence, load_all, move

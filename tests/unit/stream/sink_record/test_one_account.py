@@ -7,7 +7,7 @@ import json
 import pytest
 
 from airflow_provider_fds.batch.report import FenceEvidence, FenceReport, LandedBatch
-from airflow_provider_fds.batch.sink_commit import parse_commit
+from airflow_provider_fds.batch.sink.sink_commit import parse_commit
 from airflow_provider_fds.batch.spec import fence_version, txn_version
 from airflow_provider_fds.delta.reader.log import DeltaLog
 from airflow_provider_fds.delta.storage.local import LocalStorage
@@ -16,7 +16,7 @@ from airflow_provider_fds.stream.actions.recovery import ask_sink
 from airflow_provider_fds.stream.sink_record.before_fence import problem_before
 from airflow_provider_fds.stream.sink_record.function_tables import read_table_writes
 from airflow_provider_fds.stream.sink_record.sink_commits import sink_commit
-from tests.unit.batch.test_sink_account import LOGS, UUID, offset, other
+from tests.unit.batch.sink.test_sink_account import LOGS, UUID, offset, other
 
 WRITE = f"fds:{UUID}#kept"
 

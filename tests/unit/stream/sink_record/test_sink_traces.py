@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from airflow_provider_fds.batch.commit_metadata import commit_metadata
+from airflow_provider_fds.batch.sink.commit_metadata import commit_metadata
 from airflow_provider_fds.batch.spec import BatchSpec, txn_version
 from airflow_provider_fds.delta.reader.log import DeltaLog
 from airflow_provider_fds.errors import LedgerError

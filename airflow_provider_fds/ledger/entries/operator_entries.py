@@ -1,0 +1,252 @@
+"""Entries that stop a stream, let it continue, transfer it or retire it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
+
+from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
+
+from airflow_provider_fds.batch.version_ranges import describe_range
+from airflow_provider_fds.ledger.entries import refusals
+from airflow_provider_fds.ledger.entries.action import BaseAction, register
+from airflow_provider_fds.ledger.facts import HeldFacts, QuarantinedFacts, RetiredFacts
+from airflow_provider_fds.ledger.state import KEPT_SKIPS
+from airflow_provider_fds.ledger.values import Acknowledgement
+from airflow_provider_fds.source.offset import Offset, describe_position
+
+if TYPE_CHECKING:
+    from airflow_provider_fds.ledger.owner import Actor
+    from airflow_provider_fds.ledger.state import StreamState
+
+
+@register
+class Quarantined(QuarantinedFacts, BaseAction, frozen=True, kw_only=True, tag="quarantined"):
+    """The stream stops before ``version`` until a person acknowledges it or resumes the stream."""
+
+    subject: ClassVar[str] = "quarantine the stream"
+
+    def decide(self, state: StreamState) -> Self | None:
+        """Allow it, unless the stream already stops before that version."""
+        is_known = state.quarantined is not None and state.quarantined.version == self.version
+        return None if is_known else self
+
+    def apply(self, state: StreamState) -> StreamState:
+        """Record it."""
+        return replace(state, quarantined=QuarantinedFacts.of(self))
+
+
+@register
+class Held(HeldFacts, BaseAction, frozen=True, kw_only=True, tag="held"):
+    """A person put the stream on hold: nothing new is planned; planned batches of a running owner may be committed."""
+
+    subject: ClassVar[str] = "hold the stream"
+
+    @property
+    def needs_format(self) -> int:
+        """A reader of format 1 would let an exported stream continue."""
+        return 1 if self.exported_to is UNSET else 2
+
+    def decide(self, state: StreamState) -> Self | None:
+        """Allow it, unless the stream is already held; its position may be exported then."""
+        return self if state.held is None or self.exported_to not in (UNSET, state.exported_to) else None
+
+    def apply(self, state: StreamState) -> StreamState:
+        """Record it."""
+        return replace(state, held=HeldFacts.of(self))
+
+
+@register
+class Resumed(BaseAction, frozen=True, kw_only=True, tag="resumed"):
+    """A person lets the stream continue after ``held`` or ``quarantined``.
+
+    Attributes:
+        is_forced: Whether it continues although its position was exported for a query.
+    """
+
+    subject: ClassVar[str] = "resume the stream"
+
+    why: str
+    is_forced: bool | UnsetType = UNSET
+
+    def decide(self, state: StreamState) -> Self | None:
+        """Allow it if the stream is held or in quarantine, and no query has its position."""
+        if state.exported_to is not None and self.is_forced is not True:
+            raise refusals.refusal(
+                state,
+                f"cannot {self.describe()}: its position was exported to {state.exported_to}, and a query that "
+                "continues there loads the same rows. End the stream with `fds retire`, or load another sink with "
+                "`fds fork`. If no query was or will be started with that checkpoint, remove it and use --force",
+            )
+        return None if state.held is None and state.quarantined is None else self
+
+    def apply(self, state: StreamState) -> StreamState:
+        """End both hold and quarantine."""
+        return replace(state, held=None, quarantined=None)
+
+
+@register
+class Acknowledged(BaseAction, frozen=True, kw_only=True, tag="acknowledged"):
+    """A person decided on ``version``, or on all from it to ``last``: the schema takes effect, or rows are omitted.
+
+    Attributes:
+        skip: Whether the rows are omitted even if the stream may read them.
+        of: As for :class:`~.values.Acknowledgement`.
+        last: The last version (inclusive), if it is not ``version``.
+        table_id: ``metaData.id`` of the source table that the person saw, if it is not that of the stream's epoch.
+    """
+
+    subject: ClassVar[str] = "acknowledge version {0.version}"
+
+    version: int
+    why: str
+    skip: bool = False
+    of: Literal["schema", "rows"] | UnsetType = UNSET
+    last: int | UnsetType = UNSET
+    table_id: str | UnsetType = UNSET
+
+    @property
+    def needs_format(self) -> int:
+        """A reader of format 1 would omit rows, or let a schema take effect, which nobody decided."""
+        return 1 if (self.of, self.last) == (UNSET, UNSET) else 2
+
+    @property
+    def decision(self) -> str:
+        """The decision in the words of the commands."""
+        if self.skip:
+            return "skipped"
+        return "accepted" if self.of == "schema" else "acknowledged"
+
+    @property
+    def versions(self) -> range:
+        """The versions that it is about."""
+        return range(self.version, 1 + (self.version if self.last is UNSET else self.last))
+
+    def decide(self, state: StreamState) -> Self | None:
+        """Allow it unless already acknowledged; with ``skip`` only for versions that are not read or planned yet."""
+        if self.skip:
+            for version in self.versions:
+                self._check_unread(state, version)
+            self._check_room(state)
+        known = {word.version for word in state.acknowledged if (word.skip, word.of) == (self.skip, self.of)}
+        return None if known.issuperset(self.versions) and not self._ends(state.quarantined) else self
+
+    def _ends(self, quarantined: QuarantinedFacts | None) -> bool:
+        """Return whether it decides what the stream waits for."""
+        if quarantined is None or quarantined.version not in self.versions:
+            return False
+        way_on = "skip" if self.skip else "accept"
+        return UNSET in (self.of, quarantined.way_on) or quarantined.way_on == way_on
+
+    def _check_unread(self, state: StreamState, version: int) -> None:
+        if state.planned and state.planned[0].first_version <= version <= state.planned[-1].last_version:
+            raise refusals.refusal(
+                state,
+                f"version {version} is part of planned batches "
+                f"({describe_range(state.planned[0].first_version, state.planned[-1].last_version)}), which no longer "
+                f"change. Discard them first with `fds replan {state.name} --why …`, then skip the version",
+            )
+        self._check_not_appended(state, version)
+        if state.position is None:
+            return
+        position = Offset.from_json(state.position)
+        is_begun = position.version == version and (position.next_index > 0 or position.is_initial_snapshot)
+        if version < position.version or is_begun:
+            raise refusals.refusal(
+                state,
+                f"the stream is at {describe_position(state.position)} and has already read version {version}, or a "
+                f"part of it. To take its rows out of the sink: `fds rewind {state.name} --to {version} --sink-rows "
+                "delete --why …`, then skip the version, and the next run loads what follows it again",
+            )
+
+    def _check_room(self, state: StreamState) -> None:
+        """Refuse more skipped versions than the state may hold: none of them is forgotten."""
+        skipped = {word.version for word in state.acknowledged if word.skip}.union(self.versions)
+        if len(skipped) > KEPT_SKIPS:
+            raise refusals.refusal(
+                state,
+                f"the stream remembers at most {KEPT_SKIPS} skipped versions, and would have {len(skipped)}. Set "
+                "skip_versions on the stream for all of them",
+            )
+
+    def _check_not_appended(self, state: StreamState, version: int) -> None:
+        """Refuse a version of an interval that is never planned again, because the sink appends."""
+        if state.sink is not None and state.sink.replaces:
+            return
+        for record in state.intervals:
+            if record.is_planned and record.first_version <= version <= record.last_version:
+                raise refusals.refusal(
+                    state,
+                    f"version {version} is in interval {record.interval}, which is planned or loaded, and the "
+                    "sink appends, so the interval is never planned again. Remove the rows from the sink instead",
+                )
+
+    def apply_as(self, state: StreamState, actor: Actor) -> StreamState:
+        """Record it with the person's name; it ends a quarantine that waits for it."""
+        quarantined = None if self._ends(state.quarantined) else state.quarantined
+        words = (
+            Acknowledgement(
+                version=version,
+                who=actor.describe(),
+                why=self.why,
+                skip=self.skip,
+                of=self.of,
+                table_id=self.table_id or state.table_id or UNSET,
+            )
+            for version in self.versions
+        )
+        return replace(state.with_acknowledged(*words), quarantined=quarantined)
+
+
+@register
+class Transferred(BaseAction, frozen=True, kw_only=True, tag="transferred"):
+    """Another Airflow installation, ``deployment``, owns the stream from here on.
+
+    Attributes:
+        previous: The installation that owned it before; derived.
+    """
+
+    subject: ClassVar[str] = "transfer the stream"
+
+    previous: str = ""
+    deployment: str
+    why: str
+
+    @property
+    def new_deployment(self) -> str:
+        """The installation that owns the stream from here on."""
+        return self.deployment
+
+    def decide(self, state: StreamState) -> Self | None:
+        """Allow it, unless that installation already owns the stream."""
+        return None if state.deployment == self.deployment else replace(self, previous=state.deployment)
+
+    def apply(self, state: StreamState) -> StreamState:
+        """Change the owner."""
+        return replace(state, deployment=self.deployment)
+
+
+@register
+class Retired(RetiredFacts, BaseAction, frozen=True, kw_only=True, tag="retired"):
+    """The stream has ended; nothing can follow, but that its position is exported."""
+
+    subject: ClassVar[str] = "retire the stream"
+
+    def decide(self, state: StreamState) -> Self | None:
+        """Allow it once, and only if no planned batch may land after it: nothing would close its epoch in the sink.
+
+        It is repeated for a checkpoint that the position of the retired stream is exported to.
+        """
+        if state.retired is not None:
+            return self if self.exported_to not in (UNSET, state.exported_to) else None
+        planned = state.planned if state.closed is None else state.closed.planned
+        if planned:
+            raise refusals.on_its_way(state, planned[0], len(planned))
+        interval = next((record.interval for record in state.intervals if record.planned), None)
+        if interval is not None:
+            raise refusals.interval_on_its_way(state, interval)
+        return self
+
+    def apply(self, state: StreamState) -> StreamState:
+        """Record it."""
+        return replace(state, retired=RetiredFacts.of(self))
