@@ -1,0 +1,80 @@
+"""Write the tables of pages that say only what the code says: the settings of ``[fds]``, and the metrics.
+
+scripts/code_tables.py            write the tables
+scripts/code_tables.py --check    fail if a page has another one
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Final
+
+from airflow_provider_fds.get_provider_info import get_provider_info
+from airflow_provider_fds.stream.monitoring.metrics import METRICS
+
+DOCS: Final = Path(__file__).resolve().parents[1] / "docs"
+
+
+def settings() -> list[str]:
+    """Return the lines of the table of settings."""
+    return [
+        "| setting | default | meaning | example |",
+        "|---|---|---|---|",
+        *(
+            f"| `{name}` | {_code(option['default'])} | {option['description']} | {_code(option['example'])} |"
+            for name, option in get_provider_info()["config"]["fds"]["options"].items()
+        ),
+    ]
+
+
+def metrics() -> list[str]:
+    """Return the lines of the table of metrics."""
+    return [
+        "| metric | kind | unit | tags | meaning |",
+        "|---|---|---|---|---|",
+        *(
+            f"| `{metric.name}` | {metric.kind} | {metric.unit} | {', '.join(map(_code, metric.tags))} "
+            f"| {metric.meaning} |"
+            for metric in METRICS
+        ),
+    ]
+
+
+TABLES: Final = (("operators.md", "settings", settings), ("metrics.md", "metrics", metrics))
+
+
+def with_table(text: str, name: str, lines: list[str]) -> str:
+    """Return a page with this table between its marks."""
+    begin, end = f"<!-- {name}: written by scripts/code_tables.py -->", f"<!-- {name}: end -->"
+    before, found, rest = text.partition(begin)
+    _, closed, after = rest.partition(end)
+    if not found or not closed:
+        raise ValueError(f"the page has no marks of the table {name}")
+    return "\n".join([before + begin, "", *lines, "", end + after])
+
+
+def main() -> int:
+    """Write the tables into the pages, or compare them."""
+    others = []
+    for page, name, lines in TABLES:
+        path = DOCS / page
+        text = path.read_text(encoding="utf-8")
+        new = with_table(text, name, lines())
+        if new == text:
+            continue
+        others.append(page)
+        if "--check" not in sys.argv[1:]:
+            path.write_text(new, encoding="utf-8")
+    if others and "--check" in sys.argv[1:]:
+        print(f"{', '.join(others)}: another table than the code has: run scripts/code_tables.py")
+        return 1
+    return 0
+
+
+def _code(text: str) -> str:
+    return f"`{text}`" if text else "none"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
