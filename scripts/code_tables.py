@@ -1,4 +1,4 @@
-"""Write the tables of pages that say only what the code says: the settings of ``[fds]``, and the metrics.
+"""Write the tables of pages that say only what the code says: settings of ``[fds]``, metrics, entries of the ledger.
 
 scripts/code_tables.py            write the tables
 scripts/code_tables.py --check    fail if a page has another one
@@ -6,11 +6,14 @@ scripts/code_tables.py --check    fail if a page has another one
 
 from __future__ import annotations
 
+import inspect
 import sys
 from pathlib import Path
 from typing import Final
 
+import airflow_provider_fds.ledger.entries.entry  # noqa: F401  # imports all kinds of entry
 from airflow_provider_fds.get_provider_info import get_provider_info
+from airflow_provider_fds.ledger.entries.action import KINDS
 from airflow_provider_fds.stream.monitoring.metrics import METRICS
 
 DOCS: Final = Path(__file__).resolve().parents[1] / "docs"
@@ -41,7 +44,23 @@ def metrics() -> list[str]:
     ]
 
 
-TABLES: Final = (("operators.md", "settings", settings), ("metrics.md", "metrics", metrics))
+def entries() -> list[str]:
+    """Return the lines of the table of the ledger's entries: their fields, and the first line of their docstrings."""
+    return [
+        "| action | fields | means |",
+        "|---|---|---|",
+        *(
+            f"| `{kind}` | {', '.join(map(_code, action.__struct_fields__))} | {_summary(action)} |"
+            for kind, action in sorted(KINDS.items())
+        ),
+    ]
+
+
+TABLES: Final = (
+    ("operators.md", "settings", settings),
+    ("metrics.md", "metrics", metrics),
+    ("design/ledger.md", "entries", entries),
+)
 
 
 def with_table(text: str, name: str, lines: list[str]) -> str:
@@ -70,6 +89,10 @@ def main() -> int:
         print(f"{', '.join(others)}: another table than the code has: run scripts/code_tables.py")
         return 1
     return 0
+
+
+def _summary(kind: type) -> str:
+    return (inspect.getdoc(kind) or "").partition("\n\n")[0].replace("\n", " ").replace("``", "`")
 
 
 def _code(text: str) -> str:
