@@ -1,4 +1,4 @@
-"""Write the tables of pages that say only what the code says: settings of ``[fds]``, metrics, entries of the ledger.
+"""Write the tables of pages that say only what the code says: settings, metrics, entries of the ledger, packages.
 
 scripts/code_tables.py            write the tables
 scripts/code_tables.py --check    fail if a page has another one
@@ -6,8 +6,10 @@ scripts/code_tables.py --check    fail if a page has another one
 
 from __future__ import annotations
 
+import ast
 import inspect
 import sys
+import tomllib
 from pathlib import Path
 from typing import Final
 
@@ -16,7 +18,9 @@ from airflow_provider_fds.get_provider_info import get_provider_info
 from airflow_provider_fds.ledger.entries.action import KINDS
 from airflow_provider_fds.stream.monitoring.metrics import METRICS
 
-DOCS: Final = Path(__file__).resolve().parents[1] / "docs"
+ROOT: Final = Path(__file__).resolve().parents[1]
+DOCS: Final = ROOT / "docs"
+PACKAGE: Final = ROOT / "airflow_provider_fds"
 
 
 def settings() -> list[str]:
@@ -50,16 +54,32 @@ def entries() -> list[str]:
         "| action | fields | means |",
         "|---|---|---|",
         *(
-            f"| `{kind}` | {', '.join(map(_code, action.__struct_fields__))} | {_summary(action)} |"
+            f"| `{kind}` | {', '.join(map(_code, action.__struct_fields__))} | {_summary(inspect.getdoc(action))} |"
             for kind, action in sorted(KINDS.items())
         ),
     ]
+
+
+def packages() -> list[str]:
+    """Return the lines of the table of packages, each below those that it imports: what its docstring begins with."""
+    tools = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
+    layers = [
+        layer
+        for layer in reversed(tools["importlinter"]["contracts"][0]["layers"])
+        if (PACKAGE / layer / "__init__.py").is_file()
+    ]
+    lines = ["| package | is |", "|---|---|"]
+    for layer in layers:
+        docstring = ast.get_docstring(ast.parse((PACKAGE / layer / "__init__.py").read_text(encoding="utf-8")))
+        lines.append(f"| `{layer}/` | {_summary(docstring)} |")
+    return lines
 
 
 TABLES: Final = (
     ("operators.md", "settings", settings),
     ("metrics.md", "metrics", metrics),
     ("design/ledger.md", "entries", entries),
+    ("design/architecture.md", "package list", packages),
 )
 
 
@@ -91,8 +111,8 @@ def main() -> int:
     return 0
 
 
-def _summary(kind: type) -> str:
-    return (inspect.getdoc(kind) or "").partition("\n\n")[0].replace("\n", " ").replace("``", "`")
+def _summary(docstring: str | None) -> str:
+    return (docstring or "").partition("\n\n")[0].replace("\n", " ").replace("``", "`")
 
 
 def _code(text: str) -> str:
