@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Dict, Optional, Tuple
 
 from airflow_provider_fds.batch.checked_json import Rules, from_json, to_json
-from airflow_provider_fds.batch.spec import SpecChangedError
+from airflow_provider_fds.batch.spec import check_digest
 
 #: How a job of a fleet ended, as far as the driver knows:
 #:   done    - it did everything its spec says, or its time limit was reached
@@ -92,17 +92,7 @@ class FleetSpec:
             SpecChangedError: The name has no digest, or the bytes have another one.
             ValueError: Another format.
         """
-        named = _FLEET_DIGEST.search(uri)
-        if named is None:
-            raise SpecChangedError(
-                f"the name of {uri} does not contain the SHA-256 of the spec; expected <attempt>-<sha256>.fleet.json"
-            )
-        found = hashlib.sha256(data).hexdigest()
-        if found != named[2]:
-            raise SpecChangedError(
-                f"{uri} has the SHA-256 {found}: it was changed after it was written. Nothing was run; a retry writes "
-                "a new spec. Find out who else can write to the folder"
-            )
+        check_digest(uri, data, "fleet")
         return cls.from_json(data)
 
 

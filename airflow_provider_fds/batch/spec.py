@@ -19,7 +19,7 @@ from airflow_provider_fds.batch.checked_json import from_json, to_json
 
 #: ``fds:<uuid>``, then a data interval or the name of a write.
 _APP_ID = re.compile(r"fds:([^:#]+)")
-_JOB_DIGEST = re.compile(r"-([0-9a-f]{64})\.job\.json\Z")
+_DIGEST = re.compile(r"-([0-9a-f]{64})\.(?P<kind>job|fleet)\.json\Z")
 
 #: Fields of a batch that its spec has only if they are set.
 _WRITTEN_IF_SET = ("columns", "fed", "fed_since", "fed_batch")
@@ -36,6 +36,25 @@ ACTIONS = ("warn", "drop", "reject", "fail")
 
 class SpecChangedError(ValueError):
     """A job spec is not the one that the command line names."""
+
+
+def check_digest(uri: str, data: bytes, kind: str) -> None:
+    """Check that ``data`` is the content that the name of its file determines, ``<attempt>-<SHA-256>.<kind>.json``.
+
+    Raises:
+        SpecChangedError: The name has no digest, or the bytes have another one.
+    """
+    named = _DIGEST.search(uri)
+    if named is None or named["kind"] != kind:
+        raise SpecChangedError(
+            f"the name of {uri} does not contain the SHA-256 of the spec; expected <attempt>-<sha256>.{kind}.json"
+        )
+    found = hashlib.sha256(data).hexdigest()
+    if found != named[1]:
+        raise SpecChangedError(
+            f"{uri} has the SHA-256 {found}: it was changed after it was written. Nothing was run; a retry writes "
+            "a new spec. Find out who else can write to the folder"
+        )
 
 
 def txn_app_id(uuid: str, interval: Optional[str] = None, write: Optional[str] = None) -> str:
@@ -274,17 +293,7 @@ class JobSpec:
             SpecChangedError: The name has no digest, or the bytes have another one.
             ValueError: Another format.
         """
-        named = _JOB_DIGEST.search(uri)
-        if named is None:
-            raise SpecChangedError(
-                f"the name of {uri} does not contain the SHA-256 of the spec; expected <attempt>-<sha256>.job.json"
-            )
-        found = hashlib.sha256(data).hexdigest()
-        if found != named[1]:
-            raise SpecChangedError(
-                f"{uri} has the SHA-256 {found}: it was changed after it was written. Nothing was run; a retry writes "
-                "a new spec. Find out who else can write to the folder"
-            )
+        check_digest(uri, data, "job")
         return cls.from_json(data)
 
 
