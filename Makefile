@@ -53,6 +53,7 @@ check:  ## Lint, formatting, types, imports between the rooms, generated parts o
 	.venv/bin/lint-imports
 	.venv/bin/python scripts/package_picture.py --check
 	.venv/bin/python scripts/reason_table.py --check
+	.venv/bin/python scripts/code_tables.py --check
 	scripts/workflows.sh
 	@.venv/bin/python scripts/long_runs.py check
 

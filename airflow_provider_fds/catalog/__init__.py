@@ -6,5 +6,6 @@ code: :class:`.table.CatalogPlaces`, behind the seam of ``places.py``. :mod:`.lo
 newest commits only its catalog knows.
 
 May import ``delta``, ``credentials``, ``errors``, ``places``; knows neither Airflow nor Spark. A new catalog is a
-module here with a class that has ``load`` and ``tables``, and a line in ``registry.py``.
+module here with a class that has ``load`` and ``tables``, and a line in ``registry.py``; ``hooks/catalogs.py`` says
+which connection selects it. ``table_names.py`` of the package says how names are written.
 """

@@ -1,7 +1,8 @@
 """What a task has read and written, for OpenLineage: gathered while the task runs.
 
 Airflow asks for the facets in a forked process, in which no storage can be read. So a task gathers them before it ends,
-and only if the installation sends OpenLineage events.
+and only if the installation sends OpenLineage events. ``lineage_values`` has the value, ``lineage_facets`` its facet,
+``spark_lineage`` the settings of the Spark agent, and ``hooks/lineage.py`` the names of tables and assets.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """A Spark Connect server of this machine's Spark, as a child of this process. Does not import pyspark.
 
-The only place that knows how such a server is started: ``fds connect-server``, the demo and the tests use it.
+The only place that knows how such a server is started: ``fds connect-server``, the demo and the tests use it. Its
+settings are ``SERVER_CONF`` in ``spark/runtime/settings.py``.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from configparser import ConfigParser
 from pathlib import Path
@@ -12,25 +11,20 @@ import yaml
 
 from airflow_provider_fds.cli.main import parser
 
-PAGE = (Path(__file__).parents[3] / "docs" / "backends.md").read_text(encoding="utf-8")
-
-
-def block(language):
-    (found,) = re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-    return found
+FOLDER = Path(__file__).parents[3] / "docs" / "connect_server"
 
 
 @pytest.fixture
 def unit():
     found = ConfigParser(interpolation=None)
     found.optionxform = str
-    found.read_string(block("ini"))
+    found.read_string((FOLDER / "fds-connect.service").read_text(encoding="utf-8"))
     return found
 
 
 @pytest.fixture
 def manifest():
-    found = list(yaml.safe_load_all(block("yaml")))
+    found = list(yaml.safe_load_all((FOLDER / "kubernetes.yaml").read_text(encoding="utf-8")))
     assert [one["kind"] for one in found] == ["Deployment", "Service", "NetworkPolicy"]
     return found
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -14,9 +13,8 @@ from airflow_provider_fds.batch.spec import job_name
 from airflow_provider_fds.ledger.layout import StreamFolder, status_key
 
 ROOT = Path(__file__).parents[3]
-PAGE = (ROOT / "docs" / "threat_model.md").read_text(encoding="utf-8")
-BLOCKS = [json.loads(block) for block in re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)]
-RUN, SPARK = (block for block in BLOCKS if "Statement" in block)
+POLICIES = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in (ROOT / "docs/policies").glob("*.json")}
+RUN, SPARK = POLICIES["s3-run"], POLICIES["s3-spark"]
 
 FOLDER = StreamFolder("orders")
 ENTRY, FOLD = FOLDER.entry(3), FOLDER.fold(3)
@@ -72,7 +70,7 @@ def test_neither_writes_the_source_and_only_spark_writes_the_sink():
 
 
 def test_the_other_clouds_name_the_same_prefixes():
-    others = [json.dumps(block) for block in BLOCKS if "Statement" not in block]
+    others = [json.dumps(policy) for name, policy in POLICIES.items() if not name.startswith("s3-")]
     assert len(others) == 4
     for text in others:
         written = "attempts/" if "attempts/" in text else "fds/orders/"
@@ -88,3 +86,9 @@ def test_security_and_threat_model_are_linked_from_the_first_pages():
     assert "(docs/threat_model.md)" in readme
     assert "(docs/threat_model.md)" in (ROOT / "SECURITY.md").read_text(encoding="utf-8")
     assert "(threat_model.md)" in (ROOT / "docs" / "concepts.md").read_text(encoding="utf-8")
+
+
+def test_the_page_links_to_every_policy():
+    page = (ROOT / "docs" / "threat_model.md").read_text(encoding="utf-8")
+    assert len(POLICIES) == 6
+    assert [name for name in POLICIES if f"(policies/{name}.json)" not in page] == []
