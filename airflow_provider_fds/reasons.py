@@ -324,7 +324,7 @@ class Reason(str, Enum):  # noqa: UP042 - the driver may run Python 3.9
     #: To do: nothing at first: the retry calls it again
     USER_FUNCTION_INTERRUPTED = "USER_FUNCTION_INTERRUPTED"
     #: a batch of a fleet took longer than its stream allows
-    #: To do: find out what it waited for, or raise the timeout
+    #: To do: find out what it waited for, or raise batch_timeout
     BATCH_TIMED_OUT = "BATCH_TIMED_OUT"
 
     # of a fleet: each stream has a reason of its own

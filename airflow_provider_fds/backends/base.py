@@ -182,14 +182,12 @@ class FleetPart:
         sink: Where its batches go.
         work: Its batches, or the epoch to fence.
         spec_uri: URI of its job spec, as Spark reads it.
-        timeout_seconds: How long one batch may take on the driver; ``None``: no limit.
     """
 
     session: StreamSession
     sink: Sink
     work: RunWork
     spec_uri: str
-    timeout_seconds: float | None = None
 
     @property
     def num_bytes(self) -> int:

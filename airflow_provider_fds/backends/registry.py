@@ -1,6 +1,6 @@
 """The registry of Spark backends: the only place that chooses one.
 
-To add a backend, write one module with a class that follows
+To add a type of connection, write one module with a class that follows
 :class:`~airflow_provider_fds.backends.base.ConnectionBackend`, and add one line to :data:`BACKENDS`.
 """
 

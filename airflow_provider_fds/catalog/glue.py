@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 from urllib.parse import unquote
 
 from airflow_provider_fds.catalog import external_table, problems
-from airflow_provider_fds.catalog.judge import MetastoreTable, delta_location, folder_uri
+from airflow_provider_fds.catalog.metastore_table import MetastoreTable, delta_location, folder_uri
 from airflow_provider_fds.catalog.names import TableName
 from airflow_provider_fds.catalog.table import CatalogTable, ListedTable
 from airflow_provider_fds.credentials import redacted

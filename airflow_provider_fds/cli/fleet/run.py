@@ -163,16 +163,7 @@ def _run(
     """Run one application, and commit what it does."""
     from airflow_provider_fds.backends.base import FleetApplication, FleetPart
 
-    parts = tuple(
-        FleetPart(
-            one.session,
-            one.stream.sink,
-            one.work,
-            one.spec_uri,
-            None if one.stream.batch_timeout is None else one.stream.batch_timeout.total_seconds(),
-        )
-        for one in session.runs
-    )
+    parts = tuple(FleetPart(one.session, one.stream.sink, one.work, one.spec_uri) for one in session.runs)
     batches = format_count(sum(len(part.work.batches) for part in parts), "batch", "batches")
     progress.say(f"group {group.name}: {batches} of {format_count(len(parts), 'stream')} in one Spark application")
     application = FleetApplication(

@@ -210,16 +210,7 @@ class FleetRun:
     def _run_spark(self, session: FleetSession, spec_uri: str) -> Exception | None:
         operator = self._operator
         runs = session.runs
-        parts = tuple(
-            FleetPart(
-                one.session,
-                one.stream.sink,
-                one.work,
-                one.spec_uri,
-                None if one.stream.batch_timeout is None else one.stream.batch_timeout.total_seconds(),
-            )
-            for one in runs
-        )
+        parts = tuple(FleetPart(one.session, one.stream.sink, one.work, one.spec_uri) for one in runs)
         batches = sum(len(one.work.batches) for one in runs)
         log.info("Loading %d batches of %d streams, %d at a time.", batches, len(runs), operator.parallelism)
         name = f"fds-{self._fleet}" if operator.name == _DEFAULT_NAME else str(operator.name)

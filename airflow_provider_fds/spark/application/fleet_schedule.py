@@ -304,8 +304,9 @@ class FleetSchedule:
         if worker.thread.is_alive():
             error: Exception = RefusalError(
                 Reason.BATCH_TIMED_OUT,
-                f"the batch was not finished after {format_duration(took)}, the timeout of the stream. Its Spark jobs "
-                "were cancelled; a retry works on the same rows. Find out what it waits for, or raise the timeout",
+                f"the batch was not finished after {format_duration(took)}, the batch_timeout of the stream. Its "
+                "Spark jobs were cancelled; a retry works on the same rows. Find out what it waits for, or raise "
+                "batch_timeout",
                 retryable=True,
             )
         else:

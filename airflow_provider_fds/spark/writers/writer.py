@@ -1,6 +1,6 @@
 """Writers, which write a sink on the driver. A writer bears the name of its sink, and is found by it.
 
-``DeltaMergeSink`` is written by ``DeltaMergeWriter`` in ``delta_merge_writer.py``. A new sink is two modules, one in
+``DeltaMergeSink`` is written by ``DeltaMergeWriter`` in ``delta_merge_writer.py``. A sink has a module in
 ``sinks/`` and one here, with an underscore before each capital (``MySqlSink``: ``my_sql_writer.py``). Both are shipped
 to the driver by name patterns; a file of streams knows the sinks in ``SINKS`` (``fleet/streams_file/fields.py``). Only
 sinks of this package have writers; a job spec names a kind of sink and never a module. Standard library and pyspark,

@@ -61,7 +61,7 @@ def main(spec: dict[str, Any]) -> None:
     while session.next_work():
         uri = session.write_jobs(parallelism=2, max_bytes_in_flight=None)
         if uri is not None:
-            parts = tuple(FleetPart(run.session, run.stream.sink, run.work, run.spec_uri, None) for run in session.runs)
+            parts = tuple(FleetPart(run.session, run.stream.sink, run.work, run.spec_uri) for run in session.runs)
             application = FleetApplication(parts, uri, session.commit_reported, parallelism=2)
             session.collect(backend.run_fleet(application).error)
     print(json.dumps({one.stream: [one.outcome, str(one.error or "")] for one in session.finish().outcomes}))

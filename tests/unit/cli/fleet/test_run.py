@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import io
 import json
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from rich.console import Console
 
 from airflow_provider_fds.backends import registry
 from airflow_provider_fds.backends.base import Outcome, SparkBackend
+from airflow_provider_fds.batch.fleet_spec import FleetSpec
 from airflow_provider_fds.cli.fleet import progress as fleet_progress
 from airflow_provider_fds.cli.main import main
 from airflow_provider_fds.errors import EXIT_BATCH_FAILED, EXIT_CONFIGURATION
@@ -41,6 +44,7 @@ class Spark(SparkBackend):
     def __init__(self) -> None:
         self.fails: set[str] = set()
         self.applications: list[Any] = []
+        self.specs: list[FleetSpec] = []
         self.error: Exception | None = None
         self.conf: list[dict[str, Any]] = []
 
@@ -49,6 +53,7 @@ class Spark(SparkBackend):
 
     def run_fleet(self, application: Any) -> Outcome:
         self.applications.append(application)
+        self.specs.append(FleetSpec.from_json(Path(urlsplit(application.spec_uri).path).read_bytes()))
         for part in application.parts:
             bench = Bench(part.session.stream.table, part.session.context.staging_uri)
             if part.session.stream.name not in self.fails:
@@ -99,7 +104,7 @@ def test_each_group_is_one_application_with_the_groups_settings(spark, tables, t
     assert "group raw: 2 batches of 2 streams in one Spark application" in err
     assert "a: 1 batch" in err
     assert "Spark UI: http://localhost:4040" in err
-    assert [[part.timeout_seconds for part in one.parts] for one in spark.applications] == [[None], [300.0, 300.0]]
+    assert [[job.timeout_seconds for job in spec.jobs] for spec in spark.specs] == [[None], [300.0, 300.0]]
     assert [one.parallelism for one in spark.applications] == [8, 3]
     assert spark.conf == [
         {"spark.b": "mine"},

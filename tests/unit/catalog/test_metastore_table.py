@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_fds.catalog.judge import MetastoreTable, delta_location
+from airflow_provider_fds.catalog.metastore_table import MetastoreTable, delta_location
 from airflow_provider_fds.catalog.names import TableName
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.reasons import Reason
