@@ -1,10 +1,10 @@
-"""The Airflow that FDS needs. Standard library only; does not import Airflow."""
+"""The Airflow that FDS needs, and where its versions differ. Standard library only; does not import Airflow itself."""
 
 from __future__ import annotations
 
 import re
 import sys
-from importlib import metadata
+from importlib import import_module, metadata
 
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.reasons import Reason
@@ -37,6 +37,16 @@ def is_airflow_at_least(*oldest: int) -> bool:
     return not numbers or numbers >= oldest
 
 
+def sdk_exception(name: str) -> type[Exception]:
+    """Return an exception that the task runner of this Airflow knows, such as ``TaskDeferralTimeout``."""
+    module = import_module("airflow.sdk.exceptions")
+    if not hasattr(module, name):
+        # Airflow 3.1
+        module = import_module("airflow.exceptions")
+    found: type[Exception] = getattr(module, name)
+    return found
+
+
 def _airflow_version() -> str | None:
     """Return the version of the imported Airflow, or of the installed one; ``None`` without Airflow."""
     imported = getattr(sys.modules.get("airflow"), "__version__", None)
@@ -50,4 +60,4 @@ def _airflow_version() -> str | None:
     return None
 
 
-__all__ = ["check_airflow", "is_airflow_at_least"]
+__all__ = ["check_airflow", "is_airflow_at_least", "sdk_exception"]

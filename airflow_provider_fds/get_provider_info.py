@@ -6,7 +6,7 @@ from typing import Any
 
 _INTEGRATION = "Delta Lake (FDS)"
 
-#: Those in which ``operators/asset_event.py`` writes a sink's URI, except ``file``, which Airflow handles itself.
+#: Those in which ``operators/lineage/asset_event.py`` writes a sink's URI, except ``file``, which Airflow has itself.
 _ASSET_SCHEMES = ("s3", "gs", "az", "abfs", "abfss", "wasb", "wasbs", "hdfs")
 
 

@@ -15,11 +15,14 @@ import re
 from dataclasses import asdict, dataclass, field
 from typing import Any, Dict, List, Optional, Tuple
 
-from airflow_provider_fds.batch.checked_json import from_json, to_json
+from airflow_provider_fds.batch.checked_json import SPEC_FORMAT, from_json, to_json
 
 #: ``fds:<uuid>``, then a data interval or the name of a write.
 _APP_ID = re.compile(r"fds:([^:#]+)")
 _DIGEST = re.compile(r"-([0-9a-f]{64})\.(?P<kind>job|fleet)\.json\Z")
+
+#: Prefix of the names of a user job's reports; the rest increases with time.
+USER_JOB_PREFIX = "user-job-"
 
 #: Fields of a batch that its spec has only if they are set.
 _WRITTEN_IF_SET = ("columns", "fed", "fed_since", "fed_batch")
@@ -300,3 +303,35 @@ class JobSpec:
 def job_name(attempt_id: str, data: bytes) -> str:
     """Return the file name of a job spec, ``<attempt>-<SHA-256 of its bytes>.job.json``: the URI binds the content."""
     return f"{attempt_id}-{hashlib.sha256(data).hexdigest()}.job.json"
+
+
+@dataclass(frozen=True)
+class UserJobBatch:
+    """What a user job is told about its batch: one string, in the plan's XCom.
+
+    Attributes:
+        batch: The batch.
+        reports: URI of the folder for the job's report.
+    """
+
+    batch: BatchSpec
+    reports: str
+
+    def to_json(self) -> str:
+        """Return the batch as JSON on one line."""
+        return to_json(self).decode()
+
+    @classmethod
+    def from_json(cls, text: "str | bytes") -> "UserJobBatch":
+        """Parse a batch.
+
+        Raises:
+            ValueError: The text is not a batch, or has another format.
+        """
+        try:
+            return from_json(cls, text, "the value")
+        except ValueError as error:
+            raise ValueError(
+                "the batch of this job must be plan.output['batch'] of a DeltaPlanOperator in format "
+                f"{SPEC_FORMAT}, got {str(text)[:100]!r} ({error}). If another version of FDS planned it, plan it again"
+            ) from error

@@ -112,7 +112,7 @@ class DeltaBatchDecoratedOperator(DecoratedOperator, DeltaIngestOperator):
 
     def run_spark(self, application: Application) -> Outcome:
         """Run an application that calls the user's function."""
-        from airflow_provider_fds.spark.writers.user_code import function_here
+        from airflow_provider_fds.spark.writers.rows.user_code import function_here
 
         sink = application.sink
         assert isinstance(sink, ForeachBatchSink)  # noqa: S101  # it was made here

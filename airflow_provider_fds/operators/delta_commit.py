@@ -11,10 +11,10 @@ from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.hooks.failures import task_failures
 from airflow_provider_fds.hooks.rendering import ValueTemplates
 from airflow_provider_fds.hooks.settings import retention
-from airflow_provider_fds.operators.lineage import EmitsLineage
-from airflow_provider_fds.operators.links import ShowsLinks, showing_links
-from airflow_provider_fds.operators.outlets import default_outlet
-from airflow_provider_fds.operators.wiring import check_wiring
+from airflow_provider_fds.operators.lineage.emits_lineage import EmitsLineage
+from airflow_provider_fds.operators.lineage.outlets import default_outlet
+from airflow_provider_fds.operators.links import ShowsLinks
+from airflow_provider_fds.operators.task.wiring import check_wiring
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.sinks import DeltaSink
 from airflow_provider_fds.stream import DeltaStream
@@ -76,9 +76,9 @@ class DeltaCommitOperator(ValueTemplates, ShowsLinks, EmitsLineage, BaseOperator
     def execute(self, context: Any) -> dict[str, Any]:
         """Commit the batch and return what this run has committed."""
         from airflow_provider_fds.hooks.stats import sending_status
-        from airflow_provider_fds.operators import asset_event
-        from airflow_provider_fds.operators.gathered_lineage import gathering
-        from airflow_provider_fds.operators.sessions import open_session
+        from airflow_provider_fds.operators.lineage import asset_event
+        from airflow_provider_fds.operators.lineage.gathered_lineage import gathering
+        from airflow_provider_fds.operators.run.sessions import open_session
         from airflow_provider_fds.stream.run.purge import purge_stream
 
         self.show_links({})
@@ -101,7 +101,7 @@ class DeltaCommitOperator(ValueTemplates, ShowsLinks, EmitsLineage, BaseOperator
             )
             with (
                 sending_status(session, context),
-                showing_links(self, session, verify),
+                self.showing_links(session, verify),
                 gathering(self, session, verify),
             ):
                 result = session.commit_user_job(self.batch, verify=verify)
@@ -122,7 +122,7 @@ class DeltaCommitOperator(ValueTemplates, ShowsLinks, EmitsLineage, BaseOperator
         return self._stream(), None if self.verify is None else coerce_sink(self.verify)
 
     def _stream(self) -> DeltaStream:
-        from airflow_provider_fds.operators.batch_message import stream_of
+        from airflow_provider_fds.operators.run.batch_message import stream_of
 
         stream = stream_of(self.batch)
         if self.stream is not None and (given := DeltaStream.coerce(self.stream)) != stream:

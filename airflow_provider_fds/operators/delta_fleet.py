@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from airflow_provider_fds.airflow_version import sdk_exception
 from airflow_provider_fds.durations import parse_duration
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.fleet.table_pattern import TablePattern
 from airflow_provider_fds.fleet.value import FleetStream, problems_between
 from airflow_provider_fds.hooks.rendering import ValueTemplates
-from airflow_provider_fds.operators.checkpoint_inlet import add_checkpoint_inlet
-from airflow_provider_fds.operators.ingest_arguments import argument_problems, check_conf_by_size, time_problems
-from airflow_provider_fds.operators.lineage import EmitsFleetLineage
+from airflow_provider_fds.operators.lineage.emits_lineage import EmitsFleetLineage
+from airflow_provider_fds.operators.lineage.outlets import add_alert_outlet, add_checkpoint_inlet, default_outlet
 from airflow_provider_fds.operators.links import ShowsLinks
-from airflow_provider_fds.operators.one_sink import check_one_sink
-from airflow_provider_fds.operators.outlets import add_alert_outlet, default_outlet
-from airflow_provider_fds.operators.sdk_exceptions import sdk_exception
-from airflow_provider_fds.operators.spark_task import SparkTask
-from airflow_provider_fds.operators.waiting import ARGUMENTS as WAITING_ARGUMENTS
-from airflow_provider_fds.operators.waiting import Waiting, waiting_problems
+from airflow_provider_fds.operators.task.ingest_arguments import argument_problems, check_conf_by_size, time_problems
+from airflow_provider_fds.operators.task.one_sink import check_one_sink
+from airflow_provider_fds.operators.task.spark_task import SparkTask
+from airflow_provider_fds.operators.task.waiting import ARGUMENTS as WAITING_ARGUMENTS
+from airflow_provider_fds.operators.task.waiting import Waiting, waiting_problems
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -221,7 +220,7 @@ class DeltaFleetOperator(ValueTemplates, ShowsLinks, EmitsFleetLineage, SparkTas
             return self._run(context, deadline=0.0)
 
     def _run(self, context: Any, *, deadline: float | None, was_woken: bool = False) -> dict[str, Any] | None:
-        from airflow_provider_fds.operators.fleet_run import FleetRun
+        from airflow_provider_fds.operators.run.fleet_run import FleetRun
 
         return FleetRun(self, context).run(deadline=deadline, was_woken=was_woken)
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Literal
 
+from airflow_provider_fds.airflow_version import sdk_exception
 from airflow_provider_fds.durations import parse_duration
 from airflow_provider_fds.hooks.rendering import ValueTemplates
-from airflow_provider_fds.operators.checkpoint_inlet import add_checkpoint_inlet
-from airflow_provider_fds.operators.ingest_arguments import (
+from airflow_provider_fds.operators.lineage.emits_lineage import EmitsLineage
+from airflow_provider_fds.operators.lineage.outlets import add_alert_outlet, add_checkpoint_inlet, default_outlet
+from airflow_provider_fds.operators.links import ShowsLinks
+from airflow_provider_fds.operators.task.ingest_arguments import (
     check_arguments,
     check_asking,
     check_asset_partitions,
@@ -17,14 +20,10 @@ from airflow_provider_fds.operators.ingest_arguments import (
     check_reading,
     reads_by_interval,
 )
-from airflow_provider_fds.operators.lineage import EmitsLineage
-from airflow_provider_fds.operators.links import ShowsLinks
-from airflow_provider_fds.operators.one_sink import check_one_sink
-from airflow_provider_fds.operators.outlets import add_alert_outlet, default_outlet
-from airflow_provider_fds.operators.sdk_exceptions import sdk_exception
-from airflow_provider_fds.operators.spark_task import SparkTask
-from airflow_provider_fds.operators.waiting import ARGUMENTS as WAITING_ARGUMENTS
-from airflow_provider_fds.operators.waiting import Waiting, waiting_problems
+from airflow_provider_fds.operators.task.one_sink import check_one_sink
+from airflow_provider_fds.operators.task.spark_task import SparkTask
+from airflow_provider_fds.operators.task.waiting import ARGUMENTS as WAITING_ARGUMENTS
+from airflow_provider_fds.operators.task.waiting import Waiting, waiting_problems
 from airflow_provider_fds.sinks.options import is_template
 from airflow_provider_fds.stream.declaration.sink_needs import coerce_sink
 
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from airflow_provider_fds.backends.conf_by_size import ConfBySizeArgument
-    from airflow_provider_fds.operators.on_busy import BusyPolicy
+    from airflow_provider_fds.operators.task.on_busy import BusyPolicy
     from airflow_provider_fds.sinks import Sink
     from airflow_provider_fds.stream import DeltaStream
     from airflow_provider_fds.stream.monitoring.alerts import StreamAlerts
@@ -248,7 +247,7 @@ class DeltaIngestOperator(ValueTemplates, ShowsLinks, EmitsLineage, SparkTask):
             deadline: As in :meth:`execute_complete`.
             version: The version that the question was about; as ``deadline`` missing under ``dag.test()``.
         """
-        from airflow_provider_fds.operators.approval import record_answer
+        from airflow_provider_fds.operators.run.approval import record_answer
 
         record_answer(self, context, event, event.get("version") if version is None else version)
         return self.load(context, deadline=deadline)
@@ -263,6 +262,6 @@ class DeltaIngestOperator(ValueTemplates, ShowsLinks, EmitsLineage, SparkTask):
 
     def load(self, context: Any, *, deadline: float | None, was_woken: bool = False) -> dict[str, Any] | None:
         """Load what is new, or wait; see :meth:`~.ingest_run.IngestRun.load`."""
-        from airflow_provider_fds.operators.ingest_run import IngestRun
+        from airflow_provider_fds.operators.run.ingest_run import IngestRun
 
         return IngestRun(self, context).load(deadline=deadline, was_woken=was_woken)

@@ -9,11 +9,11 @@ from airflow.providers.common.compat.sdk import AirflowSkipException, BaseOperat
 from airflow_provider_fds.errors import ConfigurationError, StreamBusyError
 from airflow_provider_fds.hooks.failures import task_failures, with_staging_of
 from airflow_provider_fds.hooks.rendering import ValueTemplates
-from airflow_provider_fds.operators.checkpoint_inlet import add_checkpoint_inlet
-from airflow_provider_fds.operators.lineage import EmitsLineage
-from airflow_provider_fds.operators.links import ShowsLinks, showing_links
-from airflow_provider_fds.operators.on_busy import BusyPolicy, give_way
-from airflow_provider_fds.operators.wiring import begun_before, check_wiring, commits_of
+from airflow_provider_fds.operators.lineage.emits_lineage import EmitsLineage
+from airflow_provider_fds.operators.lineage.outlets import add_checkpoint_inlet
+from airflow_provider_fds.operators.links import ShowsLinks
+from airflow_provider_fds.operators.task.on_busy import BusyPolicy, give_way
+from airflow_provider_fds.operators.task.wiring import begun_before, check_wiring, commits_of
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.stream import DeltaStream
 
@@ -86,8 +86,8 @@ class DeltaPlanOperator(ValueTemplates, ShowsLinks, EmitsLineage, BaseOperator):
         """Plan one batch and return it. Raises ``AirflowSkipException`` if there is nothing new."""
         from airflow_provider_fds.hooks.data_interval import refuse_backfill, refuse_intervals
         from airflow_provider_fds.hooks.stats import sending_status
-        from airflow_provider_fds.operators.batch_message import batch_message
-        from airflow_provider_fds.operators.sessions import open_session
+        from airflow_provider_fds.operators.run.batch_message import batch_message
+        from airflow_provider_fds.operators.run.sessions import open_session
 
         ti = context["ti"]
         self.show_links({})
@@ -116,7 +116,7 @@ class DeltaPlanOperator(ValueTemplates, ShowsLinks, EmitsLineage, BaseOperator):
                     reason=Reason.BATCH_NOT_LOADED,
                 )
             try:
-                with sending_status(session, context), showing_links(self, session, None):
+                with sending_status(session, context), self.showing_links(session, None):
                     work = session.begin(None, max_batches=1, user_job=True, retry=ti.try_number > 1)
             except StreamBusyError as busy:
                 give_way(self.on_busy, busy)

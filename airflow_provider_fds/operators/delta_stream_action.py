@@ -131,7 +131,7 @@ class DeltaStreamActionOperator(BaseOperator):
     def execute(self, context: Any) -> dict[str, Any]:
         """Perform the action. Returns a description of it."""
         from airflow_provider_fds.hooks.places import open_table, places_for
-        from airflow_provider_fds.operators.owner import owner_runs, task_actor
+        from airflow_provider_fds.operators.run.owner import owner_runs, task_actor
         from airflow_provider_fds.stream.actions.action_builder import ActionBuilder
         from airflow_provider_fds.stream.actions.prepared_action import is_answered, perform
         from airflow_provider_fds.stream.known_tables import open_source, readable, readable_sink
@@ -169,7 +169,7 @@ class DeltaStreamActionOperator(BaseOperator):
         from airflow_provider_fds.checkpoint.variable import VariableCheckpointStore
         from airflow_provider_fds.hooks.places import open_table
         from airflow_provider_fds.ledger.staging.log import Ledger
-        from airflow_provider_fds.operators.owner import task_actor
+        from airflow_provider_fds.operators.run.owner import task_actor
         from airflow_provider_fds.stream.actions.recovery_survey import fits, survey
 
         variable = VariableCheckpointStore(self.stream)

@@ -11,7 +11,7 @@ from airflow.providers.common.compat.sdk import BaseOperator
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.hooks.failures import task_failures
 from airflow_provider_fds.hooks.settings import poll_interval_seconds, staging_uri
-from airflow_provider_fds.operators.outlets import add_alert_outlet
+from airflow_provider_fds.operators.lineage.outlets import add_alert_outlet
 from airflow_provider_fds.triggers.poll_arguments import removed_problems
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class DeltaStreamMonitorOperator(BaseOperator):
         """Report the incidents that the trigger has found, and return the number of rounds."""
         if event["status"] == "alerts":
             from airflow_provider_fds.hooks.places import open_folder
-            from airflow_provider_fds.operators.alerting import Alerting
+            from airflow_provider_fds.operators.run.alerting import Alerting
             from airflow_provider_fds.stream.monitoring.alerts import Found
 
             with task_failures(context):

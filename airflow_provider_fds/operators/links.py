@@ -84,29 +84,27 @@ class ShowsLinks:
         self.known_links = known
         self.operator_extra_links = tuple(link for link in LINKS if link.name in known)
 
-
-@contextmanager
-def showing_links(operator: ShowsLinks, session: StreamSession, sink: Sink | None) -> Iterator[None]:
-    """Show the links of a run after the body, also if it fails. Reads nothing, and raises no error of its own."""
-    try:
-        yield
-    finally:
+    @contextmanager
+    def showing_links(self, session: StreamSession, sink: Sink | None) -> Iterator[None]:
+        """Show the links of a run after the body, also if it fails. Reads nothing, and raises no error of its own."""
         try:
-            links = _page_links(operator, session)
-            operator.show_links(links)
-            operator.show_links({**links, **_version_links(session, sink)})
-        except Exception as error:  # a link is never a reason to fail
-            logger.warning("Links are missing from the task's page: %s", error)
-            logger.debug("The links of stream %s were not made.", session.stream.name, exc_info=True)
+            yield
+        finally:
+            try:
+                links = _page_links(self, session)
+                self.show_links(links)
+                self.show_links({**links, **_version_links(session, sink)})
+            except Exception as error:  # a link is never a reason to fail
+                logger.warning("Links are missing from the task's page: %s", error)
+                logger.debug("The links of stream %s were not made.", session.stream.name, exc_info=True)
 
-
-@contextmanager
-def showing_spark(operator: ShowsLinks) -> Iterator[None]:
-    """Show the page of the last Spark application after the body: the one link of a task of many streams."""
-    try:
-        yield
-    finally:
-        operator.show_links(_spark_link(operator))
+    @contextmanager
+    def showing_spark(self) -> Iterator[None]:
+        """Show the page of the last Spark application after the body: the one link of a task of many streams."""
+        try:
+            yield
+        finally:
+            self.show_links(_spark_link(self))
 
 
 def _spark_link(operator: ShowsLinks) -> dict[str, str]:
@@ -125,7 +123,7 @@ def _version_links(session: StreamSession, sink: Sink | None) -> dict[str, str]:
     result = session.result()
     if result is None:
         return {}
-    from airflow_provider_fds.operators.asset_event import asset_uri
+    from airflow_provider_fds.operators.lineage.asset_event import asset_uri
 
     sink_uri = None if sink is None or sink.table_uri is None else session.connected.sink_target(sink.table_uri)
     tables = (

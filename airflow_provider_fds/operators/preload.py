@@ -10,11 +10,12 @@ log = logging.getLogger(__name__)
 
 #: What the tasks of ``DeltaIngestOperator`` and ``DeltaFleetOperator`` import when they run, also on Spark Connect.
 _OF_TASKS: Final = (
-    "airflow_provider_fds.operators.ingest_run",
-    "airflow_provider_fds.operators.fleet_run",
+    "airflow_provider_fds.operators.run.ingest_run",
+    "airflow_provider_fds.operators.run.fleet_run",
     "airflow_provider_fds.operators.delta_ingest",
     "airflow_provider_fds.operators.delta_fleet",
-    "airflow_provider_fds.operators.spark_lineage",
+    "airflow_provider_fds.operators.lineage.asset_event",
+    "airflow_provider_fds.operators.lineage.spark_lineage",
     "airflow_provider_fds.backends.spark_connect",
     "airflow_provider_fds.backends.spark_submit",
     "airflow_provider_fds.stream.monitoring.all_statuses",

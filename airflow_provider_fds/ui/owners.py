@@ -9,7 +9,7 @@ from airflow.models.taskinstance import TaskInstance
 from airflow.utils.session import create_session
 from sqlalchemy import select
 
-from airflow_provider_fds.operators.owner import FINISHED_STATES, UNFINISHED_RUN_STATES
+from airflow_provider_fds.operators.run.owner import FINISHED_STATES, UNFINISHED_RUN_STATES
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,8 +12,8 @@ from airflow_provider_fds import DeltaAppendSink, DeltaStreamMonitorOperator, St
 from airflow_provider_fds.delta.storage.local import LocalStorage
 from airflow_provider_fds.errors import AccessDeniedError, FdsError
 from airflow_provider_fds.hooks.stats import sending_status
-from airflow_provider_fds.operators.alerting import Alerting
-from airflow_provider_fds.operators.outlets import alert_outlet, is_alert_outlet
+from airflow_provider_fds.operators.lineage.outlets import alert_outlet, is_alert_outlet
+from airflow_provider_fds.operators.run.alerting import Alerting
 from airflow_provider_fds.stream.monitoring.alerts import Alert, Found
 from airflow_provider_fds.stream.monitoring.incidents import IncidentLog
 from tests.unit.stream.conftest import bench

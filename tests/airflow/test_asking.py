@@ -14,7 +14,7 @@ from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.hooks.exceptions import TaskFailedError
 from airflow_provider_fds.ledger.staging.log import Ledger
-from airflow_provider_fds.operators.approval import record_answer
+from airflow_provider_fds.operators.run.approval import record_answer
 from airflow_provider_fds.triggers.stream_decision import StreamDecisionTrigger
 from tests.fds_command import fds
 

@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from airflow_provider_fds.backends.cluster_driver import ClusterDriver
 from airflow_provider_fds.fault_points import ASKED_BY, MARKS_IN
 from airflow_provider_fds.spark.clusters.standalone import StandaloneCluster
+from tests.interop.quick_spark import INTERPRETED
 from tests.standalone_cluster import SMALL, master, running
 
 if TYPE_CHECKING:
@@ -43,7 +45,7 @@ with DAG("{name}", schedule=None, start_date=datetime(2026, 1, 1)):
         sink=DeltaAppendSink("{lake}/{name}"),
     )
 """
-CONF = {**SMALL, "spark.cores.max": "1", "spark.driver.host": "127.0.0.1"}
+CONF = {**SMALL, **INTERPRETED, "spark.cores.max": "1", "spark.driver.host": "127.0.0.1"}
 
 
 @pytest.fixture(scope="module")
@@ -74,43 +76,45 @@ def dag_of(installation, lake, cluster, monkeypatch):
     return make
 
 
-def test_a_cluster_runs_the_driver_of_a_task_and_a_failure_names_its_log(
-    dag_of, installation, lake, cluster, tmp_path, caplog
+def test_a_driver_that_is_stopped_leaves_no_process_one_that_fails_names_its_log_and_the_next_attempt_loads_the_rows(
+    dag_of, installation, lake, cluster, tmp_path, monkeypatch, caplog
 ):
     lake.append("orders", 1, 2)
     dag = dag_of("in_cluster")
-    done = installation.run(dag)
-    assert done.state("ingest") == "success", caplog.text
+    with monkeypatch.context() as patch:
+        drivers = stop_once_it_runs(patch)
+        assert installation.run(dag).state("ingest") == "failed"
+    ((driver, handle),) = drivers
+    assert driver.cluster.look(handle).words == "KILLED"
+    until = time.monotonic() + 60
+    while (left := processes_in(cluster.work / handle.id)) and time.monotonic() < until:
+        time.sleep(0.2)
+    assert left == []
+
+    newest = max((lake.root / "orders").glob("*.parquet"), key=lambda path: path.stat().st_mtime_ns)
+    newest.rename(newest.with_suffix(".away"))
+    caplog.clear()
+    assert installation.run(dag).state("ingest") == "failed"
+    assert "Log of the driver: http://127.0.0.1:" in caplog.text
+    newest.with_suffix(".away").rename(newest)
+
+    caplog.clear()
+    assert installation.run(dag).state("ingest") == "success", caplog.text
     assert lake.ids("in_cluster") == [1, 2]
     (driver,) = [
         path for path in cluster.work.glob("driver-*") if f"Driver {path.name} has been started" in caplog.text
     ]
-    # the files of the driver are in staging once
+    # the files of all drivers are in staging once
     (archive,) = (tmp_path / "staging" / ".drivers").glob("*.zip")
     assert (driver / archive.name).is_file()
 
-    lake.append("orders", 3)
-    newest = max((lake.root / "orders").glob("*.parquet"), key=lambda path: path.stat().st_mtime_ns)
-    newest.rename(newest.with_suffix(".away"))
-    assert installation.run(dag).state("ingest") == "failed"
-    assert "Log of the driver: http://127.0.0.1:" in caplog.text
-    newest.with_suffix(".away").rename(newest)
-    assert installation.run(dag).state("ingest") == "success"
-    assert lake.ids("in_cluster") == [1, 2, 3]
-    assert len(list((tmp_path / "staging" / ".drivers").glob("*.zip"))) == 1
 
-
-def test_a_driver_that_is_stopped_leaves_no_process_and_the_next_attempt_loads_the_rows(
-    dag_of, installation, lake, cluster, monkeypatch
-):
-    from airflow_provider_fds.backends.cluster_driver import ClusterDriver
-
-    lake.append("orders", 1, 2)
-    dag = dag_of("stopped")
+def stop_once_it_runs(patch):
+    """Let a task stop its driver as soon as that runs; return the driver, with what the cluster calls it."""
     drivers: list[tuple[ClusterDriver, Handle]] = []
     wait = ClusterDriver._end
 
-    def stop_once_it_runs(self, application, handle, was_ended):
+    def then_stop(self, application, handle, was_ended):
         if not drivers:
             drivers.append((self, handle))
             while self.cluster.look(handle).words != "RUNNING":
@@ -118,16 +122,8 @@ def test_a_driver_that_is_stopped_leaves_no_process_and_the_next_attempt_loads_t
             threading.Thread(target=self.stop).start()
         return wait(self, application, handle, was_ended)
 
-    monkeypatch.setattr(ClusterDriver, "_end", stop_once_it_runs)
-    assert installation.run(dag).state("ingest") == "failed"
-    ((driver, handle),) = drivers
-    assert driver.cluster.look(handle).words == "KILLED"
-    until = time.monotonic() + 60
-    while (left := processes_in(cluster.work / handle.id)) and time.monotonic() < until:
-        time.sleep(0.2)
-    assert left == []
-    assert installation.run(dag).state("ingest") == "success"
-    assert lake.ids("stopped") == [1, 2]
+    patch.setattr(ClusterDriver, "_end", then_stop)
+    return drivers
 
 
 def processes_in(folder):
@@ -238,20 +234,6 @@ def seen(monkeypatch):
     return found
 
 
-def test_a_driver_that_outlives_its_task_is_found_by_the_next_attempt_which_starts_no_other(
-    dag_of, installation, lake, tmp_path, faults, started, seen, caplog
-):
-    lake.append("orders", 1, 2)
-    lost = Lost(dag_of("outlived", **faults), tmp_path)
-    assert not lake.exists("outlived")
-    seen.then[1] = lost.go_on
-    assert lost.run_again(installation) == "success", caplog.text
-    assert seen[0].state == "running"
-    assert len(started()) == 1
-    assert lake.ids("outlived") == [1, 2]
-    assert "Log of the driver: http://127.0.0.1:" in caplog.text
-
-
 def test_a_driver_that_died_after_its_task_is_followed_by_another_one_in_the_next_attempt(
     dag_of, installation, lake, tmp_path, faults, started, seen
 ):
@@ -280,16 +262,19 @@ def test_a_driver_that_no_entry_names_is_joined_by_another_one_and_rows_land_onc
     assert lake.ids("unnamed") == [1, 2]
 
 
-def test_a_driver_is_found_again_after_its_master_was_killed_and_started_again(
+def test_a_driver_that_outlives_its_task_and_its_master_is_found_by_the_next_attempt_which_starts_no_other(
     dag_of, installation, lake, cluster, masters, tmp_path, faults, started, seen, caplog
 ):
     lake.append("orders", 1, 2)
-    lost = Lost(dag_of("without_master", **faults), tmp_path)
+    lost = Lost(dag_of("outlived", **faults), tmp_path)
+    assert not lake.exists("outlived")
     cluster.kill_master()
     port = cluster.master.rpartition(":")[2]
     seen.then[2] = lambda: masters.enter_context(master(cluster.folder, port, cluster.rest_port))
     seen.then[3] = lost.go_on
     assert lost.run_again(installation) == "success", caplog.text
     assert [look.state for look in seen[:2]] == ["unknown"] * 2
+    assert "running" in {look.state for look in seen[2:]}
     assert len(started()) == 1
-    assert lake.ids("without_master") == [1, 2]
+    assert lake.ids("outlived") == [1, 2]
+    assert "Log of the driver: http://127.0.0.1:" in caplog.text

@@ -14,7 +14,7 @@ from airflow_provider_fds import DeltaStream
 from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.ledger.staging.log import Ledger
-from airflow_provider_fds.spark.writers.user_code import function_here, load_function
+from airflow_provider_fds.spark.writers.rows.user_code import function_here, load_function
 
 ORDERS = DeltaStream("orders", table="s3://lake/orders", staging="s3://lake/_fds")
 

@@ -18,8 +18,8 @@ from airflow_provider_fds.backends.base import Outcome
 from airflow_provider_fds.errors import BatchFailedError, FdsError, SchemaMismatchError, StorageError, ViolationError
 from airflow_provider_fds.hooks.exceptions import TaskFailedError, TaskInterruptedError
 from airflow_provider_fds.hooks.failures import check_event, task_failures
-from airflow_provider_fds.operators.ingest_run import IngestRun
-from airflow_provider_fds.operators.spark_failure import explained
+from airflow_provider_fds.operators.run.ingest_run import IngestRun
+from airflow_provider_fds.operators.run.spark_failure import explained
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.stream.attempt.result import Collected, RunWork
 

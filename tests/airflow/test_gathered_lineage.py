@@ -10,8 +10,8 @@ import pytest
 
 from airflow_provider_fds import DeltaAppendSink, DeltaStream
 from airflow_provider_fds.hooks import lineage as installed
-from airflow_provider_fds.operators import gathered_lineage as lineage
-from airflow_provider_fds.operators.gathered_lineage import gathering
+from airflow_provider_fds.operators.lineage import gathered_lineage as lineage
+from airflow_provider_fds.operators.lineage.gathered_lineage import gathering
 
 SINK = DeltaAppendSink("s3://lake/bronze")
 

@@ -17,8 +17,8 @@ from airflow_provider_fds import (
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.get_provider_info import get_provider_info
 from airflow_provider_fds.hooks.settings import catalog_url
-from airflow_provider_fds.operators.links import LINKS, showing_links
-from airflow_provider_fds.operators.spark_task import SparkTask
+from airflow_provider_fds.operators.links import LINKS
+from airflow_provider_fds.operators.task.spark_task import SparkTask
 from airflow_provider_fds.stream.monitoring.stream_id import StreamId
 
 TEMPLATE = "https://catalog.example/table?location={table}&version={version}"
@@ -108,7 +108,7 @@ def test_a_task_has_the_links_that_it_knows(monkeypatch):
     sink = DeltaAppendSink("s3://lake/bronze")
     ingest = DeltaIngestOperator(task_id="i", stream=DeltaStream("orders", table="s3://lake/orders"), sink=sink)
     ingest.spark_pages = {"YARN application": "http://rm/cluster/app/1"}
-    with showing_links(ingest, session(SimpleNamespace(last_version=4, sink_version=9)), sink):
+    with ingest.showing_links(session(SimpleNamespace(last_version=4, sink_version=9)), sink):
         pass
     assert shown(ingest) == {
         "Delta stream": f"/airflow/fds/#/streams/{StreamId.of('s3://lake/_fds', 'orders')}",
@@ -127,7 +127,7 @@ def test_a_page_of_spark_with_a_credential_or_without_http_is_no_link(page):
     ingest = DeltaIngestOperator(task_id="i", stream=DeltaStream("orders", table="s3://lake/orders"), sink=sink)
     # the address is from the connection, whose extra only its owner may read
     ingest.spark_pages = {"YARN application": page}
-    with showing_links(ingest, session(None), sink):
+    with ingest.showing_links(session(None), sink):
         pass
     assert set(shown(ingest)) == {"Delta stream"}
 
@@ -148,7 +148,7 @@ def test_a_wrong_template_costs_its_own_links_and_not_the_load(monkeypatch, capl
     sink = DeltaAppendSink("s3://lake/bronze")
     ingest = DeltaIngestOperator(task_id="i", stream=DeltaStream("orders", table="s3://lake/orders"), sink=sink)
     ingest.spark_pages = {"YARN application": "http://rm/cluster/app/1"}
-    with showing_links(ingest, session(SimpleNamespace(last_version=4, sink_version=9)), sink):
+    with ingest.showing_links(session(SimpleNamespace(last_version=4, sink_version=9)), sink):
         pass
     assert set(shown(ingest)) == {"Delta stream", "Spark"}
     assert "catalog_url_template" in caplog.text

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from airflow_provider_fds.operators import sdk_exceptions
-from airflow_provider_fds.operators.sdk_exceptions import sdk_exception
+from airflow_provider_fds import airflow_version
+from airflow_provider_fds.airflow_version import sdk_exception
 
 NAMES = ("TaskDeferralTimeout", "AirflowRescheduleException")
 
@@ -16,7 +16,7 @@ NAMES = ("TaskDeferralTimeout", "AirflowRescheduleException")
 def test_an_exception_is_found_where_airflow_3_1_has_it(monkeypatch, name):
     older = type(name, (Exception,), {})
     modules = {"airflow.sdk.exceptions": SimpleNamespace(), "airflow.exceptions": SimpleNamespace(**{name: older})}
-    monkeypatch.setattr(sdk_exceptions, "import_module", modules.__getitem__)
+    monkeypatch.setattr(airflow_version, "import_module", modules.__getitem__)
     assert sdk_exception(name) is older
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_provider_fds.ledger.owner import Owner
-from airflow_provider_fds.operators.owner import owner_is_running, task_owner
+from airflow_provider_fds.operators.run.owner import owner_is_running, task_owner
 
 
 def owner(**fields):
@@ -52,7 +52,7 @@ with DAG("asking", schedule=None, start_date=datetime(2026, 1, 1)):
     @task(trigger_rule="all_done")
     def ask(**context):
         from airflow_provider_fds.ledger.owner import Owner
-        from airflow_provider_fds.operators.owner import owner_is_running, task_owner
+        from airflow_provider_fds.operators.run.owner import owner_is_running, task_owner
         ti = context["ti"]
         is_running = owner_is_running(ti, "d")
         me = task_owner(ti, "d")

@@ -144,7 +144,7 @@ def test_the_load_operator_and_its_values_are_few_modules(airflow_home):
 
 #: What a task imports when a trigger has woken it, until it hands its batch to a Spark Connect server.
 _RESUMED = (
-    "import airflow_provider_fds.hooks.failures, airflow_provider_fds.operators.ingest_run, "
+    "import airflow_provider_fds.hooks.failures, airflow_provider_fds.operators.run.ingest_run, "
     "airflow_provider_fds.backends.spark_connect"
 )
 #: What only other tasks need, or this one after its rows are in the sink.

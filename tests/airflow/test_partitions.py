@@ -15,8 +15,8 @@ from airflow_provider_fds.delta.reader.log import DeltaLog
 from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.hooks.data_interval import run_interval
-from airflow_provider_fds.operators.asset_event import uncovered
-from airflow_provider_fds.operators.asset_partitions import add_partitions, partition_keys
+from airflow_provider_fds.operators.lineage.asset_event import uncovered
+from airflow_provider_fds.operators.lineage.asset_partitions import add_partitions, partition_keys
 from airflow_provider_fds.source.offset import Offset
 
 STREAM = DeltaStream("orders", table="s3://lake/orders", read="data_interval")

@@ -16,6 +16,7 @@ from airflow.providers.common.compat.sdk import (
 )
 
 from airflow_provider_fds import DeltaStream, DeltaTableVersionSensor
+from airflow_provider_fds.airflow_version import sdk_exception
 from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.hooks.stream_context import reading_context
@@ -23,7 +24,6 @@ from airflow_provider_fds.ledger.entries.operator_entries import Held, Resumed
 from airflow_provider_fds.ledger.entries.request_entries import Requested
 from airflow_provider_fds.ledger.owner import Actor
 from airflow_provider_fds.ledger.staging.log import Ledger
-from airflow_provider_fds.operators.sdk_exceptions import sdk_exception
 from airflow_provider_fds.stream import StreamSession
 
 pytestmark = pytest.mark.usefixtures("airflow_database")

@@ -19,7 +19,7 @@ from airflow_provider_fds import DeltaAppendSink, DeltaIngestOperator, DeltaStre
 from airflow_provider_fds.backends.base import UserArguments
 from airflow_provider_fds.backends.spark_master import SparkMaster, check_master, prepare_submission, submitted
 from airflow_provider_fds.errors import ConfigurationError
-from airflow_provider_fds.operators.submit_hook import MOST_LINES, SubmitHook, bounded
+from airflow_provider_fds.operators.task.submit_hook import MOST_LINES, SubmitHook, bounded
 from airflow_provider_fds.spark.submission.object_store import JobStorage
 
 SECRETS = {"spark.hadoop.fs.s3a.secret.key": "s3cr3t\\n", "spark.hadoop.fs.s3a.access.key": "AKIA"}

@@ -84,7 +84,7 @@ def test_a_commit_without_a_load_between_is_refused_before_anything_is_planned(d
 
 def test_a_load_beside_the_commit_is_not_a_load_between(dag_of, installation, lake):
     from airflow_provider_fds.errors import ConfigurationError
-    from airflow_provider_fds.operators.wiring import check_wiring, commits_of
+    from airflow_provider_fds.operators.task.wiring import check_wiring, commits_of
 
     dag = dag_of("beside", 'plan >> EmptyOperator(task_id="load")', GOOD[0])
     assert commits_of(dag, "plan") == ["commit"]
@@ -235,9 +235,9 @@ def test_while_another_run_owns_the_batch_on_busy_decides_whether_a_plan_skips_o
 
 
 def test_a_plan_that_waits_for_its_turn_leaves_the_worker():
+    from airflow_provider_fds.airflow_version import sdk_exception
     from airflow_provider_fds.errors import StreamBusyError
-    from airflow_provider_fds.operators.on_busy import give_way
-    from airflow_provider_fds.operators.sdk_exceptions import sdk_exception
+    from airflow_provider_fds.operators.task.on_busy import give_way
 
     with pytest.raises(sdk_exception("AirflowRescheduleException")):
         give_way("wait", StreamBusyError("busy", owner="somebody"))

@@ -16,7 +16,7 @@ from airflow_provider_fds import (
     ForeachBatchSink,
 )
 from airflow_provider_fds.errors import ConfigurationError
-from airflow_provider_fds.operators.asset_event import asset_uri
+from airflow_provider_fds.operators.lineage.asset_event import asset_uri
 from airflow_provider_fds.stream.declaration.sink_needs import coerce_sink
 
 TEMPLATED = DeltaStream("orders", table="s3://{{ lake }}/orders", staging="s3://{{ lake }}/_fds")
@@ -236,7 +236,7 @@ def test_a_sensor_takes_its_interval_from_the_settings_or_the_argument(monkeypat
 
 
 def test_a_commit_takes_nothing_but_the_output_of_a_plan():
-    from airflow_provider_fds.operators.batch_message import stream_of
+    from airflow_provider_fds.operators.run.batch_message import stream_of
 
     assert DeltaCommitOperator(task_id="commit", batch={"stream_definition": "{}"}).task_id == "commit"
     for batch in (None, "manifest", {"manifest": "x"}):

@@ -25,14 +25,14 @@ from airflow_provider_fds import (
     DeltaStream,
     DeltaTableVersionSensor,
 )
+from airflow_provider_fds.airflow_version import sdk_exception
 from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import ConfigurationError, ServerLostError
 from airflow_provider_fds.ledger.entries.commit_entries import Committed
 from airflow_provider_fds.ledger.entries.operator_entries import Held, Retired
 from airflow_provider_fds.ledger.owner import Actor
 from airflow_provider_fds.ledger.staging.log import Ledger
-from airflow_provider_fds.operators.sdk_exceptions import sdk_exception
-from airflow_provider_fds.operators.sessions import open_session
+from airflow_provider_fds.operators.run.sessions import open_session
 from tests.interop.connect_server import free_port
 
 pytestmark = pytest.mark.usefixtures("airflow_database")

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from airflow_provider_fds.operators.spark_task import SparkTask
+from airflow_provider_fds.operators.task.spark_task import SparkTask
 from airflow_provider_fds.spark.clusters.yarn import YarnCluster
 from airflow_provider_fds.spark.installation.install import bundled_spark_home
 from tests.standalone_cluster import SMALL

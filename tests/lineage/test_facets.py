@@ -9,10 +9,10 @@ import pytest
 
 from airflow_provider_fds import DeltaAppendSink, DeltaMergeSink, DeltaStream, ForeachBatchSink
 from airflow_provider_fds.delta.actions import Metadata
-from airflow_provider_fds.operators import spark_lineage
-from airflow_provider_fds.operators.lineage_facets import fleet_lineage, operator_lineage
-from airflow_provider_fds.operators.lineage_values import Lineage, TableUse
-from airflow_provider_fds.operators.spark_lineage import DENIED_NODES, REMOVED_PATH, agent_settings
+from airflow_provider_fds.operators.lineage import spark_lineage
+from airflow_provider_fds.operators.lineage.lineage_facets import fleet_lineage, operator_lineage
+from airflow_provider_fds.operators.lineage.lineage_values import Lineage, TableUse
+from airflow_provider_fds.operators.lineage.spark_lineage import DENIED_NODES, REMOVED_PATH, agent_settings
 
 ORDERS = DeltaStream("orders", table="s3://lake/orders")
 COLUMNS = [("id", "long"), ("Name", "string")]

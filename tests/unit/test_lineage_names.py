@@ -9,8 +9,8 @@ import pytest
 
 from airflow_provider_fds.get_provider_info import get_provider_info
 from airflow_provider_fds.hooks.lineage import dataset_name
-from airflow_provider_fds.operators.asset_event import asset_uri
-from airflow_provider_fds.operators.lineage_facets import BATCHES_FIELDS, STREAM_FIELDS, VERSIONS_FIELDS
+from airflow_provider_fds.operators.lineage.asset_event import asset_uri
+from airflow_provider_fds.operators.lineage.lineage_facets import BATCHES_FIELDS, STREAM_FIELDS, VERSIONS_FIELDS
 from airflow_provider_fds.schemes import SCHEMES
 
 PAGE = (Path(__file__).parents[2] / "docs" / "lineage.md").read_text()

@@ -19,7 +19,6 @@ from airflow_provider_fds.ledger.entries.fold import Fold
 from airflow_provider_fds.ledger.entries.protocol import decide
 from airflow_provider_fds.ledger.layout import StreamFolder, parse_numbered_name
 from airflow_provider_fds.ledger.staging.access import ListNames, Put, PutIfAbsent, perform
-from airflow_provider_fds.ledger.staging.last_run import last_run
 from airflow_provider_fds.ledger.staging.reading import LedgerReader, retried
 from airflow_provider_fds.ledger.staging.writing import self_test, write
 from airflow_provider_fds.ledger.state import StreamState
@@ -226,6 +225,9 @@ class Ledger:
             since: A time, with a zone, before which the run cannot have worked: entries more than a day older are not
                 read. ``None``: all are read.
         """
+        # only when the run has ended
+        from airflow_provider_fds.ledger.staging.last_run import last_run
+
         return perform(last_run(self._reader, self._head or self._empty(), owner, since), self.storage)
 
     def self_test(self) -> None:

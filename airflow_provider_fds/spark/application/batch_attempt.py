@@ -27,7 +27,7 @@ from airflow_provider_fds.spark.runtime.hadoop_files import hadoop_path, write_b
 if TYPE_CHECKING:
     from airflow_provider_fds.batch.sink.sink_commit import SinkCommit
     from airflow_provider_fds.batch.spec import BatchSpec, Expectations, JobSpec
-    from airflow_provider_fds.spark.writers.expected_rows import ExpectedRows, RowCounts
+    from airflow_provider_fds.spark.writers.rows.expected_rows import ExpectedRows, RowCounts
     from airflow_provider_fds.spark.writers.writer import Landed, Writer
 
 
@@ -124,7 +124,7 @@ class BatchAttempt:
         self._counts = counts = tested.count()
         tested.refuse(counts, getattr(self._sink, "keys", ()))
         if expectations.rejects is not None:
-            from airflow_provider_fds.spark.writers.rejects_table import RejectsTable
+            from airflow_provider_fds.spark.writers.rows.rejects_table import RejectsTable
 
             what, attempt = self.batch.describe(), self._spec.attempt_id
             table = RejectsTable(self._spark, expectations, self._sink, self.batch, attempt, what)
@@ -136,7 +136,7 @@ class BatchAttempt:
 
     def _tested(self, rows: Any, expectations: Expectations) -> ExpectedRows:
         # most streams have no expectations
-        from airflow_provider_fds.spark.writers.expected_rows import ExpectedRows
+        from airflow_provider_fds.spark.writers.rows.expected_rows import ExpectedRows
 
         return ExpectedRows(rows, expectations, self.batch.describe())
 

@@ -12,8 +12,7 @@ from typing import Any, Dict, List, Optional
 from uuid import uuid4
 
 from airflow_provider_fds.batch.report import AttemptReport, report_name
-from airflow_provider_fds.batch.spec import txn_app_id
-from airflow_provider_fds.batch.user_job import REPORT_PREFIX, UserJobBatch
+from airflow_provider_fds.batch.spec import USER_JOB_PREFIX, UserJobBatch, txn_app_id
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.spark.application.batch_rows import batch_rows
 from airflow_provider_fds.spark.runtime.failures import RefusalError
@@ -84,7 +83,7 @@ class CurrentBatch:
         The report commits nothing: the offset moves when the tasks between plan and commit have succeeded.
         """
         batch = self._spec
-        attempt_id = f"{REPORT_PREFIX}{int(time.time() * 1000):015d}-{uuid4().hex[:8]}"
+        attempt_id = f"{USER_JOB_PREFIX}{int(time.time() * 1000):015d}-{uuid4().hex[:8]}"
         report = AttemptReport(
             uuid=batch.uuid,
             epoch=batch.epoch,

@@ -17,7 +17,7 @@ from airflow_provider_fds.spark.installation.cache import SparkSetupError, defau
 _PACKAGE: Final = Path(__file__).resolve().parents[2]
 
 #: The rooms of ``spark/`` that run on the driver.
-_ROOMS: Final = ("runtime", "sink_log", "fence", "writers", "application")
+_ROOMS: Final = ("runtime", "sink_log", "fence", "writers", "writers/rows", "writers/postgres", "application")
 
 #: The driver's modules. The first pages of the rooms, and of the packages not among them, are left empty in the zip.
 _MODULES: Final = (
@@ -31,7 +31,6 @@ _MODULES: Final = (
     "batch/sink/[!_]*.py",
     "batch/spec.py",
     "batch/table_writes.py",
-    "batch/user_job.py",
     "batch/version_ranges.py",
     "credentials.py",
     "durations.py",

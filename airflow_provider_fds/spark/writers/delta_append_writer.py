@@ -35,8 +35,8 @@ from airflow_provider_fds.spark.sink_log.other_writers import RowsTaken, refuse_
 from airflow_provider_fds.spark.sink_log.sink_place import check_features, check_place, check_properties, check_table
 from airflow_provider_fds.spark.sink_log.sink_transactions import give_transactions
 from airflow_provider_fds.spark.writers.after_commit import write_until_committed
-from airflow_provider_fds.spark.writers.prepared_rows import prepared
-from airflow_provider_fds.spark.writers.sink_columns import (
+from airflow_provider_fds.spark.writers.rows.prepared_rows import prepared
+from airflow_provider_fds.spark.writers.rows.sink_columns import (
     check_layout,
     checked_fit,
     refuse_moved,

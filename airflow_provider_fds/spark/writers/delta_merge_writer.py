@@ -16,8 +16,8 @@ from airflow_provider_fds.spark.runtime.sql import quoted_name, temporary_view
 from airflow_provider_fds.spark.runtime.versions import minor
 from airflow_provider_fds.spark.sink_log.history import quoted
 from airflow_provider_fds.spark.writers.delta_append_writer import DeltaAppendWriter
-from airflow_provider_fds.spark.writers.merge_changes import ORDER, MergeChanges, merge_rows
-from airflow_provider_fds.spark.writers.prepared_rows import CHANGE_TYPE
+from airflow_provider_fds.spark.writers.rows.merge_changes import ORDER, MergeChanges, merge_rows
+from airflow_provider_fds.spark.writers.rows.prepared_rows import CHANGE_TYPE
 
 if TYPE_CHECKING:
     from airflow_provider_fds.batch.column_fit import Widening

@@ -16,7 +16,7 @@ from airflow_provider_fds.spark.runtime.hadoop_files import hadoop_path, names, 
 from airflow_provider_fds.spark.runtime.settings import TRANSACTION_SETTINGS
 from airflow_provider_fds.spark.writers.foreach_batch import ForeachBatch
 from airflow_provider_fds.spark.writers.foreach_tables import WrittenTables
-from airflow_provider_fds.spark.writers.user_code import call, load_function
+from airflow_provider_fds.spark.writers.rows.user_code import call, load_function
 from airflow_provider_fds.spark.writers.writer import Landed, Writer
 
 if TYPE_CHECKING:

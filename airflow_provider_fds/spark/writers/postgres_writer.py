@@ -23,17 +23,17 @@ from airflow_provider_fds.spark.fence.postgres_fence import close_epochs
 from airflow_provider_fds.spark.runtime.failures import RefusalError
 from airflow_provider_fds.spark.runtime.postgres_errors import refusals
 from airflow_provider_fds.spark.sink_log.advice import Advice
-from airflow_provider_fds.spark.writers.merge_changes import MergeChanges
-from airflow_provider_fds.spark.writers.postgres_columns import addition, creation, fitted, table_columns
-from airflow_provider_fds.spark.writers.postgres_rows import rows_of
-from airflow_provider_fds.spark.writers.prepared_rows import prepared
+from airflow_provider_fds.spark.writers.postgres.postgres_columns import addition, creation, fitted, table_columns
+from airflow_provider_fds.spark.writers.postgres.postgres_rows import rows_of
+from airflow_provider_fds.spark.writers.rows.merge_changes import MergeChanges
+from airflow_provider_fds.spark.writers.rows.prepared_rows import prepared
 from airflow_provider_fds.spark.writers.writer import Landed, Writer
 
 if TYPE_CHECKING:
     from airflow_provider_fds.batch.report import FenceReport
     from airflow_provider_fds.batch.spec import BatchSpec, FenceSpec, JobSpec
     from airflow_provider_fds.sinks import PostgresSink
-    from airflow_provider_fds.spark.writers.postgres_rows import AppendedRows, MergedRows
+    from airflow_provider_fds.spark.writers.postgres.postgres_rows import AppendedRows, MergedRows
 
 #: How long a batch waits for another driver of its stream.
 _LOCK_SECONDS = 60.0

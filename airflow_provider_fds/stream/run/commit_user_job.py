@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from airflow_provider_fds.batch.spec import txn_app_id, txn_version
-from airflow_provider_fds.batch.user_job import REPORT_PREFIX
+from airflow_provider_fds.batch.spec import USER_JOB_PREFIX, txn_app_id, txn_version
 from airflow_provider_fds.errors import ConfigurationError, LedgerError, VerificationError
 from airflow_provider_fds.ledger.entries.commit_entries import Blocked, Committed
 from airflow_provider_fds.ledger.measures import Measures
@@ -99,7 +98,7 @@ def commit_user_job(
 
 def _reported_rows(connected: ConnectedStream, planned: PlannedBatch) -> int | None:
     """Return the rows that the job's last report says it wrote, or ``None`` without a report."""
-    found = reports_about(connected.ledger, connected.state.epoch, planned, REPORT_PREFIX)
+    found = reports_about(connected.ledger, connected.state.epoch, planned, USER_JOB_PREFIX)
     report = next(found, None)
     return None if report is None else report.rows_written
 

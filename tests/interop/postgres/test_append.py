@@ -14,7 +14,7 @@ from airflow_provider_fds.sinks import PostgresSink
 from airflow_provider_fds.spark.application.job import run
 from airflow_provider_fds.spark.runtime.failures import RefusalError
 from airflow_provider_fds.spark.writers import postgres_writer
-from airflow_provider_fds.spark.writers.postgres_rows import AppendedRows
+from airflow_provider_fds.spark.writers.postgres.postgres_rows import AppendedRows
 from airflow_provider_fds.spark.writers.postgres_writer import PostgresWriter
 from tests.postgresql import FAST, IMMEDIATE
 

@@ -12,7 +12,7 @@ import pytest
 
 from airflow_provider_fds.sinks import PostgresSink
 from airflow_provider_fds.sinks.postgres import quoted
-from airflow_provider_fds.spark.writers.line_chunks import line_chunks
+from airflow_provider_fds.spark.writers.postgres.line_chunks import line_chunks
 from tests.interop.postgres.conftest import PostgresStream
 
 pytestmark = pytest.mark.timeout(600)

@@ -11,7 +11,7 @@ import pytest
 
 from airflow_provider_fds.batch.spec import Expectations
 from airflow_provider_fds.sinks import DeltaAppendSink, DeltaMergeSink, ForeachBatchSink
-from airflow_provider_fds.spark.writers import expected_rows
+from airflow_provider_fds.spark.writers.rows import expected_rows
 
 MIXED = {"id < 25": "drop", "p = 0": "warn", "name <> 'name 3'": "drop", "id IS NOT NULL": "warn"}
 

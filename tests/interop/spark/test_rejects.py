@@ -9,7 +9,8 @@ import pytest
 
 from airflow_provider_fds.batch.spec import Expectations, fence_version, txn_version
 from airflow_provider_fds.sinks import DeltaAppendSink, DeltaMergeSink
-from airflow_provider_fds.spark.writers import delta_append_writer, rejects_table
+from airflow_provider_fds.spark.writers import delta_append_writer
+from airflow_provider_fds.spark.writers.rows import rejects_table
 
 EXPECT = {"id % 10 <> 3": "reject", "p = 0 OR id <> 13": "warn", "id % 10 <> 8": "drop"}
 

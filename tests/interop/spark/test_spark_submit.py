@@ -22,20 +22,6 @@ from airflow_provider_fds.spark.submission.submit import submit_arguments
 pytestmark = pytest.mark.timeout(900)
 
 
-def test_a_job_logs_little_and_leaves_nothing_in_its_working_directory(stream, tmp_path, monkeypatch):
-    (tmp_path / "cwd").mkdir()
-    monkeypatch.chdir(tmp_path / "cwd")
-    spec = stream.job(*stream.plan())
-    lines = []
-    code = run_locally(stream.save(spec), on_line=lines.append)
-
-    assert code == 0, lines
-    assert [report.outcome for report in stream.read_reports(spec)] == ["written"] * 3
-    assert len(stream.sink_commits()) == 3
-    assert [line.split(",")[0] for line in lines] == [f"FDS batch {n} written: 10 rows" for n in range(3)]
-    assert not any((tmp_path / "cwd").iterdir())
-
-
 # D34
 def test_two_processes_on_one_batch_make_one_commit(stream, spark):
     batch = stream.plan()[0]
@@ -107,14 +93,27 @@ def test_a_missing_spec_ends_the_run_with_a_clear_message(tmp_path):
     assert any("FDS cannot read the job spec" in line and "gone.json" in line for line in lines)
 
 
-def test_the_address_of_sparks_ui_and_the_id_in_its_history_are_told_where_they_are_on(stream, tmp_path):
+def test_a_job_logs_its_batches_and_where_sparks_ui_and_history_are_and_leaves_nothing_in_its_working_directory(
+    stream, tmp_path, monkeypatch
+):
+    for name in ("cwd", "events"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "cwd")
+    spec = stream.job(*stream.plan())
+    events = tmp_path / "events"
+    conf = {"spark.ui.enabled": True, "spark.eventLog.enabled": True, "spark.eventLog.dir": events.as_uri()}
     lines = []
-    spec = stream.save(stream.job(stream.plan()[0]))
-    conf = {"spark.ui.enabled": True, "spark.eventLog.enabled": True, "spark.eventLog.dir": tmp_path.as_uri()}
-    assert run_locally(spec, conf=conf, on_line=lines.append) == 0
-    assert any(line.startswith("FDS Spark UI: http://127.0.0.1:") for line in lines), lines
-    (application,) = (line.split(": ")[1] for line in lines if line.startswith("FDS Spark application: "))
-    assert any(application in one.name for one in tmp_path.iterdir())
+    code = run_locally(stream.save(spec), conf=conf, on_line=lines.append)
+
+    assert code == 0, lines
+    assert [report.outcome for report in stream.read_reports(spec)] == ["written"] * 3
+    assert len(stream.sink_commits()) == 3
+    (page,) = (line for line in lines if line.startswith("FDS Spark UI: http://127.0.0.1:"))
+    (history,) = (line for line in lines if line.startswith("FDS Spark application: "))
+    assert any(history.split(": ")[1] in one.name for one in events.iterdir())
+    others = [line.split(",")[0] for line in lines if line not in (page, history)]
+    assert others == [f"FDS batch {n} written: 10 rows" for n in range(3)]
+    assert not any((tmp_path / "cwd").iterdir())
 
 
 UDF = """

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from airflow_provider_fds.batch.report import AttemptReport, decode
-from airflow_provider_fds.batch.user_job import REPORT_PREFIX, UserJobBatch
+from airflow_provider_fds.batch.spec import USER_JOB_PREFIX, UserJobBatch
 from airflow_provider_fds.spark import current_batch, spark_conf
 from airflow_provider_fds.spark.runtime.failures import RefusalError
 
@@ -29,7 +29,9 @@ def test_the_rows_of_the_batch_land_once_and_the_report_says_how_many(spark, str
     assert (batch.batch_id, batch.first_version, batch.num_rows) == (1, 1, 10)
     sink = spark.read.format("delta").load(str(stream.sink_path))
     assert sorted((row["id"], row["_commit_version"]) for row in sink.collect()) == [(i, 1) for i in range(10, 20)]
-    reports = [decode(AttemptReport, path.read_bytes()) for path in (stream.reports / "1/1").glob(f"{REPORT_PREFIX}*")]
+    reports = [
+        decode(AttemptReport, path.read_bytes()) for path in (stream.reports / "1/1").glob(f"{USER_JOB_PREFIX}*")
+    ]
     assert [(report.outcome, report.rows_written) for report in reports] == [("written", 10)] * 2
     assert {report.manifest_digest for report in reports} == {stream.plan()[1].manifest_digest}
 

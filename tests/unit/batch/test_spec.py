@@ -249,7 +249,6 @@ SHARED = (
     "sink.table_account",
     "spec",
     "table_writes",
-    "user_job",
     "version_ranges",
 )
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_provider_fds.batch.sink.sink_account import pieces
-from airflow_provider_fds.batch.user_job import UserJobBatch
+from airflow_provider_fds.batch.spec import UserJobBatch
 from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import CheckpointError, ConfigurationError, LedgerError
 from airflow_provider_fds.fleet import discovery

@@ -6,7 +6,7 @@ import pytest
 
 from airflow_provider_fds.credentials import redacted
 from airflow_provider_fds.spark.runtime.failures import RefusalError, explain, has_condition, is_conflict, shortened
-from airflow_provider_fds.spark.writers.user_code import call
+from airflow_provider_fds.spark.writers.rows.user_code import call
 
 
 def chained(*texts: str) -> Exception:

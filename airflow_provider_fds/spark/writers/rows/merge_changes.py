@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, List, Union
 
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.spark.runtime.failures import RefusalError
-from airflow_provider_fds.spark.writers.merge_sql import MergeSql
-from airflow_provider_fds.spark.writers.prepared_rows import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
-from airflow_provider_fds.spark.writers.sink_columns import with_provenance
+from airflow_provider_fds.spark.writers.rows.merge_sql import MergeSql
+from airflow_provider_fds.spark.writers.rows.prepared_rows import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
+from airflow_provider_fds.spark.writers.rows.sink_columns import with_provenance
 
 if TYPE_CHECKING:
     from airflow_provider_fds.batch.spec import BatchSpec

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.common.compat.sdk import Asset
 
 from airflow_provider_fds.errors import StorageError
-from airflow_provider_fds.operators.outlets import is_alert_outlet
+from airflow_provider_fds.operators.lineage.outlets import is_alert_outlet
 from airflow_provider_fds.stream.monitoring.alerts import Found, StreamAlerts, find_alerts, name_in_use
 from airflow_provider_fds.stream.monitoring.incidents import MOST_ATTEMPTS, IncidentLog
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, List, Optional, Tuple
 from airflow_provider_fds.sinks.postgres import quoted
 
 if TYPE_CHECKING:
-    from airflow_provider_fds.spark.writers.copy_text import TargetColumn
+    from airflow_provider_fds.spark.writers.postgres.copy_text import TargetColumn
 
 #: The temporary table, and its column that says whether the last change to a key is a deletion.
 STAGED = "pg_temp.fds_batch"

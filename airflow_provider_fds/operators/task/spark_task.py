@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_fds.backends.base import Application, FleetApplication, Outcome, SparkBackend
     from airflow_provider_fds.backends.conf_by_size import ConfBySizeArgument
-    from airflow_provider_fds.operators.submit_hook import SubmitHook
+    from airflow_provider_fds.operators.task.submit_hook import SubmitHook
     from airflow_provider_fds.sinks import Sink
     from airflow_provider_fds.spark.submission.submit import SubmitArguments
     from airflow_provider_fds.stream.run.session import StreamSession
@@ -94,7 +94,7 @@ class SparkTask(SparkSubmitOperator):
 
     def set_agent_settings(self, context: Any, sink: Sink) -> None:
         """Remember the settings for OpenLineage's Spark agent while ``conf`` is the user's, see there."""
-        from airflow_provider_fds.operators.spark_lineage import agent_settings
+        from airflow_provider_fds.operators.lineage.spark_lineage import agent_settings
 
         self.agent_settings = agent_settings(
             self.conf or {},
@@ -133,7 +133,7 @@ class SparkTask(SparkSubmitOperator):
         return outcome
 
     def _get_hook(self) -> SubmitHook:
-        from airflow_provider_fds.operators.submit_hook import SubmitHook
+        from airflow_provider_fds.operators.task.submit_hook import SubmitHook
 
         return SubmitHook.like(
             super()._get_hook(), loads_defaults=self._loads_defaults, was_killed=lambda: self.was_killed

@@ -12,7 +12,7 @@ from airflow_provider_fds.sinks.constants import sql_literal
 from airflow_provider_fds.spark.runtime.attempt_identity import is_connect
 from airflow_provider_fds.spark.runtime.failures import RefusalError, explain
 from airflow_provider_fds.spark.runtime.sql import quoted_name
-from airflow_provider_fds.spark.writers.user_code import call, load_function
+from airflow_provider_fds.spark.writers.rows.user_code import call, load_function
 
 if TYPE_CHECKING:
     from airflow_provider_fds.sinks import DeltaSink, PostgresSink

@@ -24,14 +24,14 @@ _LONGEST_KEY: Final = 250
 _SHOWN: Final = 20
 
 
-def check_source(asset_partitions: str | None, session: StreamSession) -> None:
+def check_source(asset_partitions: str, session: StreamSession) -> None:
     """Refuse a column by which the source is not partitioned, before anything is loaded.
 
     Raises:
         ConfigurationError: The source is not partitioned by it.
         TableNotFoundError: There is no source.
     """
-    if asset_partitions is not None and "%" not in asset_partitions:
+    if "%" not in asset_partitions:
         # not for a DAG that is only parsed
         from airflow_provider_fds.stream.position.changed_partitions import check_partition_column
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.sinks.postgres import quoted
 from airflow_provider_fds.spark.runtime.failures import RefusalError
-from airflow_provider_fds.spark.writers.copy_text import TargetColumn, is_held, is_wider, suggested, unfit
+from airflow_provider_fds.spark.writers.postgres.copy_text import TargetColumn, is_held, is_wider, suggested, unfit
 
 if TYPE_CHECKING:
     from airflow_provider_fds.sinks import PostgresSink

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_fds.spark.application import job
-from airflow_provider_fds.spark.writers.user_code import load_function
+from airflow_provider_fds.spark.writers.rows.user_code import load_function
 
 OWN = Path(job.__file__).parent
 

@@ -14,16 +14,16 @@ from airflow_provider_fds.sinks.constants import PROVENANCE
 from airflow_provider_fds.sinks.postgres import quoted
 from airflow_provider_fds.spark.runtime.failures import RefusalError
 from airflow_provider_fds.spark.runtime.sql import temporary_view
-from airflow_provider_fds.spark.writers.copy_text import column_types, is_json, lines
-from airflow_provider_fds.spark.writers.line_chunks import line_chunks
-from airflow_provider_fds.spark.writers.merge_changes import MergeChanges, merge_rows
-from airflow_provider_fds.spark.writers.postgres_merge_sql import DELETED, STAGED, PostgresMergeSql
-from airflow_provider_fds.spark.writers.sink_columns import with_provenance
+from airflow_provider_fds.spark.writers.postgres.copy_text import column_types, is_json, lines
+from airflow_provider_fds.spark.writers.postgres.line_chunks import line_chunks
+from airflow_provider_fds.spark.writers.postgres.postgres_merge_sql import DELETED, STAGED, PostgresMergeSql
+from airflow_provider_fds.spark.writers.rows.merge_changes import MergeChanges, merge_rows
+from airflow_provider_fds.spark.writers.rows.sink_columns import with_provenance
 
 if TYPE_CHECKING:
     from airflow_provider_fds.batch.spec import BatchSpec
     from airflow_provider_fds.sinks import PostgresSink
-    from airflow_provider_fds.spark.writers.copy_text import TargetColumn
+    from airflow_provider_fds.spark.writers.postgres.copy_text import TargetColumn
 
 #: Triggers, of the table or its partitions, that may leave out rows.
 _MAY_LEAVE_OUT = """

@@ -13,7 +13,7 @@ from airflow_provider_fds.errors import StoppedError
 from airflow_provider_fds.hooks.failures import task_failures
 from airflow_provider_fds.hooks.settings import deployment, poll_interval_seconds
 from airflow_provider_fds.ledger.owner import Actor
-from airflow_provider_fds.operators.sessions import session_context
+from airflow_provider_fds.operators.run.sessions import session_context
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.stream import DeltaStream
 from airflow_provider_fds.stream.actions.action_builder import ActionBuilder

@@ -29,13 +29,12 @@ from airflow_provider_fds.hooks.places import open_folder
 from airflow_provider_fds.hooks.settings import deployment, retention, staging_uri
 from airflow_provider_fds.hooks.stats import report_at_end
 from airflow_provider_fds.hooks.storage import connections_looked_up_once
-from airflow_provider_fds.operators import asset_event
-from airflow_provider_fds.operators.alerting import Alerting
-from airflow_provider_fds.operators.gathered_lineage import gathered
-from airflow_provider_fds.operators.lineage_values import Lineage
-from airflow_provider_fds.operators.links import showing_spark
-from airflow_provider_fds.operators.sessions import session_context
-from airflow_provider_fds.operators.spark_failure import explained, without_command
+from airflow_provider_fds.operators.lineage import asset_event
+from airflow_provider_fds.operators.lineage.gathered_lineage import gathered
+from airflow_provider_fds.operators.lineage.lineage_values import Lineage
+from airflow_provider_fds.operators.run.alerting import Alerting
+from airflow_provider_fds.operators.run.sessions import session_context
+from airflow_provider_fds.operators.run.spark_failure import explained, without_command
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.sinks import DeltaSink
 from airflow_provider_fds.stream.monitoring.alerts import find_alerts
@@ -99,7 +98,7 @@ class FleetRun:
             was_woken: Whether a trigger has resumed the task.
         """
         operator = self._operator
-        with task_failures(self._context), showing_spark(operator):
+        with task_failures(self._context), operator.showing_spark():
             operator.spark = operator.find_spark(operator.conn_id)
             operator.spark.check()
             with connections_looked_up_once():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from airflow_provider_fds.batch.user_job import UserJobBatch
+from airflow_provider_fds.batch.spec import UserJobBatch
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.reasons import Reason
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_fds.hooks.settings import deployment
 from airflow_provider_fds.hooks.stream_context import working_context
-from airflow_provider_fds.operators.owner import owner_is_running, task_actor, task_owner
+from airflow_provider_fds.operators.run.owner import owner_is_running, task_actor, task_owner
 from airflow_provider_fds.stream.run.session import StreamSession
 
 if TYPE_CHECKING:

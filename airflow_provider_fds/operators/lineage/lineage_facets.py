@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from airflow_provider_fds.delta.actions import Metadata
-    from airflow_provider_fds.operators.lineage_values import Lineage, TableUse
+    from airflow_provider_fds.operators.lineage.lineage_values import Lineage, TableUse
 
 #: Fields of FDS's own facets, by the facet's key. ``docs/lineage.md`` has the same table; a test compares the two.
 STREAM_FIELDS: Final = ("stream", "uuid", "read", "sink", "delivery")

@@ -11,7 +11,7 @@ from airflow_provider_fds.stream.declaration.sink_needs import coerce_sink
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from airflow_provider_fds.operators.lineage_values import Lineage
+    from airflow_provider_fds.operators.lineage.lineage_values import Lineage
     from airflow_provider_fds.sinks import Sink
 
 
@@ -22,15 +22,15 @@ class EmitsLineage:
 
     def get_openlineage_facets_on_start(self) -> Any:
         """Return source and sink by name; nothing is read before the task runs."""
-        from airflow_provider_fds.operators.lineage_facets import operator_lineage
-        from airflow_provider_fds.operators.lineage_values import Lineage
+        from airflow_provider_fds.operators.lineage.lineage_facets import operator_lineage
+        from airflow_provider_fds.operators.lineage.lineage_values import Lineage
 
         return operator_lineage(Lineage.planned(*self._lineage_ends()))
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:  # noqa: ARG002  # the provider's signature
         """Return source and sink with versions, schemas and row counts of what the task has committed."""
-        from airflow_provider_fds.operators.lineage_facets import operator_lineage
-        from airflow_provider_fds.operators.lineage_values import Lineage
+        from airflow_provider_fds.operators.lineage.lineage_facets import operator_lineage
+        from airflow_provider_fds.operators.lineage.lineage_values import Lineage
 
         return operator_lineage(self._lineage or Lineage.planned(*self._lineage_ends()))
 
@@ -56,15 +56,15 @@ class EmitsFleetLineage:
     def get_openlineage_facets_on_start(self) -> Any:
         """Return the sources and sinks of the declared streams by name."""
         from airflow_provider_fds.fleet.value import FleetStream
-        from airflow_provider_fds.operators.lineage_facets import fleet_lineage
-        from airflow_provider_fds.operators.lineage_values import Lineage
+        from airflow_provider_fds.operators.lineage.lineage_facets import fleet_lineage
+        from airflow_provider_fds.operators.lineage.lineage_values import Lineage
 
         operator: Any = self
         return fleet_lineage(Lineage.planned(one.stream, one.sink) for one in map(FleetStream.coerce, operator.streams))
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:  # noqa: ARG002  # the provider's signature
         """Return all sources and sinks of the run, with versions, schemas and row counts of what was committed."""
-        from airflow_provider_fds.operators.lineage_facets import fleet_lineage
+        from airflow_provider_fds.operators.lineage.lineage_facets import fleet_lineage
 
         return fleet_lineage(self.lineages.values()) if self.lineages else self.get_openlineage_facets_on_start()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, Literal, NoReturn
 
-from airflow_provider_fds.operators.sdk_exceptions import sdk_exception
+from airflow_provider_fds.airflow_version import sdk_exception
 
 if TYPE_CHECKING:
     from airflow_provider_fds.errors import StreamBusyError

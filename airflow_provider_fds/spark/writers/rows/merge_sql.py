@@ -11,7 +11,7 @@ from typing import List, Optional, Sequence, Tuple
 
 from airflow_provider_fds.sinks.merge import VALIDITY
 from airflow_provider_fds.spark.runtime.sql import quoted_name
-from airflow_provider_fds.spark.writers.prepared_rows import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
+from airflow_provider_fds.spark.writers.rows.prepared_rows import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
 
 #: Change types of a change data feed that show the row before the commit, and after it.
 _BEFORE = ("delete", "update_preimage")

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, Final
 from airflow_provider_fds.delta.reader.log import DeltaLog
 from airflow_provider_fds.delta.storage.open import canonical_uri
 from airflow_provider_fds.hooks import lineage
-from airflow_provider_fds.operators.lineage_values import Lineage, TableUse
+from airflow_provider_fds.operators.lineage.lineage_values import Lineage, TableUse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from airflow_provider_fds.operators.lineage import EmitsLineage
+    from airflow_provider_fds.operators.lineage.emits_lineage import EmitsLineage
     from airflow_provider_fds.sinks import Sink
     from airflow_provider_fds.stream.run.session import StreamSession
 

@@ -1,12 +1,13 @@
-"""The outlets that operators declare while a DAG file is parsed: of a sink, and of alerts."""
+"""What operators declare to Airflow in a DAG file: outlets of a sink and of alerts, the inlet of a checkpoint."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-from airflow.providers.common.compat.sdk import AssetAlias
+from airflow.providers.common.compat.sdk import Asset, AssetAlias
 
 from airflow_provider_fds.errors import ConfigurationError
+from airflow_provider_fds.stream.declaration.delta_stream import DeltaStream
 
 #: How the names of alert outlets begin and end, which events about a sink do not use.
 _BEGINNING: Final = "fds:"
@@ -44,3 +45,23 @@ def add_alert_outlet(operator: Any, alerts: object) -> None:
             subject=f"task {operator.task_id!r}",
         )
     operator.outlets = [*operator.outlets, alert_outlet(operator.dag_id, operator.task_id)]
+
+
+def add_checkpoint_inlet(operator: Any, stream: object) -> None:
+    """Add the table's asset as an inlet, without which Airflow keeps no state of it.
+
+    If the stream is known only when the task runs, or its table is a template, the user must declare the inlet.
+
+    Raises:
+        ConfigurationError: Airflow is older than 3.3.
+    """
+    if not isinstance(stream, DeltaStream) or stream.checkpoint != "asset":
+        return
+    from airflow_provider_fds.checkpoint.asset import check_asset_state_store, table_asset_uri
+
+    check_asset_state_store()
+    if "{{" not in stream.table:
+        asset = Asset(table_asset_uri(stream.table_uri))
+        # an asset of another name and the same URI would conflict with the user's
+        if asset.uri not in {getattr(inlet, "uri", None) for inlet in operator.inlets}:
+            operator.inlets = [*operator.inlets, asset]

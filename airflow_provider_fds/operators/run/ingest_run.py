@@ -16,14 +16,11 @@ from airflow_provider_fds.hooks.data_interval import refuse_backfill, run_interv
 from airflow_provider_fds.hooks.failures import push_error, task_failures, with_staging_of
 from airflow_provider_fds.hooks.settings import retention
 from airflow_provider_fds.hooks.stats import send_status, sending_status
-from airflow_provider_fds.operators import asset_event
-from airflow_provider_fds.operators.asset_partitions import check_source, partition_keys
-from airflow_provider_fds.operators.gathered_lineage import gathering
-from airflow_provider_fds.operators.ingest_arguments import check_asking, check_linger, check_reading
-from airflow_provider_fds.operators.links import showing_links
-from airflow_provider_fds.operators.on_busy import give_way
-from airflow_provider_fds.operators.sessions import open_session
-from airflow_provider_fds.operators.spark_failure import explained, without_command
+from airflow_provider_fds.operators.lineage.gathered_lineage import gathering
+from airflow_provider_fds.operators.run.sessions import open_session
+from airflow_provider_fds.operators.run.spark_failure import explained, without_command
+from airflow_provider_fds.operators.task.ingest_arguments import check_asking, check_linger, check_reading
+from airflow_provider_fds.operators.task.on_busy import give_way
 from airflow_provider_fds.stream import DeltaStream
 from airflow_provider_fds.stream.attempt.batch_versions import describe_plan
 from airflow_provider_fds.stream.attempt.result import PhaseSeconds, RunResult
@@ -34,7 +31,7 @@ from airflow_provider_fds.stream.run.session import STOPPED
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from airflow_provider_fds.operators.alerting import Alerting
+    from airflow_provider_fds.operators.run.alerting import Alerting
     from airflow_provider_fds.sinks import Sink
     from airflow_provider_fds.stream.attempt.result import LoadResult, RunWork
     from airflow_provider_fds.stream.run.linger import Linger
@@ -88,11 +85,14 @@ class IngestRun:
             session = open_session(context, stream, sink, interval=interval)
             if interval is not None and waiting is not None and deadline is not None:
                 waiting.wait_for_interval(operator, context, session, deadline=deadline)
-            check_source(operator.asset_partitions, session)
+            if operator.asset_partitions is not None:
+                from airflow_provider_fds.operators.lineage.asset_partitions import check_source
+
+                check_source(operator.asset_partitions, session)
             alerting = None if operator.alerts is None else _alerting(operator, context)
             with (
                 sending_status(session, context, *(() if alerting is None else alerting.observers)),
-                showing_links(operator, session, sink),
+                operator.showing_links(session, sink),
                 gathering(operator, session, sink),
             ):
                 result = self._work_off(session, sink)
@@ -202,7 +202,7 @@ class IngestRun:
 
     def _ask(self, session: StreamSession, *, deadline: float | None) -> None:
         # most streams ask nobody
-        from airflow_provider_fds.operators.approval import ask
+        from airflow_provider_fds.operators.run.approval import ask
 
         ask(self._operator, self._context, session, deadline=deadline)
 
@@ -234,11 +234,17 @@ class IngestRun:
             push_error(self._context, {"error": type(idle.warning).__name__, **idle.warning.facts()})
         if operator.on_no_data == "skip":
             raise AirflowSkipException(with_staging_of(message, stream))
+        from airflow_provider_fds.operators.lineage.asset_event import withhold
+
         self._log.info(message)
-        asset_event.withhold(operator)
+        withhold(operator)
 
     def _tell(self, session: StreamSession, sink: Sink, result: LoadResult) -> dict[str, Any]:
         """Report to the log and the asset event what this run has committed, and return it."""
+        # only when the rows are there
+        from airflow_provider_fds.operators.lineage.asset_event import emit, uncovered
+        from airflow_provider_fds.operators.lineage.asset_partitions import partition_keys
+
         operator = self._operator
         note = session.option_notes()
         result = replace(
@@ -255,12 +261,12 @@ class IngestRun:
         # an interval that was just loaded has had no event, and those of all other intervals would be read to see that
         if isinstance(result, RunResult) or not session.has_committed:
             epoch_start = session.connected.state.epoch_start
-            extra = asset_event.uncovered(operator, told, sink.table_uri, epoch_start=epoch_start)
+            extra = uncovered(operator, told, sink.table_uri, epoch_start=epoch_start)
         keys: Sequence[str] = ()
         if extra is not None:
             with task_failures(self._context, operator.stream):
                 keys = partition_keys(operator.asset_partitions, self._context, session, extra, told)
-        asset_event.emit(operator, self._context, extra, sink.table_uri, keys)
+        emit(operator, self._context, extra, sink.table_uri, keys)
         return told
 
 
@@ -272,7 +278,7 @@ def _purge(session: StreamSession) -> None:
 
 
 def _alerting(operator: Any, context: Any) -> Alerting:
-    from airflow_provider_fds.operators.alerting import Alerting
+    from airflow_provider_fds.operators.run.alerting import Alerting
 
     return Alerting(operator, context, operator.alerts)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_fds.spark.writers.copy_text import TargetColumn, suggested, unfit
+from airflow_provider_fds.spark.writers.postgres.copy_text import TargetColumn, suggested, unfit
 
 
 def column(name: str, typmod: int = -1, **changes: object) -> TargetColumn:

@@ -23,12 +23,12 @@ from airflow_provider_fds.spark.runtime.hadoop_files import hadoop_path
 from airflow_provider_fds.spark.runtime.settings import session_conf, transaction_conf
 from airflow_provider_fds.spark.sink_log.history import SinkLog, quoted
 from airflow_provider_fds.spark.sink_log.sink_place import check_place, check_table
-from airflow_provider_fds.spark.writers.prepared_rows import COMMIT_TIMESTAMP, COMMIT_VERSION
+from airflow_provider_fds.spark.writers.rows.prepared_rows import COMMIT_TIMESTAMP, COMMIT_VERSION
 
 if TYPE_CHECKING:
     from airflow_provider_fds.batch.sink.sink_commit import SinkCommit
     from airflow_provider_fds.batch.spec import BatchSpec, Expectations
-    from airflow_provider_fds.spark.writers.expected_rows import ExpectedRows
+    from airflow_provider_fds.spark.writers.rows.expected_rows import ExpectedRows
 
 #: The column beside those of the rows: where a row comes from, and which expectations it failed.
 REJECTED = "_rejected"

@@ -17,7 +17,7 @@ from airflow_provider_fds.sinks.constants import PROVENANCE, sql_literal
 from airflow_provider_fds.spark.runtime.attempt_identity import is_connect
 from airflow_provider_fds.spark.runtime.failures import RefusalError, explain, shortened
 from airflow_provider_fds.spark.runtime.sql import quoted_name
-from airflow_provider_fds.spark.writers.prepared_rows import CHANGE_TYPE, COMMIT_VERSION
+from airflow_provider_fds.spark.writers.rows.prepared_rows import CHANGE_TYPE, COMMIT_VERSION
 
 if TYPE_CHECKING:
     from airflow_provider_fds.batch.spec import Expectations

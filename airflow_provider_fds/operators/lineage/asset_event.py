@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 from airflow.providers.common.compat.sdk import Asset, AssetAlias
 
 from airflow_provider_fds.delta.storage.open import canonical_uri
-from airflow_provider_fds.operators.asset_partitions import add_partitions
-from airflow_provider_fds.operators.outlets import is_alert_outlet
+from airflow_provider_fds.operators.lineage.asset_partitions import add_partitions
+from airflow_provider_fds.operators.lineage.outlets import is_alert_outlet
 from airflow_provider_fds.schemes import with_plain_scheme
 from airflow_provider_fds.table_names import is_name_uri
 
