@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, List
 
-from airflow_provider_fds.batch.postgres_account import FENCE, Account, Entry, at_most, connected
+from airflow_provider_fds.batch.postgres_account import FENCE, Account, Entry
+from airflow_provider_fds.batch.postgres_connection import at_most, connected
 from airflow_provider_fds.batch.report import FenceEvidence, FenceReport, LandedBatch
 from airflow_provider_fds.batch.spec import fence_version, txn_version
 from airflow_provider_fds.fault_points import reach

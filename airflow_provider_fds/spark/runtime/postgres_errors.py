@@ -8,7 +8,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import Iterator, List, Tuple
 
-from airflow_provider_fds.batch.postgres_account import NoPsycopgError, UnknownConnectionError
+from airflow_provider_fds.batch.postgres_connection import NoPsycopgError, UnknownConnectionError
 from airflow_provider_fds.credentials import redacted
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.spark.runtime.failures import RefusalError

@@ -30,6 +30,7 @@ _MODULES: Final = (
     "batch/fleet_spec.py",
     "batch/next_job.py",
     "batch/postgres_account.py",
+    "batch/postgres_connection.py",
     "batch/replaced_rows.py",
     "batch/report.py",
     "batch/sink_account.py",

@@ -5,10 +5,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_fds.batch.postgres_account import (
-    FENCE,
-    Account,
-    Entry,
+from airflow_provider_fds.batch.postgres_account import FENCE, Account, Entry
+from airflow_provider_fds.batch.postgres_connection import (
     NoPsycopgError,
     UnknownConnectionError,
     connected,

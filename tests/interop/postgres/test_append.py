@@ -323,7 +323,7 @@ def test_a_role_with_the_documented_privileges_is_enough_and_one_without_is_told
     database.run("CREATE ROLE plain LOGIN")
     first = stream.plan()[0]
     stream.work(spark, stream.job(first))
-    from airflow_provider_fds.batch.postgres_account import grant
+    from airflow_provider_fds.batch.postgres_connection import grant
 
     grant("pg", database.parameters(user="plain"))
     batches = stream.plan()
