@@ -4,7 +4,8 @@ The account is three tables in a schema of the user's choice. ``targets`` has ea
 a table that is dropped and created again has another oid, and so another id here. ``streams`` has the epoch of each
 stream in a target, and counts its commits there: that number is the "version of the sink" in reports and ledger.
 ``batches`` has each commit of a stream: a batch, or the fence of an epoch as batch -1. A row of it is written in the
-transaction that writes the rows, so that one cannot be there without the other.
+transaction that writes the rows, so that one cannot be there without the other. A fence that removes rows has ``rows``
+or ``all`` as its digest, the number of removed rows, and the source version from which they were removed.
 
 Standard library, Python 3.9 syntax; :mod:`.postgres_connection` opens the connections.
 """
@@ -64,6 +65,9 @@ class Entry:
 
     Attributes:
         version: Number of the commit, counted per stream and target from 1.
+        first_version: First version of the source in the batch, or from which a fence removed rows.
+        digest: Of the manifest; what a fence removed, or empty.
+        rows: Rows that were written, or that a fence removed.
         end: Where the batch ends (inclusive), offset JSON; empty for a fence.
     """
 
@@ -74,6 +78,7 @@ class Entry:
     end: str
     version: int
     attempt: str
+    first_version: Optional[int] = None
 
 
 class Account:
@@ -234,6 +239,13 @@ class Account:
         )
         return None if row is None else (row[0], row[1], row[2])
 
+    def other_stream(self, uuid: str, target: str) -> Optional[str]:
+        """Return the name of another stream in the target, or ``None``."""
+        row = self._one(
+            f"SELECT name FROM {self._of('streams')} WHERE target = %s AND uuid <> %s LIMIT 1", (target, uuid)
+        )
+        return None if row is None else str(row[0])
+
     def entry(self, uuid: str, target: str, epoch: int, batch: int) -> Optional[Entry]:
         """Return a commit of the stream, or ``None``."""
         found = self._entries("epoch = %s AND batch = %s", (uuid, target, epoch, batch))
@@ -275,7 +287,7 @@ class Account:
 
     def _entries(self, where: str, values: Tuple[Any, ...], order: str = "ORDER BY version") -> List[Entry]:
         rows = self._connection.execute(
-            f'SELECT epoch, batch, digest, rows, "end", version, attempt FROM {self._of("batches")} '
+            f'SELECT epoch, batch, digest, rows, "end", version, attempt, first_version FROM {self._of("batches")} '
             f"WHERE uuid = %s AND target = %s AND {where} {order}",
             values,
         ).fetchall()

@@ -23,9 +23,10 @@ pytestmark = pytest.mark.timeout(600)
 ALL = list(range(30))
 
 
-def fence(spark, stream, epoch=2, **fields):
+def fence(spark, stream, epoch=2, removes=None, from_version=None, is_forced=False, **fields):
     """Run a fence job; return its exit code and its report."""
-    spec = stream.job(fence=FenceSpec(stream="orders", uuid=stream.uuid, epoch=epoch), **fields)
+    removal = {"removes": removes, "from_version": from_version, "is_forced": is_forced}
+    spec = stream.job(fence=FenceSpec("orders", stream.uuid, epoch, **removal), **fields)
     code = run(spark, spec)
     return code, decode(FenceReport, (stream.reports / fence_report_name(epoch, spec.attempt_id)).read_bytes())
 
@@ -85,7 +86,7 @@ def test_a_batch_out_of_turn_is_refused(spark, stream, database):
     code, (report,) = stream.work(spark, stream.job(batches[1]))
 
     assert (code, report.reason) == (11, "SINK_OUT_OF_ORDER")
-    assert "running `fds rewind orders --to start --sink-rows keep --why …`" in report.error_message
+    assert "running `fds rewind orders --to start --sink-rows keep|empty --why …`" in report.error_message
     assert database.rows() == []
 
 
