@@ -110,8 +110,8 @@ def rewound(table: str, version: int, newest: int) -> LogRewoundError:
         f"{table} no longer has version {version}: its newest version is {newest}. The table was restored from a copy, "
         "or the end of its log was removed; rows that were already read may be missing from it. Check the table; if it "
         f"is correct, `fds rewind STREAM --to {newest + 1} --sink-rows keep|delete|empty --why …` continues "
-        f"after version {newest}; with --sink-rows delete, the next run removes the rows of the missing versions from "
-        "the sink",
+        f"after version {newest}; with --sink-rows delete, if the sink allows it, the next run removes the rows of the "
+        "missing versions from it",
         table=table,
         version=version,
         earliest_version=newest,
