@@ -69,8 +69,9 @@ def truncated(table: str, version: int, earliest: int) -> LogTruncatedError:
     return LogTruncatedError(
         f"version {version} of {table} was removed by log cleanup: the oldest remaining commit is version "
         f"{earliest}, so rows committed in between can no longer be read from the log. Reload the whole table "
-        "(empty the sink, run `fds rewind STREAM --to start --sink-rows keep|empty --why …`, and set no start option "
-        f"on the stream), or continue at version {earliest} without them (on_lost_position='earliest'). To prevent "
+        "(`fds rewind STREAM --to start --sink-rows keep|empty --why …`, with no start option on the stream: empty, if "
+        "the sink allows it, removes its rows first; with keep, empty it yourself unless it merges), or "
+        f"continue at version {earliest} without them (on_lost_position='earliest'). To prevent "
         "this, raise delta.logRetentionDuration or run the stream more often",
         table=table,
         version=version,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -214,6 +215,23 @@ def test_a_driver_that_was_stopped_before_a_removal_brings_no_row_back(lake, wit
     lake.load(*PROVENANCE)
     assert with_versions.rows() == lake.ids
     assert with_versions.run("SELECT epoch, digest FROM fds.batches WHERE batch = -1") == [(2, "rows")]
+
+
+def test_no_epoch_begins_after_rows_that_were_removed_and_the_command_of_the_message_reads_them_again(
+    lake, with_versions
+):
+    lake.load(*PROVENANCE)
+    assert lake.move("rewind", "--to", "1", "--sink-rows", "delete").returncode == 0
+    lake.die("fence.commit.after", *PROVENANCE)
+    assert lake.move("rewind", "--to", "2", "--sink-rows", "keep", "--replace").returncode == 0
+    refused = fds(*lake.words(*PROVENANCE))
+    assert refused.returncode != 0
+    assert "the fence of epoch 2 removed rows from the sink" in refused.stderr
+    (command,) = re.findall(r"`fds rewind orders --sink-rows keep\|delete\|empty ([^`]*) --why …`", refused.stderr)
+    assert command == "--replace --to 1"
+    assert lake.move("rewind", "--sink-rows", "delete", *command.split()).returncode == 0
+    lake.load(*PROVENANCE)
+    assert with_versions.rows() == lake.ids
 
 
 def test_a_rewind_to_the_start_empties_the_table_only_of_rows_of_the_stream(lake, with_versions):
