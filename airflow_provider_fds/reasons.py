@@ -302,6 +302,9 @@ class Reason(str, Enum):  # noqa: UP042 - the driver may run Python 3.9
     #: the database of the sink does not answer, or ended the connection
     #: To do: nothing at first: the retry asks it what it has
     SINK_CONNECTION_LOST = "SINK_CONNECTION_LOST"
+    #: a disk of the sink's database is full
+    #: To do: free space there; a retry continues
+    SINK_FULL = "SINK_FULL"
     #: the sink has a later epoch of the stream
     #: To do: nothing at first; if it stays, compare with `fds status`
     EPOCH_OVERTAKEN = "EPOCH_OVERTAKEN"

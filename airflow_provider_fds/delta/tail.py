@@ -69,8 +69,9 @@ def truncated(table: str, version: int, earliest: int) -> LogTruncatedError:
     return LogTruncatedError(
         f"version {version} of {table} was removed by log cleanup: the oldest remaining commit is version "
         f"{earliest}, so rows committed in between can no longer be read from the log. Reload the whole table "
-        "(empty the sink, run `fds rewind STREAM --to start --sink-rows keep|empty --why …`, and set no start option "
-        f"on the stream), or continue at version {earliest} without them (on_lost_position='earliest'). To prevent "
+        "(`fds rewind STREAM --to start --sink-rows keep|empty --why …`, with no start option on the stream: empty, if "
+        "the sink allows it, removes its rows first; with keep, empty it yourself unless it merges), or "
+        f"continue at version {earliest} without them (on_lost_position='earliest'). To prevent "
         "this, raise delta.logRetentionDuration or run the stream more often",
         table=table,
         version=version,
@@ -110,8 +111,8 @@ def rewound(table: str, version: int, newest: int) -> LogRewoundError:
         f"{table} no longer has version {version}: its newest version is {newest}. The table was restored from a copy, "
         "or the end of its log was removed; rows that were already read may be missing from it. Check the table; if it "
         f"is correct, `fds rewind STREAM --to {newest + 1} --sink-rows keep|delete|empty --why …` continues "
-        f"after version {newest}; with --sink-rows delete, the next run removes the rows of the missing versions from "
-        "the sink",
+        f"after version {newest}; with --sink-rows delete, if the sink allows it, the next run removes the rows of the "
+        "missing versions from it",
         table=table,
         version=version,
         earliest_version=newest,

@@ -80,7 +80,7 @@ def refuse_backfill(context: Any, stream: DeltaStream) -> None:
             "continues from its last committed offset: a backfill would load the newest rows, not the rows of the "
             "run's date, and move the offset of the scheduled runs. To load a range once, use "
             f"stream.backfill(start=…, end=…) or `fds backfill {stream.name} --start TIME`; to read from an earlier "
-            f"version again, use `fds rewind {stream.name} --to N --sink-rows keep|delete|empty --why …`. "
+            f"version again, use `fds rewind {stream.name} --to N --why …`. "
             "For backfills by Airflow, use a "
             f"stream with another name and read='data_interval', schedule={TIMETABLE}, and a DeltaReplaceSink.",
             table=stream.table,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from airflow_provider_fds.batch.sink.postgres_account import grant
+from airflow_provider_fds.batch.sink.postgres_connection import grant
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.hooks.storage import find_connection
 from airflow_provider_fds.reasons import Reason

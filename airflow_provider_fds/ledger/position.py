@@ -66,8 +66,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
             raise CheckpointError(
                 f"{home} does not contain an FDS checkpoint ({describe(error)}): {shown[:_SHOWN]!r}. Only FDS may "
                 "write it: restore it from the ledger with `fds recover STREAM`, with --airflow, or with --checkpoint "
-                "FILE if it is a file; move a position with `fds rewind STREAM --to N "
-                "--sink-rows keep|delete|empty --why …`"
+                "FILE if it is a file; move a position with `fds rewind STREAM --to N --why …`"
             ) from error
         if found.format != CHECKPOINT_FORMAT:
             raise CheckpointError(

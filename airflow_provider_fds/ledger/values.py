@@ -141,7 +141,15 @@ class SinkBinding(msgspec.Struct, frozen=True, kw_only=True):
     def can_remove_rows(self) -> bool:
         """Whether a fence can remove rows from it."""
         sink = sink_class(self.kind)
-        return not self.is_user_defined and (sink is None or sink.can_remove_rows)
+        return not self.is_user_defined and (sink is None or sink.removes_from(self.target))
+
+    @property
+    def all_rows_option(self) -> str:
+        """The option of ``fds rewind`` to load everything into an empty sink, with a space before it.
+
+        Who reads it removes the rows, if FDS can remove none.
+        """
+        return " --sink-rows empty" if self.can_remove_rows else " --sink-rows keep"
 
     def sink(self) -> Sink | None:
         """Return a sink of this kind and target, which is enough to close epochs in it; ``None``: unknown kind."""

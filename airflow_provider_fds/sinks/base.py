@@ -138,6 +138,11 @@ class Sink:
         return cls.needs_keys
 
     @classmethod
+    def removes_from(cls, target: str) -> bool:  # noqa: ARG003 - for sinks that are bound to a mode
+        """Whether a fence can remove rows from the sink of a binding's ``target``."""
+        return cls.can_remove_rows
+
+    @classmethod
     def of_target(cls, target: str) -> Sink:
         """Return a sink with the ``target`` of an identity, which is enough to close epochs in it."""
         raise NotImplementedError(f"{cls.__name__} is bound by more than {target!r}")

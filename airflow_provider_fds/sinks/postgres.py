@@ -66,6 +66,7 @@ class PostgresSink(RowSink):
     kind: ClassVar[str] = "postgres"
     target: ClassVar[Target] = "database_table"
     delivery: ClassVar[Delivery] = "transaction"
+    can_remove_rows: ClassVar[bool] = True
 
     table: str
     conn_id: str | None = None
@@ -112,6 +113,7 @@ class PostgresSink(RowSink):
             # the class has what holds for appends
             object.__setattr__(self, "needs_keys", True)
             object.__setattr__(self, "needs_whole_commits", True)
+            object.__setattr__(self, "can_remove_rows", False)
             return
         given = {
             "keys": bool(self.keys),
@@ -162,6 +164,11 @@ class PostgresSink(RowSink):
     def merges_into(cls, target: str) -> bool:
         """Whether the sink of a binding's ``target`` applies rows by key."""
         return _bound(target, "mode") == "merge"
+
+    @classmethod
+    def removes_from(cls, target: str) -> bool:
+        """Whether a fence can remove rows: a merged row may have values that only the table has."""
+        return not cls.merges_into(target)
 
     @classmethod
     def of_target(cls, target: str) -> PostgresSink:

@@ -30,8 +30,8 @@ _END_INDEX: Final = 2**63 - 1 - 100
 #: What to do if another table is at the URI.
 LOAD_NEW_TABLE: Final = (
     "Restore the old table; or load the new one with `fds rewind STREAM --to start --sink-rows keep|empty --why …`: "
-    "empty removes the rows of the old table from the sink first, with keep the sink has those of both. A new stream "
-    "for the new table needs another sink"
+    "empty, if the sink allows it, removes the rows of the old table from the sink first, with keep the sink has those "
+    "of both. A new stream for the new table needs another sink"
 )
 
 _KEYS: Final = ("reservoirId", "reservoirVersion", "index", "isStartingVersion")

@@ -4,41 +4,25 @@ The account is three tables in a schema of the user's choice. ``targets`` has ea
 a table that is dropped and created again has another oid, and so another id here. ``streams`` has the epoch of each
 stream in a target, and counts its commits there: that number is the "version of the sink" in reports and ledger.
 ``batches`` has each commit of a stream: a batch, or the fence of an epoch as batch -1. A row of it is written in the
-transaction that writes the rows, so that one cannot be there without the other.
+transaction that writes the rows, so that one cannot be there without the other. A fence that removes rows has ``rows``
+or ``all`` as its digest, the number of removed rows, and the source version from which they were removed.
 
-psycopg is imported when a connection is opened. Standard library otherwise, Python 3.9 syntax.
+Standard library, Python 3.9 syntax; :mod:`.postgres_connection` opens the connections.
 """
 # The driver may run Python 3.9, so the annotations stay in its syntax.
 # ruff: noqa: UP006, UP035, UP045
 
 from __future__ import annotations
 
-import json
-import os
-import socket
-import threading
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from importlib import import_module
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import Any, List, Optional, Tuple
 from uuid import uuid4
 
 from airflow_provider_fds.sinks.postgres import quoted
 
-#: The environment variable with the parameters of connections by their ids, as JSON, for the driver.
-CONNECTIONS = "FDS_POSTGRES"
-
 #: Batch of a fence.
 FENCE = -1
 
-#: Parameters of each connection; those of the Airflow connection take precedence.
-_DEFAULTS: Dict[str, Any] = {
-    "connect_timeout": 10,
-    "keepalives_idle": 30,
-    "keepalives_interval": 10,
-    "keepalives_count": 3,
-    "fallback_application_name": "airflow-provider-fds",
-}
 #: The tables of the account.
 _DDL = (
     """CREATE TABLE IF NOT EXISTS {targets} (id uuid PRIMARY KEY, oid bigint NOT NULL UNIQUE, name text NOT NULL)""",
@@ -56,14 +40,6 @@ _DDL = (
 )
 #: The first version with ``client_connection_check_interval``.
 OLDEST_SERVER = 140000
-
-
-class NoPsycopgError(Exception):
-    """psycopg is not installed where it is needed."""
-
-
-class UnknownConnectionError(Exception):
-    """The process was not given the parameters of a connection."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +65,9 @@ class Entry:
 
     Attributes:
         version: Number of the commit, counted per stream and target from 1.
+        first_version: First version of the source in the batch, or from which a fence removed rows.
+        digest: Of the manifest; what a fence removed, or empty.
+        rows: Rows that were written, or that a fence removed.
         end: Where the batch ends (inclusive), offset JSON; empty for a fence.
     """
 
@@ -99,69 +78,7 @@ class Entry:
     end: str
     version: int
     attempt: str
-
-
-def psycopg() -> Any:
-    """Return the module. Raises :class:`NoPsycopgError` if it is not installed."""
-    try:
-        return import_module("psycopg")
-    except ImportError as error:
-        raise NoPsycopgError(
-            "a PostgresSink needs psycopg 3 in the Python of the Spark driver, and with Spark Connect in that of the "
-            f"worker: pip install 'airflow-provider-fds[postgres]' ({error})"
-        ) from error
-
-
-def parameters_of(conn_id: Optional[str]) -> Dict[str, Any]:
-    """Return the parameters of a connection for libpq, which without an id takes the others from the environment.
-
-    Raises:
-        UnknownConnectionError: This process was not given the connection.
-    """
-    if conn_id is None:
-        return dict(_DEFAULTS)
-    known = json.loads(os.environ.get(CONNECTIONS) or "{}")
-    if conn_id not in known:
-        raise UnknownConnectionError(
-            f"the connection {conn_id!r} is unknown in this process, which gets it from Airflow by the environment "
-            f"variable {CONNECTIONS}. With deploy_mode='cluster' the driver does not get it: use client mode, or a "
-            "PostgresSink without conn_id, and give the driver PGSERVICEFILE or PGPASSFILE in the cluster's own way"
-        )
-    return {**_DEFAULTS, **known[conn_id]}
-
-
-def grant(conn_id: str, parameters: Dict[str, Any]) -> None:
-    """Let this process, and the drivers that it starts, open a connection."""
-    known = json.loads(os.environ.get(CONNECTIONS) or "{}")
-    os.environ[CONNECTIONS] = json.dumps({**known, conn_id: parameters})
-
-
-@contextmanager
-def connected(conn_id: Optional[str]) -> Iterator[Any]:
-    """Yield a connection, which is closed afterwards; a transaction that is open then is rolled back."""
-    connection = psycopg().connect(**parameters_of(conn_id), client_encoding="UTF8", prepare_threshold=None)
-    try:
-        yield connection
-    finally:
-        with suppress(Exception):
-            connection.close()
-
-
-@contextmanager
-def at_most(connection: Any, seconds: float) -> Iterator[None]:
-    """Break the connection if the body takes longer: a server that holds an answer back keeps a client waiting."""
-    timer = threading.Timer(seconds, _break, (connection,))
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-
-
-def _break(connection: Any) -> None:
-    with suppress(Exception), socket.socket(fileno=os.dup(connection.fileno())) as found:
-        found.shutdown(socket.SHUT_RDWR)
+    first_version: Optional[int] = None
 
 
 class Account:
@@ -322,6 +239,13 @@ class Account:
         )
         return None if row is None else (row[0], row[1], row[2])
 
+    def other_stream(self, uuid: str, target: str) -> Optional[str]:
+        """Return the name of another stream in the target, or ``None``."""
+        row = self._one(
+            f"SELECT name FROM {self._of('streams')} WHERE target = %s AND uuid <> %s LIMIT 1", (target, uuid)
+        )
+        return None if row is None else str(row[0])
+
     def entry(self, uuid: str, target: str, epoch: int, batch: int) -> Optional[Entry]:
         """Return a commit of the stream, or ``None``."""
         found = self._entries("epoch = %s AND batch = %s", (uuid, target, epoch, batch))
@@ -363,7 +287,7 @@ class Account:
 
     def _entries(self, where: str, values: Tuple[Any, ...], order: str = "ORDER BY version") -> List[Entry]:
         rows = self._connection.execute(
-            f'SELECT epoch, batch, digest, rows, "end", version, attempt FROM {self._of("batches")} '
+            f'SELECT epoch, batch, digest, rows, "end", version, attempt, first_version FROM {self._of("batches")} '
             f"WHERE uuid = %s AND target = %s AND {where} {order}",
             values,
         ).fetchall()
@@ -384,17 +308,4 @@ def _key(uuid: str, target: str) -> str:
     return f"fds {uuid} {target}"
 
 
-__all__ = [
-    "CONNECTIONS",
-    "FENCE",
-    "Account",
-    "Entry",
-    "NoPsycopgError",
-    "Target",
-    "UnknownConnectionError",
-    "at_most",
-    "connected",
-    "grant",
-    "parameters_of",
-    "psycopg",
-]
+__all__ = ["FENCE", "Account", "Entry", "Target"]

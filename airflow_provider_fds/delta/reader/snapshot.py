@@ -86,7 +86,7 @@ class FrozenSnapshot:
             raise LostPositionError(
                 f"{storage.uri}/{self.key}, the frozen snapshot of version {self.version} with {self.num_files} "
                 "files, is missing from staging. Restore it from a copy of the staging folder, or begin with a new "
-                "snapshot: `fds rewind STREAM --to start --sink-rows keep|empty --why …`",
+                "snapshot: `fds rewind STREAM --to start --sink-rows keep|empty --why …` (empty if the sink allows it)",
                 version=self.version,
                 reason=Reason.SNAPSHOT_LOST,
             ) from error
@@ -106,7 +106,8 @@ class FrozenSnapshot:
         return TornFileError(
             f"{storage.uri}/{self.key} is not the frozen snapshot of version {self.version}: {found}; expected "
             f"{self.num_files} files with digest {self.digest}. Restore it from a copy of the staging folder, or "
-            "delete it and begin with a new snapshot: `fds rewind STREAM --to start --sink-rows keep|empty --why …`",
+            "delete it and begin with a new snapshot: `fds rewind STREAM --to start --sink-rows keep|empty --why …` "
+            "(empty if the sink allows it)",
             version=self.version,
         )
 

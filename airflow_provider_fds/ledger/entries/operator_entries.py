@@ -155,8 +155,7 @@ class Acknowledged(BaseAction, frozen=True, kw_only=True, tag="acknowledged"):
             raise refusals.refusal(
                 state,
                 f"the stream is at {describe_position(state.position)} and has already read version {version}, or a "
-                f"part of it. To take its rows out of the sink: `fds rewind {state.name} --to {version} --sink-rows "
-                "delete --why …`, then skip the version, and the next run loads what follows it again",
+                f"part of it. {_way_out(state, version)}",
             )
 
     def _check_room(self, state: StreamState) -> None:
@@ -250,3 +249,22 @@ class Retired(RetiredFacts, BaseAction, frozen=True, kw_only=True, tag="retired"
     def apply(self, state: StreamState) -> StreamState:
         """Record it."""
         return replace(state, retired=RetiredFacts.of(self))
+
+
+def _way_out(state: StreamState, version: int) -> str:
+    """Return how the rows of a version that was read leave the sink before it is skipped."""
+    name, sink = state.name, state.sink
+    then = "then skip the version, and the next run loads what follows it again"
+    if sink is not None and sink.merges:
+        return (
+            "A sink that merges has not kept the rows that the version replaced, so they cannot be taken back: "
+            "correct them in the source"
+        )
+    if sink is None or sink.can_remove_rows:
+        return (
+            f"To take its rows out of the sink: `fds rewind {name} --to {version} --sink-rows delete --why …`, {then}"
+        )
+    return (
+        f"To take its rows out of the sink: `fds rewind {name} --to {version} --sink-rows keep --why …`, remove the "
+        f"rows from that version on yourself, {then}"
+    )

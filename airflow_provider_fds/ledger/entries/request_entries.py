@@ -88,9 +88,7 @@ class Requested(RequestedFacts, BaseAction, frozen=True, kw_only=True, tag="requ
             raise refusals.refusal(state, f"a {self.asked} cannot remove rows from the sink")
         if state.sink is None or not state.sink.can_remove_rows:
             bound = "is not bound to a sink" if state.sink is None else f"is bound to {state.sink.describe()}"
-            raise refusals.refusal(
-                state, f"rows can only be removed from a Delta table that FDS itself writes, but the stream {bound}"
-            )
+            raise refusals.refusal(state, f"FDS removes no rows from the sink of this stream, which {bound}")
 
     def apply(self, state: StreamState) -> StreamState:
         """Close the epoch; its planned batches are given up."""

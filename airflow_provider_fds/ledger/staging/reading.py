@@ -294,7 +294,7 @@ class LedgerReader:
             what = "it was edited: " + "; ".join(
                 f"{f} is {getattr(checkpoint, f)!r}, but {getattr(ledger, f)!r} in entry {ledger.n}" for f in fields
             )
-            what += f" (to move a position, use `fds rewind {name} --to N --sink-rows keep|delete|empty --why …`)"
+            what += f" (to move a position, use `fds rewind {name} --to N --why …`)"
             raise self._disagrees(checkpoint, what, f"fds recover {name}", can_be_discarded=True)
         raise self._disagrees(checkpoint, what, f"fds recover {name}")
 

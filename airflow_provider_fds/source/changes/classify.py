@@ -32,8 +32,8 @@ _MAX_PARAMETERS: Final = 300
 LOAD_ANEW: Final = (
     "`fds rewind STREAM --to start --sink-rows keep|empty --why …` loads the table again, as it is now if the stream "
     "has no start option (remove it first, otherwise the stream stops here again); with keep the sink keeps all its "
-    "rows, so that those that are still in the table are duplicated, and with empty the next run removes all rows of "
-    "the sink first"
+    "rows, so that those that are still in the table are duplicated, or merged again; with empty, if the sink allows "
+    "it, the next run removes all rows of the sink first"
 )
 
 #: Metrics of a MERGE that are all "0" if no row changed; a missing metric proves nothing.

@@ -1,20 +1,23 @@
 """The fence in PostgreSQL: a row of the account that closes everything older than an epoch.
 
 The fence takes the lock of the stream, which a driver of an older epoch holds while it writes, reads what has landed,
-and raises the epoch. A driver that gets the lock later sees the epoch and is refused. One that holds it, however long
-it was paused, is ended by the server. Standard library and pyspark, Python 3.9 syntax.
+and raises the epoch. In the same transaction it removes the rows that the epoch reads again, if it is asked to.
+A driver that gets the lock later sees the epoch and is refused. One that holds it, however long it was paused, is ended
+by the server. Standard library and pyspark, Python 3.9 syntax.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, List
 
-from airflow_provider_fds.batch.report import FenceEvidence, FenceReport, LandedBatch
-from airflow_provider_fds.batch.sink.postgres_account import FENCE, Account, Entry, at_most, connected
+from airflow_provider_fds.batch.report import FenceEvidence, FenceReport, LandedBatch, RemovedRows
+from airflow_provider_fds.batch.sink.postgres_account import FENCE, Account, Entry
+from airflow_provider_fds.batch.sink.postgres_connection import at_most, connected
 from airflow_provider_fds.batch.spec import fence_version, txn_version
 from airflow_provider_fds.fault_points import reach
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.spark.fence.failed_fence import failed_fence
+from airflow_provider_fds.spark.fence.postgres_removal import PostgresRemoval
 from airflow_provider_fds.spark.runtime.failures import RefusalError
 from airflow_provider_fds.spark.runtime.postgres_errors import refusals
 
@@ -46,12 +49,6 @@ class _Fence:
     def close(self) -> FenceReport:
         """Close the epochs, and end the holder of the lock as often as it takes."""
         fence = self._fence
-        if fence.removes is not None:
-            raise RefusalError(
-                Reason.SINK_UNSUITABLE,
-                f"stream {fence.stream!r}: FDS removes no rows from {self._sink.describe()}. Remove them, and "
-                f"run `fds rewind {fence.stream} --replace --sink-rows keep --to N --why …`",
-            )
         for _ in range(_MOST_ATTEMPTS):
             try:
                 return self._close()
@@ -62,7 +59,8 @@ class _Fence:
         raise RefusalError(
             Reason.SINK_BUSY,
             f"stream {fence.stream!r}: the fence of epoch {fence.epoch} is not in {self._sink.describe()}: other "
-            f"transactions held the stream's lock {_MOST_ATTEMPTS} times. A retry tries again",
+            f"transactions held the stream's lock{' or the table' if fence.removes else ''} {_MOST_ATTEMPTS} times. A "
+            "retry tries again",
             retryable=True,
         )
 
@@ -97,8 +95,10 @@ class _Fence:
                     retryable=True,
                 )
             version = 1 + (0 if known is None else known[1])
-            entry = Entry(fence.epoch, FENCE, "", 0, "", version, self._spec.attempt_id)
-            account.record(fence.uuid, target_id, entry)
+            what = fence.removes or ""
+            removed = PostgresRemoval(connection, fence, sink).remove(account, target_id) if what else 0
+            entry = Entry(fence.epoch, FENCE, what, removed, "", version, self._spec.attempt_id, fence.from_version)
+            account.record(fence.uuid, target_id, entry, versions=(fence.from_version, None))
             report = self._report(account, target_id, entry)
             reach("fence.commit.before")
             with at_most(connection, _COMMIT_SECONDS):
@@ -113,6 +113,11 @@ class _Fence:
             since = None
         entries = [entry for entry in account.since(self._fence.uuid, target_id, 0) if entry.version < fence.version]
         newest = max((_transaction(entry) for entry in entries), default=None)
+        removals = [entry for entry in (*entries, fence) if entry.batch == FENCE and entry.digest]
+        wanted = (self._fence.removes or "", self._fence.from_version)
+        has_removed = (fence.digest, fence.first_version) == wanted
+        # a rewind moves backwards, so a batch that was not committed begins after the rows from which a fence removes
+        gone = max((entry.version for entry in removals if entry is not fence or has_removed), default=0)
         return FenceReport(
             uuid=self._fence.uuid,
             epoch=self._fence.epoch,
@@ -123,9 +128,16 @@ class _Fence:
             landed=tuple(
                 LandedBatch(entry.epoch, entry.batch, entry.end, entry.digest, entry.version)
                 for entry in entries
-                if entry.batch != FENCE and entry.version > (since or 0)
+                if entry.batch != FENCE and entry.version > max(since or 0, gone)
             ),
-            evidence=FenceEvidence(newest=newest),
+            has_removed=has_removed,
+            removed_rows=fence.rows if has_removed and fence.digest else None,
+            evidence=FenceEvidence(
+                newest=newest,
+                removed=tuple(
+                    RemovedRows(entry.epoch, entry.version, entry.digest, entry.first_version) for entry in removals
+                ),
+            ),
         )
 
     def _end_holders(self) -> None:

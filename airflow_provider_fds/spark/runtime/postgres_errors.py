@@ -8,7 +8,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import Iterator, List, Tuple
 
-from airflow_provider_fds.batch.sink.postgres_account import NoPsycopgError, UnknownConnectionError
+from airflow_provider_fds.batch.sink.postgres_connection import NoPsycopgError, UnknownConnectionError
 from airflow_provider_fds.credentials import redacted
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.spark.runtime.failures import RefusalError
@@ -28,8 +28,21 @@ _LASTING: Tuple[Tuple[str, Reason, str], ...] = (
     ("28", Reason.SINK_UNSUITABLE, "Correct the login of the connection"),
     ("3D", Reason.SINK_UNSUITABLE, "Correct the database of the connection"),
 )
+#: A connection that is refused has no SQLSTATE: words of libpq and of the server, and what to do. In another language
+#: it counts as lost.
+_REFUSED: Tuple[Tuple[Tuple[str, ...], str], ...] = (
+    (
+        ("certificate verify failed", "does not match host name", "root certificate file", "does not support SSL"),
+        "Correct sslmode and sslrootcert of the connection, or the certificate of the server",
+    ),
+    (
+        ("password authentication failed", "no password supplied", "no pg_hba.conf entry"),
+        "Correct the login of the connection",
+    ),
+)
 #: Waits for a lock that took too long, and deadlocks.
 _BUSY = ("55P03", "40P01", "40001")
+_FULL = "53100"
 
 
 @contextmanager
@@ -56,10 +69,22 @@ def refusals(what: str) -> Iterator[None]:
                 "was written; a retry tries again",
                 retryable=True,
             ) from error
+        if state == _FULL:
+            raise RefusalError(
+                Reason.SINK_FULL,
+                f"{what}: a disk of the database is full ({state}: {text}). Free space there; a retry asks the account "
+                "what it has, and continues",
+                retryable=True,
+            ) from error
         for beginning, reason, advice in _LASTING:
             if state.startswith(beginning):
                 raise RefusalError(
                     reason, f"{what}: the database refuses it ({state}: {text}). Nothing was written. {advice}"
+                ) from error
+        for words, advice in _REFUSED:
+            if not state and any(word in text for word in words):
+                raise RefusalError(
+                    Reason.SINK_UNSUITABLE, f"{what}: the database cannot be connected to ({text}). {advice}"
                 ) from error
         raise RefusalError(
             Reason.SINK_CONNECTION_LOST,

@@ -13,7 +13,8 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple, Union
 
-from airflow_provider_fds.batch.sink.postgres_account import FENCE, Account, Entry, at_most, connected, psycopg
+from airflow_provider_fds.batch.sink.postgres_account import FENCE, Account, Entry
+from airflow_provider_fds.batch.sink.postgres_connection import at_most, connected, psycopg
 from airflow_provider_fds.batch.sink.sink_commit import SinkCommit
 from airflow_provider_fds.batch.spec import fence_version, txn_version
 from airflow_provider_fds.batch.version_ranges import describe_range

@@ -10,6 +10,7 @@ from airflow_provider_fds.delta.moments import parse_timestamp
 from airflow_provider_fds.delta.reader.timestamps import CommitTimestamps
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.ledger.entries.plan_entries import Planned
+from airflow_provider_fds.ledger.values import sink_rows_option
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.source.offset import Offset, describe_position
 from airflow_provider_fds.stream.position.changed_start import start_options
@@ -99,7 +100,7 @@ def destination_of(target: int | str, ledger: Ledger, log: DeltaLog | None) -> D
     if version is None:
         after = f"reads from the first commit at or after {target} on"
         return Destination("rewind", {"starting_timestamp": target}, after, None, is_known=False)
-    _check_version(state.name, log, position, version)
+    _check_version(state, log, position, version)
     to = {"starting_timestamp": target} if is_time(target) else {"starting_version": version}
     return Destination("rewind", to, f"reads from version {version} on", Offset(state.table_id or "", version))
 
@@ -151,8 +152,9 @@ def _version_at(name: str, log: DeltaLog | None, text: str) -> int | None:
     return found
 
 
-def _check_version(name: str, log: DeltaLog | None, position: Offset | None, version: int) -> None:
+def _check_version(state: StreamState, log: DeltaLog | None, position: Offset | None, version: int) -> None:
     """Refuse a version after the position, or one that the log no longer has, and what is no version."""
+    name = state.name
     if version < 0:
         raise ConfigurationError(
             f"stream {name!r}: {version} is not a version; the first version of a table is 0",
@@ -167,8 +169,8 @@ def _check_version(name: str, log: DeltaLog | None, position: Offset | None, ver
     if log is not None and version < (earliest := log.earliest()):
         raise ConfigurationError(
             f"stream {name!r}: version {version} of {log.table_uri} was removed; the oldest commit in the log is "
-            f"{earliest}. Rewind to that version, or run `fds rewind {name} --to start --sink-rows keep|empty --why "
-            "…` to begin with a snapshot",
+            f"{earliest}. Rewind to that version, or run `fds rewind "
+            f"{name}{sink_rows_option(state.sink, to_start=True)} --to start --why …` to begin with a snapshot",
             reason=Reason.ACTION_REFUSED,
         )
 

@@ -12,6 +12,7 @@ from airflow_provider_fds.stream.epochs.rows_read_again import reads_again, remo
 if TYPE_CHECKING:
     from airflow_provider_fds.delta.reader.log import DeltaLog
     from airflow_provider_fds.ledger.staging.log import Ledger
+    from airflow_provider_fds.ledger.values import SinkBinding
     from airflow_provider_fds.stream.actions.rewind_target import Destination
 
 
@@ -45,6 +46,8 @@ def removal_of(
         raise ConfigurationError(
             f"stream {name!r}: --force-sink is for --sink-rows delete and --sink-rows empty, which remove rows."
         )
+    if sink is not None and sink_rows in ("delete", "empty"):
+        _refuse_unable(name, sink, f"--sink-rows {sink_rows}")
     if to_start and sink_rows == "delete":
         raise ConfigurationError(
             f"stream {name!r}: --sink-rows delete removes the rows from a version on, and --to start is no version. "
@@ -62,15 +65,10 @@ def removal_of(
         return None
     what: Literal["rows", "all"] = "rows" if sink_rows == "delete" else "all"
     option = f"--sink-rows {sink_rows}"
-    if sink is None or not sink.can_remove_rows:
-        bound = (
-            "is not bound to a sink"
-            if sink is None
-            else f"writes through {sink.describe()}, whose tables FDS does not know"
-            if sink.is_user_defined
-            else f"writes to {sink.describe()}, from which FDS removes no rows"
+    if sink is None:
+        raise ConfigurationError(
+            f"stream {name!r} is not bound to a sink, so {option} is not available; remove the rows yourself."
         )
-        raise ConfigurationError(f"stream {name!r} {bound}, so {option} is not available; remove the rows yourself.")
     problem = "the version at that time is unknown" if not destination.is_known else None
     problem = problem or removal_problem(ledger, what, start) or _sink_problem(sink_log, what)
     if problem is not None:
@@ -82,18 +80,46 @@ def removal_of(
     return Removal(what=what, from_version=from_version, is_forced=is_forced)
 
 
+def _refuse_unable(name: str, sink: SinkBinding, option: str) -> None:
+    """Refuse a removal from a sink whose rows no fence can remove, and say what is possible instead."""
+    if sink.can_remove_rows:
+        return
+    if sink.merges:
+        raise ConfigurationError(
+            f"stream {name!r} merges into {sink.target}, so {option} is not available: a row there may have values "
+            "that the source does not have. Use --sink-rows keep, which merges the rows again by their keys. A row "
+            "whose key the source no longer has stays; delete it yourself."
+        )
+    bound = (
+        f"writes through {sink.describe()}, whose tables FDS does not know"
+        if sink.is_user_defined
+        else f"writes to {sink.describe()}, from which FDS removes no rows"
+    )
+    raise ConfigurationError(f"stream {name!r} {bound}, so {option} is not available; remove the rows yourself.")
+
+
 def _require_word(ledger: Ledger, destination: Destination) -> None:
     """Refuse a request that reads committed rows again and does not say what becomes of those in the sink."""
     name, sink = ledger.state.name, ledger.state.sink
     if sink is not None and sink.merges:
+        ways = (
+            "Say what becomes of its rows: --sink-rows empty (they are removed, or closed with scd=2, before the new "
+            "epoch begins) or --sink-rows keep."
+            if sink.can_remove_rows
+            else "FDS removes no rows from this sink: say --sink-rows keep, and delete such a row yourself."
+        )
         raise ConfigurationError(
             f"stream {name!r} merges into {sink.target}, where a row whose key the source no longer has stays "
-            "after a rewind: its delete is not read. Say what becomes of its rows: --sink-rows empty (they are "
-            "removed, or closed with scd=2, before the new epoch begins) or --sink-rows keep."
+            f"after a rewind: its delete is not read. {ways}"
         )
     if not ledger.state.reads_by_interval and reads_again(ledger, destination.start):
         delete = "--sink-rows delete (the next run deletes exactly these rows; the sink needs provenance), "
         delete = "" if destination.reason == "reset" else delete
+        if sink is not None and not sink.can_remove_rows:
+            raise ConfigurationError(
+                f"stream {name!r}: the rewind reads rows again that are in the sink, from which FDS removes no rows. "
+                "Remove them yourself, and say --sink-rows keep."
+            )
         raise ConfigurationError(
             f"stream {name!r}: the rewind reads rows again that are in the sink. Say what becomes of them: "
             f"{delete}--sink-rows empty (the next run removes all rows), or --sink-rows keep (they stay, and are "

@@ -17,12 +17,13 @@ from airflow_provider_fds.errors import (
     SparkMemoryError,
     UserFunctionError,
 )
+from airflow_provider_fds.ledger.values import sink_rows_option
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.stream.attempt.batch_versions import describe_versions
 
 if TYPE_CHECKING:
     from airflow_provider_fds.batch.report import AttemptReport, FenceReport
-    from airflow_provider_fds.ledger.values import PlannedBatch, SnapshotRef
+    from airflow_provider_fds.ledger.values import PlannedBatch, SinkBinding, SnapshotRef
     from airflow_provider_fds.stream.position.missing_files import MissingFile
 
 #: Error class of an attempt report: Spark does not find a file that it was to read.
@@ -61,6 +62,8 @@ def batch_failure(
     report: AttemptReport | None,
     snapshot: SnapshotRef | None = None,
     missing: MissingFile | None = None,
+    *,
+    sink: SinkBinding | None = None,
 ) -> BatchFailedError:
     """Return the error for a batch that is not done.
 
@@ -71,6 +74,7 @@ def batch_failure(
         report: The attempt's report about it, or ``None`` if Spark ended without a report.
         snapshot: The frozen snapshot of the epoch, if there is one.
         missing: What is known of the file that Spark does not find, according to the report.
+        sink: The sink that the stream is bound to.
     """
     what = f"batch {batch.batch_id} of {table} ({describe_versions([batch], snapshot)})"
     if report is None:
@@ -84,7 +88,8 @@ def batch_failure(
     found = f"{what} failed with {report.error_class}: {report.error_message}"
     if missing is not None:
         facts = {"error_class": report.error_class, "table": table, "version": batch.first_version}
-        return _file_not_found(stream, batch, what, found, missing, facts)
+        rows = sink_rows_option(sink, to_start=True)
+        return _file_not_found(stream, batch, what, found, missing, facts, rows)
     kind, reason = failure_kind(report)
     return kind(found, error_class=report.error_class, table=table, version=batch.first_version, reason=reason)
 
@@ -97,7 +102,7 @@ def with_ending(failure: BatchFailedError, ending: Exception | str | None) -> Ba
 
 
 def _file_not_found(
-    stream: str, batch: PlannedBatch, what: str, found: str, missing: MissingFile, facts: dict[str, Any]
+    stream: str, batch: PlannedBatch, what: str, found: str, missing: MissingFile, facts: dict[str, Any], rows: str
 ) -> BatchFailedError:
     """Return the error for a file that Spark does not find, with advice to give up its rows only if it is gone."""
     if missing.state == "gone":
@@ -106,8 +111,8 @@ def _file_not_found(
             "hand after the batch was planned. To load the batch, restore the files from a backup or an earlier "
             f"version of the objects and run stream {stream!r} again; to continue without its rows, use `fds replan "
             f"{stream} --why …`, then `fds skip {stream} --version {_range(batch)} --why …`; if OPTIMIZE or an update "
-            f"rewrote the files, use `fds rewind {stream} --to start --sink-rows keep|empty --why …` without a start "
-            "option on the stream, which loads the current table. To prevent this, run the stream more often than "
+            f"rewrote the files, use `fds rewind {stream}{rows} --to start --why …` without a start option "
+            "on the stream, which loads the current table. To prevent this, run the stream more often than "
             "VACUUM, or raise delta.deletedFileRetentionDuration",
             **facts,
         )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from airflow_provider_fds.errors import LedgerError
 from airflow_provider_fds.ledger.entries.plan_entries import Planned
+from airflow_provider_fds.ledger.values import sink_rows_option
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.epochs.sink_before import (
@@ -208,8 +209,8 @@ def _kept(state: StreamState, start: Offset, to: Mapping[str, Any]) -> Opening:
         if snapshot is None or snapshot.version != start.version:
             error = LedgerError(
                 f"stream {state.name!r}: {start.to_json()} is in the snapshot of version {start.version}, but the "
-                f"last epoch began with another snapshot. Start with a new snapshot: `fds rewind {state.name} --to "
-                "start --replace --sink-rows keep|empty --why …`",
+                f"last epoch began with another snapshot. Start with a new snapshot: `fds rewind "
+                f"{state.name}{sink_rows_option(state.sink, to_start=True)} --to start --replace --why …`",
                 table=state.table,
             )
             return Opening(refusal=Refusal(error))
@@ -247,18 +248,21 @@ def _end_of_landed(facts: Facts, closed: ClosedEpoch) -> str | Refusal | None:
         if found is None or found.batch_id != batch.batch_id:
             problem = (
                 f"but the ledger does not know its manifest {batch.digest}: it may have been restored from a copy. "
-                f"Restore the sink to the previous version, or say where to continue: `fds rewind {name} --replace "
-                "--to N --sink-rows keep|delete|empty --why …`"
+                f"Restore the sink to the previous version, or say where to continue: `fds rewind "
+                f"{name}{sink_rows_option(facts.state.sink)} --replace --to N --why …`"
             )
         elif blocked is not None and (blocked.epoch, blocked.batch_id) == (batch.epoch, batch.batch_id):
             restore = (
                 f"restore version {version - 1} of the sink, the last without it, and repeat the request with `fds "
                 f"replan {name} --replace --why …`, or "
             )
+            sink = facts.state.sink
+            has_log = sink is None or sink.has_log
+            rows = " --sink-rows empty" if sink is None else sink.all_rows_option
             problem = (
                 f"but its verification failed: {blocked.reason}. Planned again, its rows would be in the sink "
-                f"twice. To load it again, {restore if version > 0 else ''}load everything: `fds rewind {name} --to "
-                "start --replace --sink-rows empty --why …`"
+                f"twice. To load it again, {restore if version > 0 and has_log else ''}load everything: `fds rewind "
+                f"{name}{rows} --to start --replace --why …`"
             )
         else:
             end = found.end

@@ -138,16 +138,16 @@ def repeated_notes(
         return (f"{lead}.", *_removal_notes(state, removal))
     sink = state.sink
     if sink is not None and sink.merges:
-        stays = (
-            "Nothing is removed from the sink: a row whose key the source no longer has stays, and with scd=2 the "
-            "history that is read again is duplicated."
-        )
+        history = ", and with scd=2 the history that is read again is duplicated" if sink.has_log else ""
+        stays = f"Nothing is removed from the sink: a row whose key the source no longer has stays{history}."
         return (f"{lead} and merged again by their keys.", stays)
     if sink is None or not sink.can_remove_rows:
         return (f"{lead}: unless the job replaces them, remove their rows from its table before the next run.",)
-    last = None if is_forgotten else _last_without(loads, again, start)
+    last = None if is_forgotten or not sink.has_log else _last_without(loads, again, start)
     known = "" if last is None else f" The last version of the sink without them is {last}."
     ways = f"`fds rewind {state.name} --to start --replace --sink-rows empty --why …`"
+    if not sink.has_log:
+        ways += " (without provenance, with --force-sink, too)"
     if start is not None and forgotten is None and _version_problem(loads, start) is None:
         ways = (
             f"`fds rewind {state.name} --replace --to {start.version} --sink-rows delete --why …` (with "
@@ -173,6 +173,9 @@ def _removal_notes(state: StreamState, removal: Removal) -> tuple[str, ...]:
         else (
             "It refuses to if the sink's log shows rows of other writers, or does not reach back to its beginning "
             "(--force-sink removes them, too)."
+            if state.sink is None or state.sink.has_log
+            else "It refuses to if another stream writes to the table, or rows have no _source_version (--force-sink "
+            "removes them, too)."
         )
     )
     return (f"The next run {what}, in the transaction that closes the old epoch. {others}",)

@@ -279,9 +279,13 @@ def left_out_error(state: StreamState, removed: RemovedRows, request: Requested 
 
 def foreign_fence_error(state: StreamState, epoch: int, version: int) -> LedgerError:
     """Return the error for an epoch whose fence is, or may be, another statement, and the possible next steps."""
-    again = f"everything again: `fds rewind {state.name} --to start --replace --sink-rows empty"
+    sink = state.sink or state.fence_sink
+    rows = " --sink-rows empty" if sink is None else sink.all_rows_option
+    again = f"everything again: `fds rewind {state.name}{rows} --to start --replace"
     unknown = "It is unknown which rows it removed, so the epoch does not begin."
-    if version:
+    if sink is not None and not sink.has_log:
+        what = f"another ledger of the stream closed the epochs before epoch {epoch}. {unknown} Load {again} --why …`"
+    elif version:
         what = (
             f"another statement closed the epochs before epoch {epoch} under the transaction of their fence, in "
             f"version {version} of the sink. {unknown} Restore version {version - 1} of the sink, the last before it, "

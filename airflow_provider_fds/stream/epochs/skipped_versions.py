@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from airflow_provider_fds.errors import LedgerError
+from airflow_provider_fds.ledger.values import sink_rows_option
 from airflow_provider_fds.reasons import Reason
 
 if TYPE_CHECKING:
@@ -32,11 +33,11 @@ def refuse_skipped(state: StreamState, version: int | None, table_id: str | None
         return
     which = ", ".join(map(str, skipped[:_SHOWN])) + (", …" if len(skipped) > _SHOWN else "")
     snapshot = "a snapshot of the table" if version is None else f"the snapshot of version {version}"
+    rows, all_rows = sink_rows_option(state.sink), sink_rows_option(state.sink, to_start=True)
     raise LedgerError(
         f"stream {state.name!r}: {snapshot} may have rows of skipped versions ({which}), which it cannot leave out. To "
-        f"load them: `fds rewind {state.name} --to start --load-skipped --sink-rows keep|empty --why …` (--replace if "
-        f"it is requested already); to load the history without them: `fds rewind {state.name} --to 0 --sink-rows "
-        "keep|delete|empty --why …`",
+        f"load them: `fds rewind {state.name}{all_rows} --to start --load-skipped --why …` (--replace if it is "
+        f"requested already); to load the history without them: `fds rewind {state.name}{rows} --to 0 --why …`",
         table=state.table,
         reason=Reason.SKIPPED_IN_SNAPSHOT,
     )

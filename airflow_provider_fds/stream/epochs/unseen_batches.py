@@ -47,7 +47,9 @@ def unseen_error(state: StreamState, again: Sequence[LandedBatch]) -> LedgerErro
         f"before epoch {state.epoch} closed the earlier epochs but were never committed. The {which} would read "
         f"{'its' if len(again) == 1 else 'their'} rows again and "
     )
-    lead += "merge them again (with scd=2 they would be in the sink twice). " if merges else "load them twice. "
+    has_log = sink is None or sink.has_log
+    twice = " (with scd=2 they would be in the sink twice)" if has_log else ""
+    lead += f"merge them again{twice}. " if merges else "load them twice. "
     if reason == "recover":
         return LedgerError(
             f"{lead}To keep them, continue after them: `fds recover {name} --why …`.",
@@ -60,12 +62,21 @@ def unseen_error(state: StreamState, again: Sequence[LandedBatch]) -> LedgerErro
         merge = f"`fds rewind {name} --to start --replace --sink-rows keep --why …`"
         if reason == "rewind":
             merge = f"`fds rewind {name} --replace --to N --sink-rows keep --why …`"
-        ways = f"To merge them again: {merge}; to empty the sink first and load everything, {empty}."
+        ways = f"To merge them again: {merge}."
+        if sink is not None and sink.can_remove_rows:
+            ways = f"To merge them again: {merge}; to empty the sink first and load everything, {empty}."
+    elif sink is not None and not sink.can_remove_rows:
+        to = "N" if reason == "rewind" else "start"
+        ways = (
+            f"To load them again: remove them yourself, then `fds rewind {name} --replace --to {to} --sink-rows keep "
+            "--why …`."
+        )
     else:
         if reason == "rewind":
             empty = f"`fds rewind {name} --replace --to N --sink-rows delete --why …` (with provenance), or {empty}"
         version = again[0].sink_version
-        known = f" The last version of the sink without them is {version - 1}." if version > 0 else ""
+        is_kept = version > 0 and has_log
+        known = f" The last version of the sink without them is {version - 1}." if is_kept else ""
         ways = f"To have them removed and load them again: {empty}.{known}"
     return LedgerError(f"{lead}{keep} {ways}", table=state.table, reason=Reason.SINK_ROWS_UNDECIDED)
 

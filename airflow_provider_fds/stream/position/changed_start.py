@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from airflow_provider_fds.delta.moments import parse_timestamp
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.ledger.entries.epoch_entries import StartKept
+from airflow_provider_fds.ledger.values import sink_rows_option
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.source.offset import Offset
 
@@ -66,9 +67,10 @@ def describe_changed_start(state: StreamState, given: dict[str, Any]) -> str:
     start = Offset.from_json(state.epoch_start or "")
     where = "the snapshot of version" if start.is_initial_snapshot else "version"
     which = "" if state.epoch == 1 else f" in epoch {state.epoch}"
-    rewind = f"`fds rewind {state.name} --to N --sink-rows keep|delete|empty --why …`"
+    rows = sink_rows_option(state.sink)
+    rewind = f"`fds rewind {state.name}{rows} --to N --why …`"
     if option == "starting_timestamp":
-        rewind = f"`fds rewind {state.name} --to TIME --sink-rows keep|delete|empty --why …`"
+        rewind = f"`fds rewind {state.name}{rows} --to TIME --why …`"
     return (
         f"{shown} has no effect: stream {state.name!r} began at {where} {start.version}{which} and continues from "
         f"its position. Restore or omit the option. To read from there again, use {rewind}; to load older versions "

@@ -107,12 +107,14 @@ def newest_from_position(connected: ConnectedStream, state: StreamState, owner: 
         if connected.stream.options.on_lost_position != "earliest":
             raise
         if state.sink is not None and state.sink.merges:
+            stays = "" if state.sink.can_remove_rows else "; a row whose key it does not have stays until you delete it"
             raise LogTruncatedError(
                 f"version {error.version} of {connected.log.table_uri} was removed by log cleanup: the oldest "
                 f"remaining commit is version {error.earliest_version}. on_lost_position='earliest' does not apply "
                 "to a sink that merges, because the updates and deletes of the removed versions would be missing "
                 f"from the sink {state.sink.target} without a trace. Load the current table instead: `fds rewind "
-                f"{state.name} --to start --sink-rows empty --why …` without a start option on the stream",
+                f"{state.name}{state.sink.all_rows_option} --to start --why …` without a start option on the "
+                f"stream{stays}",
                 table=connected.log.table_uri,
                 version=error.version,
                 earliest_version=error.earliest_version,

@@ -201,7 +201,9 @@ class Scope(ABC):
         if report is not None and report.error_class == FILE_NOT_FOUND:
             missing = find_missing(self.connected, transaction.parts, report.error_message or "")
         state = self.connected.state
-        failure = batch_failure(self.stream.name, self.stream.table, transaction.last, report, state.snapshot, missing)
+        failure = batch_failure(
+            self.stream.name, self.stream.table, transaction.last, report, state.snapshot, missing, sink=state.sink
+        )
         if failure.reason_code != Reason.SINK_MISSING or state.sink is None:
             return failure
         where = find_sink(self.connected, state)

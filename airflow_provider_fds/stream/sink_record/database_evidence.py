@@ -5,10 +5,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_fds.batch.sink.postgres_account import (
-    FENCE,
-    Account,
-    Entry,
+from airflow_provider_fds.batch.sink.postgres_account import FENCE, Account, Entry
+from airflow_provider_fds.batch.sink.postgres_connection import (
     NoPsycopgError,
     UnknownConnectionError,
     connected,
@@ -59,16 +57,20 @@ class DatabaseEvidence(Evidence):
         removal: dict[str, Any] | None = None,
         table_id: str | None = None,
     ) -> None:
-        """Compare the report of a fence, and of what landed before it, with the account. Raises as :meth:`check_batch`.
+        """Compare the report of a fence, of what landed before it and of what it removed, with the account.
 
-        A database has no removals.
+        Raises as :meth:`check_batch`.
         """
-        del removal
 
         def problem(account: Account) -> str | None:
             found = account.entry(uuid, table_id or "", epoch, FENCE)
             if found is None or found.version != version:
                 return f"the account of table id {table_id} does not have this fence"
+            asked = removal or {}
+            if removal is not None and (found.digest, found.first_version) != (
+                asked["what"], asked["from_version"]
+            ):  # fmt: skip
+                return "the account does not say that the fence removed the rows"
             for batch in landed:
                 entry = account.entry(uuid, table_id or "", batch.epoch, batch.batch_id)
                 if entry is None or (entry.digest, entry.end, entry.version) != (
@@ -81,15 +83,16 @@ class DatabaseEvidence(Evidence):
 
     def check_before_fence(self, report: FenceReport, known: int | None, *, is_removing: bool) -> None:
         """Compare what a report says of the commits before a fence with the account. Raises as :meth:`check_batch`."""
-        del is_removing
 
         def problem(account: Account) -> str | None:
             table_id, fence = report.sink_table_id or "", report.sink_version or 0
             told = {batch.sink_version for batch in report.landed}
             before = [entry for entry in account.since(report.uuid, table_id, 0) if entry.version < fence]
-            if known is None or known < fence:
+            gone = max((entry.version for entry in before if entry.batch == FENCE and entry.digest), default=0)
+            if not is_removing and (known is None or known < fence):
                 for entry in before:
-                    if entry.batch != FENCE and entry.version > (known or 0) and entry.version not in told:
+                    is_new = entry.batch != FENCE and entry.version > max(known or 0, gone)
+                    if is_new and entry.version not in told:
                         return f"the account has batch {entry.batch} of epoch {entry.epoch}, but the report omits it"
             newest = max((_transaction(entry) for entry in before), default=None)
             said = None if report.evidence is None else report.evidence.newest

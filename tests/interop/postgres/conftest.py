@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_provider_fds.batch.sink.postgres_account import grant
+from airflow_provider_fds.batch.sink.postgres_connection import grant
 from airflow_provider_fds.sinks import PostgresSink
 from tests.interop.spark.conftest import Stream, begun, source_template
 from tests.postgresql import PostgresServer, missing, running_server

@@ -23,9 +23,10 @@ pytestmark = pytest.mark.timeout(600)
 ALL = list(range(30))
 
 
-def fence(spark, stream, epoch=2, **fields):
+def fence(spark, stream, epoch=2, removes=None, from_version=None, is_forced=False, **fields):
     """Run a fence job; return its exit code and its report."""
-    spec = stream.job(fence=FenceSpec(stream="orders", uuid=stream.uuid, epoch=epoch), **fields)
+    removal = {"removes": removes, "from_version": from_version, "is_forced": is_forced}
+    spec = stream.job(fence=FenceSpec("orders", stream.uuid, epoch, **removal), **fields)
     code = run(spark, spec)
     return code, decode(FenceReport, (stream.reports / fence_report_name(epoch, spec.attempt_id)).read_bytes())
 
@@ -85,7 +86,7 @@ def test_a_batch_out_of_turn_is_refused(spark, stream, database):
     code, (report,) = stream.work(spark, stream.job(batches[1]))
 
     assert (code, report.reason) == (11, "SINK_OUT_OF_ORDER")
-    assert "running `fds rewind orders --to start --sink-rows keep --why …`" in report.error_message
+    assert "running `fds rewind orders --to start --sink-rows keep|empty --why …`" in report.error_message
     assert database.rows() == []
 
 
@@ -323,7 +324,7 @@ def test_a_role_with_the_documented_privileges_is_enough_and_one_without_is_told
     database.run("CREATE ROLE plain LOGIN")
     first = stream.plan()[0]
     stream.work(spark, stream.job(first))
-    from airflow_provider_fds.batch.sink.postgres_account import grant
+    from airflow_provider_fds.batch.sink.postgres_connection import grant
 
     grant("pg", database.parameters(user="plain"))
     batches = stream.plan()

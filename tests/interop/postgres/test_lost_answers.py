@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from airflow_provider_fds.batch.sink.postgres_account import grant
+from airflow_provider_fds.batch.sink.postgres_connection import grant
 from airflow_provider_fds.spark.writers import postgres_writer
 
 pytestmark = pytest.mark.timeout(600)

@@ -251,7 +251,7 @@ def test_rows_that_a_policy_hides_are_not_inserted_again(spark, stream, database
     database.run(f"GRANT CREATE ON DATABASE {database.name} TO restricted")
     database.run("ALTER TABLE public.orders ENABLE ROW LEVEL SECURITY")
     database.run("CREATE POLICY few ON public.orders USING (id > 5)")
-    from airflow_provider_fds.batch.sink.postgres_account import grant
+    from airflow_provider_fds.batch.sink.postgres_connection import grant
 
     grant("pg", database.parameters(user="restricted"))
     code, (report,) = stream.work(spark, stream.job(stream.plan()[0], sink=sink_of()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -67,16 +68,23 @@ class Lake:
         assert done.returncode == 0, done.stderr[-3000:] + done.stdout[-2000:]
         return done
 
-    def start(self, fault: str) -> subprocess.Popen[str]:
+    def start(self, fault: str, *more: str) -> subprocess.Popen[str]:
         environment = {**os.environ, ASKED_BY: fault, MARKS_IN: str(self.folder)}
-        command = [sys.executable, "-m", "airflow_provider_fds.cli.main", *self.words()]
+        command = [sys.executable, "-m", "airflow_provider_fds.cli.main", *self.words(*more)]
         return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
-    def die(self, point: str) -> None:
+    def die(self, point: str, *more: str) -> None:
         """Let a run be killed at a point."""
-        process = self.start(f"kill@{point}")
+        process = self.start(f"kill@{point}", *more)
         said, _ = process.communicate(timeout=300)
         assert process.returncode == -signal.SIGKILL, said[-3000:]
+
+    def wait_for(self, fault: str, process: subprocess.Popen[str]) -> None:
+        """Wait until a run has reached a point."""
+        mark = self.folder / fault
+        while not (mark.exists() and mark.read_text()):
+            assert process.poll() is None, process.communicate()[0][-3000:]
+            time.sleep(0.05)
 
     def move(self, *words: str) -> Ran:
         return fds(
@@ -133,10 +141,7 @@ def test_a_replan_counts_what_landed_as_loaded_and_closes_the_epoch(lake, enviro
 def test_a_driver_that_was_stopped_before_a_replan_is_kept_out(lake, environment):
     with lake.start("stop@driver.commit.before#2") as process:
         try:
-            mark = lake.folder / "stop@driver.commit.before#2"
-            while not (mark.exists() and mark.read_text()):
-                assert process.poll() is None, process.communicate()[0][-3000:]
-                time.sleep(0.05)
+            lake.wait_for("stop@driver.commit.before#2", process)
             assert lake.move("unlock", "--force").returncode == 0
             done = lake.move("replan", "--force")
             assert done.returncode == 0, done.stderr
@@ -153,16 +158,93 @@ def test_a_driver_that_was_stopped_before_a_replan_is_kept_out(lake, environment
     assert environment.run("SELECT epoch FROM fds.streams") == [(2,)]
 
 
-def test_a_rewind_keeps_the_rows_and_refuses_to_remove_them(lake, environment):
+def test_a_rewind_keeps_the_rows(lake, environment):
     lake.load()
-    for words in ("delete", "empty"):
-        refused = lake.move("rewind", "--to", "1", "--sink-rows", words)
-        assert refused.returncode != 0
-        assert "from which FDS removes no rows" in refused.stderr
     moved = lake.move("rewind", "--to", "1", "--sink-rows", "keep")
     assert moved.returncode == 0, moved.stderr
     environment.run("DELETE FROM public.orders WHERE id = 3")
     lake.load()
+    assert environment.rows() == lake.ids
+
+
+PROVENANCE = ("--sink-option", "provenance=true")
+
+
+@pytest.fixture
+def with_versions(environment: Database) -> Database:
+    """The table has the columns of the source version."""
+    environment.run("ALTER TABLE public.orders ADD _source_version bigint, ADD _source_timestamp timestamptz")
+    return environment
+
+
+@pytest.mark.parametrize("point", ["fence.commit.before", "fence.commit.after", "entry.before.opened"])
+def test_a_rewind_that_is_killed_while_it_removes_rows_has_each_row_once(lake, with_versions, point):
+    environment = with_versions
+    lake.load(*PROVENANCE)
+    moved = lake.move("rewind", "--to", "1", "--sink-rows", "delete")
+    assert moved.returncode == 0, moved.stderr
+    assert "rows have no _source_version" in moved.stdout + moved.stderr
+    lake.die(point, *PROVENANCE)
+    assert environment.rows() == ([1, 2, 3] if point == "fence.commit.before" else [1, 2])
+    lake.append(4)
+    lake.load(*PROVENANCE)
+    assert environment.rows() == lake.ids
+    assert environment.run("SELECT digest, rows FROM fds.batches WHERE batch = -1") == [("rows", 1)]
+
+
+@pytest.mark.parametrize("is_at_work", [False, True], ids=["before the lock", "with the lock"])
+def test_a_driver_that_was_stopped_before_a_removal_brings_no_row_back(lake, with_versions, is_at_work):
+    lake.load(*PROVENANCE)
+    lake.append(4)
+    # a driver reaches the point before it asks for the lock, and again before COMMIT
+    fault = f"stop@driver.commit.before{'#2' if is_at_work else ''}"
+    with lake.start(fault, *PROVENANCE) as process:
+        try:
+            lake.wait_for(fault, process)
+            assert lake.move("unlock", "--force").returncode == 0
+            moved = lake.move("rewind", "--to", "1", "--sink-rows", "delete", "--force")
+            assert moved.returncode == 0, moved.stderr
+            assert "1 committed batch" in moved.stdout
+            lake.load(*PROVENANCE)
+            assert with_versions.rows() == lake.ids
+            process.send_signal(signal.SIGCONT)
+            process.communicate(timeout=300)
+        finally:
+            process.kill()
+    lake.append(5)
+    lake.load(*PROVENANCE)
+    assert with_versions.rows() == lake.ids
+    assert with_versions.run("SELECT epoch, digest FROM fds.batches WHERE batch = -1") == [(2, "rows")]
+
+
+def test_no_epoch_begins_after_rows_that_were_removed_and_the_command_of_the_message_reads_them_again(
+    lake, with_versions
+):
+    lake.load(*PROVENANCE)
+    assert lake.move("rewind", "--to", "1", "--sink-rows", "delete").returncode == 0
+    lake.die("fence.commit.after", *PROVENANCE)
+    assert lake.move("rewind", "--to", "2", "--sink-rows", "keep", "--replace").returncode == 0
+    refused = fds(*lake.words(*PROVENANCE))
+    assert refused.returncode != 0
+    assert "the fence of epoch 2 removed rows from the sink" in refused.stderr
+    (command,) = re.findall(r"`fds rewind orders --sink-rows keep\|delete\|empty ([^`]*) --why …`", refused.stderr)
+    assert command == "--replace --to 1"
+    assert lake.move("rewind", "--sink-rows", "delete", *command.split()).returncode == 0
+    lake.load(*PROVENANCE)
+    assert with_versions.rows() == lake.ids
+
+
+def test_a_rewind_to_the_start_empties_the_table_only_of_rows_of_the_stream(lake, with_versions):
+    environment = with_versions
+    lake.load(*PROVENANCE)
+    environment.run("INSERT INTO public.orders (id) VALUES (99)")
+    assert lake.move("rewind", "--to", "start", "--sink-rows", "empty").returncode == 0
+    refused = fds(*lake.words(*PROVENANCE))
+    assert refused.returncode != 0
+    assert "it has rows without _source_version" in refused.stderr
+    assert environment.rows() == [1, 2, 3, 99]
+    environment.run("DELETE FROM public.orders WHERE id = 99")
+    lake.load(*PROVENANCE)
     assert environment.rows() == lake.ids
 
 
@@ -274,6 +356,11 @@ def test_a_run_merges_by_key_and_a_fleet_merges_its_tables_into_one_schema(lake,
 def test_a_rewind_of_a_merge_keeps_the_rows_and_merges_them_again(lake, environment):
     options = ("--sink-option", "mode=merge", "--sink-option", "keys=id")
     lake.load(*options)
+    for to, rows in (("0", "delete"), ("start", "delete"), ("start", "empty")):
+        refused = lake.move("rewind", "--to", to, "--sink-rows", rows)
+        assert refused.returncode != 0
+        assert f"so --sink-rows {rows} is not available" in refused.stderr
+        assert "Use --sink-rows keep, which merges the rows again by their keys" in refused.stderr
     moved = lake.move("rewind", "--to", "0", "--sink-rows", "keep")
     assert moved.returncode == 0, moved.stderr
     assert "merged again by their keys" in moved.stdout + moved.stderr

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from airflow_provider_fds.batch.sink.postgres_account import UnknownConnectionError, grant, parameters_of
+from airflow_provider_fds.batch.sink.postgres_connection import UnknownConnectionError, grant, parameters_of
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.hooks.databases import parameters
 

@@ -105,9 +105,10 @@ def test_what_cannot_work_is_refused_when_the_dag_is_read(arguments, message):
         PostgresSink("public.orders", **arguments)
 
 
-def test_messages_about_a_rewind_do_not_offer_to_remove_rows():
+def test_messages_about_a_rewind_offer_to_remove_rows_that_were_appended():
     bound = SinkBinding(**PostgresSink("public.orders").identity())
-    assert sink_rows_option(bound) == " --sink-rows keep"
+    assert sink_rows_option(bound) == " --sink-rows keep|delete|empty"
+    assert (PostgresSink("public.orders").can_remove_rows, bound.all_rows_option) == (True, " --sink-rows empty")
 
 
 def test_a_merge_is_another_sink_than_an_append_and_its_binding_says_so():
@@ -132,3 +133,4 @@ def test_a_merge_survives_a_job_spec_and_a_template():
 def test_a_stream_that_merges_is_told_to_keep_the_rows():
     bound = SinkBinding(**PostgresSink("public.orders", mode="merge", keys=["id"]).identity())
     assert sink_rows_option(bound, to_start=True) == " --sink-rows keep"
+    assert (bound.can_remove_rows, bound.all_rows_option) == (False, " --sink-rows keep")

@@ -179,7 +179,7 @@ def test_a_sink_that_merges_does_not_continue_without_the_changes_that_are_gone(
 
     with pytest.raises(
         LogTruncatedError,
-        match=r"updates and deletes .* would be missing.*`fds rewind orders --to start --sink-rows empty",
+        match=r"updates and deletes .* would be missing.*`fds rewind orders --sink-rows empty --to start",
     ) as refused:
         run(bench, merging, "run-2", **EARLIEST)
     assert "continue at version" not in str(refused.value)
