@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_fds.spark.installation.install import bundled_spark_home
 from tests.compose import command
+from tests.interop import quick_spark
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,6 +29,7 @@ _IS_UP = (
 )
 #: Settings of an application that is small and starts fast.
 SMALL = {
+    **quick_spark.INTERPRETED,
     "spark.executor.memory": "512m",
     "spark.executor.extraJavaOptions": _QUICK,
     "spark.driver.extraJavaOptions": _QUICK,

@@ -20,7 +20,6 @@ import pytest
 from airflow_provider_fds.backends.cluster_driver import ClusterDriver
 from airflow_provider_fds.fault_points import ASKED_BY, MARKS_IN
 from airflow_provider_fds.spark.clusters.standalone import StandaloneCluster
-from tests.interop.quick_spark import INTERPRETED
 from tests.standalone_cluster import SMALL, master, running
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ with DAG("{name}", schedule=None, start_date=datetime(2026, 1, 1)):
         sink=DeltaAppendSink("{lake}/{name}"),
     )
 """
-CONF = {**SMALL, **INTERPRETED, "spark.cores.max": "1", "spark.driver.host": "127.0.0.1"}
+CONF = {**SMALL, "spark.cores.max": "1", "spark.driver.host": "127.0.0.1"}
 
 
 @pytest.fixture(scope="module")

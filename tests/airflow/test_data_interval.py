@@ -60,8 +60,7 @@ def test_the_example_loads_days_in_any_order_and_a_cleared_day_again(installatio
     fill(lake)
     dag = installation.add_example("orders_daily")
 
-    with on_server():
-        second = installation.run(dag, **run_of(2))
+    second = installation.run(dag, **run_of(2))
     assert set(second.states.values()) == {"success"}
     assert lake.ids("daily/orders") == [20, 21]
     first = installation.run(dag, **run_of(1))

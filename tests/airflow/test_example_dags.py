@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_fds import example_dags
+from tests.interop import quick_spark
 from tests.postgresql import missing, running_server
 
 
@@ -31,7 +32,7 @@ def test_every_task_of_fds_is_retried(installation):
     assert len(tasks) > 15
 
 
-def test_orders_to_bronze_loads_what_is_there_and_tells_the_consumer(installation, lake):
+def test_orders_to_bronze_loads_what_is_there_and_tells_the_consumer(installation, on_server, lake):
     lake.append("orders", 1, 2)
     lake.append("orders", 3)
     installation.add_example("orders_consumer")
@@ -126,7 +127,7 @@ def test_fleet_file_loads_all_tables_of_a_lake_and_those_that_appear(installatio
     assert (lake.ids("from_file/orders"), lake.ids("from_file/items")) == ([1, 2], [9])
 
 
-def test_orders_three_tasks_loads_with_a_job_of_the_user(installation, lake, monkeypatch):
+def test_orders_three_tasks_loads_with_a_job_of_the_user(installation, lake, tmp_path, monkeypatch):
     from airflow_provider_fds.spark.installation.install import bundled_spark_home
 
     home = bundled_spark_home()
@@ -134,6 +135,10 @@ def test_orders_three_tasks_loads_with_a_job_of_the_user(installation, lake, mon
     monkeypatch.setenv("SPARK_HOME", str(home))
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
     monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+    # what the installation of the user sets for all jobs
+    defaults = {**quick_spark.INTERPRETED, **quick_spark.SMALL_LOGS, "spark.driver.extraJavaOptions": quick_spark.JVM}
+    (tmp_path / "spark-defaults.conf").write_text("".join(f"{name} {value}\n" for name, value in defaults.items()))
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
     lake.append("orders", 1, 2)
     run = installation.run(installation.add_example("orders_three_tasks"))
     assert set(run.states.values()) == {"success"}

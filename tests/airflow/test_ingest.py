@@ -36,7 +36,7 @@ def dag_of(installation, lake):
 
 
 def test_batches_of_a_failed_run_stay_and_the_next_run_delivers_the_rest_up_to_the_bad_version(
-    dag_of, installation, lake
+    dag_of, installation, lake, on_server
 ):
     lake.append("orders", 1, 2)
     lake.append("orders", 3)

@@ -177,8 +177,7 @@ def test_a_fleet_finds_the_tables_of_a_schema_as_they_appear_and_go(
         register(hive, f"crm.{name}", f"{lake.uri}/{name}")
     register(hive, "crm.csvs", f"{lake.uri}/csvs", provider="csv")
     dag = installation.add(FLEET_TEXT.format(lake=lake.uri))
-    with on_server():
-        assert outcomes(installation.run(dag)) == {"crm_lines": "loaded", "crm_orders": "loaded"}
+    assert outcomes(installation.run(dag)) == {"crm_lines": "loaded", "crm_orders": "loaded"}
     assert "pattern crm.*: 1 name left out that FDS cannot read: crm.csvs" in caplog.text
     assert (lake.ids("by_name/crm/orders"), lake.ids("by_name/crm/lines")) == ([1], [2])
 
@@ -187,8 +186,7 @@ def test_a_fleet_finds_the_tables_of_a_schema_as_they_appear_and_go(
     lake.append("lines", 5)
     register(hive, "crm.late", f"{lake.uri}/late")
     unregister(hive, "crm.orders")
-    with on_server():
-        run = installation.run(dag)
+    run = installation.run(dag)
     assert outcomes(run) == {"crm_late": "loaded", "crm_lines": "loaded", "crm_orders": "gone"}
     assert (lake.ids("by_name/crm/late"), lake.ids("by_name/crm/lines")) == ([4], [2, 5])
     assert ledger_of(tmp_path, "crm_orders").find().retired is not None
@@ -203,8 +201,7 @@ def test_a_task_that_waits_notices_that_its_table_moved_and_goes_on_once_that_is
     lake.append("items", 1, 2)
     register(hive, "sales.items", f"{lake.uri}/items")
     dag = installation.add(MOVED_TEXT.format(lake=lake.uri))
-    with on_server():
-        assert installation.run(dag).state("ingest") == "success"
+    assert installation.run(dag).state("ingest") == "success"
 
     asked = []
 
@@ -227,8 +224,7 @@ def test_a_task_that_waits_notices_that_its_table_moved_and_goes_on_once_that_is
     accepted = installation.run(installation.add(ACCEPT_TEXT.format(folder=f"{lake.uri}/new/items")))
     assert accepted.state("act") == "success"
     lake.append("new/items", 3)
-    with on_server():
-        assert installation.run(dag).state("ingest") == "success"
+    assert installation.run(dag).state("ingest") == "success"
     assert lake.ids("bronze/items") == [1, 2, 3]
     assert ledger_of(tmp_path, "items").find().table == f"{lake.uri}/new/items"
     unregister(hive, "sales.items")

@@ -44,6 +44,19 @@ class Processes:
         return [process for process in self.processes if not process.is_done]
 
 
+class LastState:
+    """The state in a ledger, read again once an object has changed: a model asks for it before each of its steps."""
+
+    def __init__(self, storage, read):
+        self._storage, self._read = storage, read
+        self._seen = self._state = None
+
+    def __call__(self):
+        if self._seen != self._storage.objects:
+            self._seen, self._state = dict(self._storage.objects), self._read()
+        return self._state
+
+
 def batches_of_a_version(make, state, name, versions, **fields):
     """Return a planned batch for each version of the source, in order, as the run ``name`` plans them."""
     batches, previous = [], state.next_prev_txn_version
@@ -83,4 +96,4 @@ def explore(machine, *, examples, steps):
         )
 
 
-__all__ = ["Process", "Processes", "batches_of_a_version", "explore"]
+__all__ = ["LastState", "Process", "Processes", "batches_of_a_version", "explore"]

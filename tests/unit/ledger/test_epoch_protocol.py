@@ -26,7 +26,7 @@ from airflow_provider_fds.stream.actions.recovery import SinkAccount, recovery
 from airflow_provider_fds.stream.actions.repair import inspect, repair
 from airflow_provider_fds.stream.epochs.sink_before import left_out, requests_between
 from airflow_provider_fds.stream.epochs.unseen_batches import as_seen, unseen_batches
-from tests.unit.ledger.models import Process, Processes, batches_of_a_version, explore
+from tests.unit.ledger.models import LastState, Process, Processes, batches_of_a_version, explore
 
 #: The source has so many versions, one row each.
 LAST_VERSION = 4
@@ -66,6 +66,7 @@ class Epochs(Processes, RuleBasedStateMachine):
         super().__init__()
         self.make = make
         self.storage = make.Storage()
+        self._last_state = LastState(self.storage, lambda: self.ledger().state)
         self.sink = None
         self.processes = []
         self.told = set()
@@ -86,7 +87,7 @@ class Epochs(Processes, RuleBasedStateMachine):
 
     @property
     def state(self):
-        return self.ledger().state
+        return self._last_state()
 
     def execute(self, command, actor):
         return Ledger(self.storage, "orders", clock=lambda: self.make.now).execute(command, actor)

@@ -28,7 +28,7 @@ from airflow_provider_fds.stream.actions.action_builder import ActionBuilder
 from airflow_provider_fds.stream.actions.prepared_action import perform
 from airflow_provider_fds.stream.epochs.tables_before import as_seen, late_writes, lost_writes
 from airflow_provider_fds.stream.sink_record.function_tables import floor_of, read_table_writes
-from tests.unit.ledger.models import Process, Processes, batches_of_a_version, explore
+from tests.unit.ledger.models import LastState, Process, Processes, batches_of_a_version, explore
 
 #: The source has so many versions, one row each.
 LAST_VERSION = 3
@@ -101,6 +101,7 @@ class Functions(Processes, RuleBasedStateMachine):
         super().__init__()
         self.make = make
         self.staging = make.Storage()
+        self._last_state = LastState(self.staging, lambda: self.ledger.state)
         self.tables = {name: Table(make) for name in NAMES}
         self.app_ids = {name: txn_app_id("u1", write=name) for name in NAMES}
         self.processes, self.told, self.shown, self.runs = [], set(), None, 0
@@ -123,7 +124,7 @@ class Functions(Processes, RuleBasedStateMachine):
 
     @property
     def state(self):
-        return self.ledger.state
+        return self._last_state()
 
     def execute(self, command):
         return self.ledger.execute(command, self.make.actor)
