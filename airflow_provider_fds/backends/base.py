@@ -302,6 +302,18 @@ class SparkBackend(Protocol):
         """Return whether :meth:`run` can wait for a driver that an earlier attempt has left in this kind of cluster."""
         return False
 
+    def cluster_of_drivers(self) -> dict[str, Any] | None:
+        """Return the cluster whose drivers go on without this process, as plain values; ``None``: it must wait."""
+        return None
+
+    def start(self, application: Application) -> Outcome | None:  # noqa: ARG002 - for backends that can
+        """Start a driver in :meth:`cluster_of_drivers` without waiting for it; return how that failed, if it did."""
+        raise ConfigurationError(f"{type(self).__name__} cannot leave a driver that it has started.")
+
+    def works(self, application: Application, silent_seconds: float) -> bool:  # noqa: ARG002 - likewise
+        """Return whether a driver that was left may be working; raises if the cluster does not tell for too long."""
+        return False
+
     def lingering(self) -> AbstractContextManager[None]:
         """Return a context in which Spark may stay between two applications of the run, which then lingers.
 

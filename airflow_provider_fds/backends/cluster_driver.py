@@ -122,6 +122,10 @@ class ClusterDriver:
             ClusterLostError: The cluster does not start the driver, or does not answer for too long. A driver that goes
                 on harms nothing: the next attempt finds in the sink what it has written.
         """
+        return self._waited(application, self.start(application, made, given), was_ended)
+
+    def start(self, application: Application | FleetApplication, made: SubmitArguments, given: UserArguments) -> Handle:
+        """Start the driver and let the ledger have it; arguments and errors as for :meth:`run`."""
         make = self.request or _request
         try:
             self._handle = handle = self.cluster.start(make(application, made, given))
@@ -134,17 +138,24 @@ class ClusterDriver:
             # no attempt would find it
             self.stop()
             raise
-        return self._waited(application, handle, was_ended)
+        return handle
 
     def attach(self, application: Application, left: SubmittedFacts, was_ended: threading.Event) -> Exception | None:
-        """Wait for a driver that an earlier attempt has started; otherwise as :meth:`run`."""
+        """Wait for a driver that was left; otherwise as :meth:`run`."""
         self._handle = handle = Handle(left.address, left.driver)
         logger.info(
-            "Driver %s was started by an earlier attempt, which did not see its end. No other one is started: this "
-            "attempt commits what it reports.",
+            "Driver %s was started before, for the same batches. No other one is started: this attempt commits what it "
+            "reports.",
             handle.id,
         )
         return self._waited(application, handle, was_ended)
+
+    def look(self, application: Application, left: SubmittedFacts) -> Look:
+        """Return what the cluster says of a driver that was left; from now on :meth:`stop` stops it."""
+        self._handle = handle = Handle(left.address, left.driver)
+        look = self.cluster.look(handle)
+        self._find_log(application)
+        return look
 
     def record(self, application: Application | FleetApplication) -> None:
         """Let the ledger have the driver that runs, so that a later attempt on the same batches finds it.
@@ -192,11 +203,7 @@ class ClusterDriver:
                 lost_since = lost_since or now
                 pause = min(2 * pause, max(_LONGEST_PAUSE, self.poll_seconds))
                 if now - lost_since >= self.lost_seconds:
-                    raise ClusterLostError(
-                        f"{self.master} has not told the state of driver {handle.id} for {self.lost_seconds:.0f} s "
-                        f"({look.words}). {_advice(application)}",
-                        error_class=Reason.SPARK_CLUSTER_LOST,
-                    )
+                    raise self.lost(application, handle.id, look)
             else:
                 lost_since, pause = None, self.poll_seconds
             self._find_log(application)
@@ -207,6 +214,14 @@ class ClusterDriver:
                 self._tell_last_lines(handle, look)
                 return DriverEndedError(f"driver {handle.id} on {self.master} ended: {look.words}{page}")
             time.sleep(pause)
+
+    def lost(self, application: Application | FleetApplication, driver: str, look: Look) -> ClusterLostError:
+        """Return the error of an attempt whose driver the cluster has not known for :attr:`lost_seconds`."""
+        return ClusterLostError(
+            f"{self.master} has not told the state of driver {driver} for {self.lost_seconds:.0f} s "
+            f"({look.words}). {_advice(application)}",
+            error_class=Reason.SPARK_CLUSTER_LOST,
+        )
 
     def _find_log(self, application: Application | FleetApplication) -> None:
         """Tell the page with the driver's log once the cluster knows it, or the driver has reported it."""

@@ -137,6 +137,48 @@ class SubmitBackend(ConnectionBackend):
         """Return whether the connection's cluster is of that kind, and runs drivers by itself."""
         return self.cluster is not None and self.cluster.cluster.kind == cluster
 
+    def cluster_of_drivers(self) -> dict[str, Any] | None:
+        """Return the connection's cluster, if it runs drivers by itself."""
+        if self.cluster is None:
+            return None
+        from airflow_provider_fds.spark.clusters.stored import to_dict
+
+        return to_dict(self.cluster.cluster)
+
+    def start(self, application: Application) -> Outcome | None:
+        """Start a driver in the connection's cluster, and let the ledger have it.
+
+        Raises:
+            FdsError: As :meth:`run`.
+        """
+        assert self.cluster is not None  # noqa: S101 - the caller has asked
+        made = application_arguments(self.master, application, self.arguments)
+        reach("submit.before")
+        try:
+            self.cluster.start(application, made, self.arguments)
+        except AirflowException as failed:
+            # spark-submit, where the cluster gets drivers from it
+            return Outcome(failed)
+        return None
+
+    def works(self, application: Application, silent_seconds: float) -> bool:
+        """Return whether the driver of ``application`` is not known to have ended.
+
+        Args:
+            application: The application; its work has the driver that was left.
+            silent_seconds: For how long the cluster has not told its state already.
+
+        Raises:
+            ClusterLostError: The cluster does not tell its state now either, and has not for too long.
+        """
+        left, cluster = application.work.submitted, self.cluster
+        assert cluster is not None  # noqa: S101 - the caller has asked
+        assert left is not None  # noqa: S101 - likewise
+        look = cluster.look(application, left)
+        if look.state == "unknown" and silent_seconds >= cluster.lost_seconds:
+            raise cluster.lost(application, left.driver, look)
+        return look.state != "ended"
+
     def lingering(self) -> LingeringDriver:
         """Let spark-submit stay, and take the next job of the run."""
         self._lingering = LingeringDriver(self._start, self.cancel)

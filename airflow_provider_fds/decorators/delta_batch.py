@@ -189,6 +189,8 @@ def _check(
         problems.append(f"{name}(…) got {len(op_args)} positional arguments; pass them by name.")
     if taken := [key for key in _GIVEN if key in (op_kwargs or {})]:
         problems.append(f"{name}(…) got {', '.join(taken)}, which the task passes when it runs.")
+    if kwargs.get("deferrable"):
+        problems.append("deferrable=True is not available: the function runs in the task's own process. Omit it.")
     if "sink" in kwargs:
         problems.append("sink is not an argument: the function is the sink.")
     if problems:

@@ -23,7 +23,7 @@ from airflow_provider_fds.operators.task.ingest_arguments import (
 from airflow_provider_fds.operators.task.one_sink import check_one_sink
 from airflow_provider_fds.operators.task.spark_task import SparkTask
 from airflow_provider_fds.operators.task.waiting import ARGUMENTS as WAITING_ARGUMENTS
-from airflow_provider_fds.operators.task.waiting import Waiting, waiting_problems
+from airflow_provider_fds.operators.task.waiting import Waiting, seconds_of, waiting_problems
 from airflow_provider_fds.sinks.options import is_template
 from airflow_provider_fds.stream.declaration.sink_needs import coerce_sink
 
@@ -91,6 +91,18 @@ class DeltaIngestOperator(ValueTemplates, ShowsLinks, EmitsLineage, SparkTask):
         - A waiting task has planned nothing, so killing it leaves nothing behind. ``execution_timeout`` counts only the
           time on a worker. From Airflow 3.2 on, a waiting task counts towards ``max_active_tis_per_dag``.
 
+    Deferral:
+        - With ``deferrable=True`` a run starts Spark's driver in the cluster and defers itself. A trigger polls staging
+          for the driver's reports, and wakes the task to commit: when all batches are reported, when the driver has
+          ended, and every five minutes if some are reported. The task then goes on as if it had waited.
+        - It requires a cluster that runs drivers by itself: ``deploy_mode="cluster"`` on a standalone cluster, or on a
+          YARN whose ResourceManager is known. Any other connection fails the run before it plans, because a driver on
+          the worker ends with its task: a task that silently kept its worker would surprise whoever asked for this. For
+          the same reason Airflow's ``[operators] default_deferrable`` has no effect.
+        - ``run_time_limit`` and ``execution_timeout`` count from the start of the attempt, over all deferrals.
+        - A user who marks or clears the deferred task stops the driver (Airflow 3.3). In older versions, and after any
+          other end of the trigger, the driver goes on, and the next attempt waits for it.
+
     Asking:
         - With the stream's ``on_violation="ask"``, a run that finds the stream in quarantine asks in Airflow's UI what
           to do (human in the loop), and defers itself until somebody has answered there, with ``fds``, or on the page
@@ -133,8 +145,10 @@ class DeltaIngestOperator(ValueTemplates, ShowsLinks, EmitsLineage, SparkTask):
             checkpoint in a Variable; the XCom and the asset event cover all of them when the task ends. It also ends
             at ``run_time_limit``, on a hold, and on a request for another epoch. With ``wait`` the task lingers only
             once it has loaded something. ``None``: the task ends when everything is loaded.
+        deferrable: Whether to leave the worker while Spark works, see *Deferral*.
         wait: Whether to wait until there is something to do.
-        poll_interval: With ``wait``: time between two polls; default ``[fds] poll_interval``.
+        poll_interval: With ``wait``: time between two polls; default ``[fds] poll_interval``. With ``deferrable`` also
+            that between two polls for reports; default at most 10 seconds.
         timeout: With ``wait``: maximum time that one attempt waits; default ``[sensors] default_timeout``, a week.
         grace: With ``wait`` and data intervals: how long after the end of the interval to wait for a commit that proves
             it complete. ``None``: until ``timeout``.
@@ -167,6 +181,7 @@ class DeltaIngestOperator(ValueTemplates, ShowsLinks, EmitsLineage, SparkTask):
         batches_per_application: int = 200,
         run_time_limit: timedelta | float | None = None,
         linger: timedelta | float | str | None = None,
+        deferrable: bool = False,
         conf_by_size: ConfBySizeArgument | None = None,
         asset_partitions: str | None = None,
         wait: bool = False,
@@ -180,12 +195,18 @@ class DeltaIngestOperator(ValueTemplates, ShowsLinks, EmitsLineage, SparkTask):
     ) -> None:
         values = (poll_interval, timeout, grace)
         waiting = dict(zip(WAITING_ARGUMENTS, values, strict=True))
-        check_arguments(kwargs, on_no_data, on_busy, batches_per_application, waiting_problems(waiting, wait=wait))
+        check_arguments(
+            kwargs,
+            on_no_data,
+            on_busy,
+            batches_per_application,
+            waiting_problems(waiting, wait=wait, deferrable=deferrable),
+        )
         check_conf_by_size(conf_by_size, kwargs)
         if isinstance(sink, str) and not is_template(sink):
             sink = coerce_sink(sink)
         check_reading(stream, sink, run_time_limit, grace)
-        check_linger(stream, linger)
+        check_linger(stream, linger, deferrable=deferrable)
         check_asking(stream, approvers, ask_timeout)
         check_asset_partitions(asset_partitions, stream, kwargs.get("outlets"))
         kwargs.pop("durable", None)
@@ -202,6 +223,8 @@ class DeltaIngestOperator(ValueTemplates, ShowsLinks, EmitsLineage, SparkTask):
         self.batches_per_application = batches_per_application
         self.run_time_limit = parse_duration(run_time_limit)
         self.linger = parse_duration(linger)
+        self.deferrable = deferrable
+        self.report_interval = None if poll_interval is None else seconds_of(poll_interval)
         self.conf_by_size = conf_by_size
         self.asset_partitions = asset_partitions
         self.wait = wait
@@ -235,6 +258,20 @@ class DeltaIngestOperator(ValueTemplates, ShowsLinks, EmitsLineage, SparkTask):
         if deadline is None and self.waiting is not None:
             deadline = self.waiting.deadline
         return self.load(context, deadline=deadline, was_woken=True)
+
+    def execute_reported(self, context: Any, event: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Resume a run whose driver was left in the cluster: commit what it has reported, and go on.
+
+        Args:
+            context: The task's context.
+            event: The trigger's event, see :class:`DriverReportsTrigger`; what it says is only why the task was woken.
+        """
+        from airflow_provider_fds.operators.run.ingest_run import IngestRun
+        from airflow_provider_fds.operators.run.left_driver import Resumed
+
+        self.log.info("The trigger of the driver's reports fired: %s.", event.get("reason"))
+        resumed = Resumed.of(event)
+        return IngestRun(self, context, resumed).load(deadline=resumed.deadline)
 
     def execute_answered(
         self, context: Any, event: Mapping[str, Any], deadline: float | None = None, version: int | None = None

@@ -40,8 +40,9 @@ with DAG("{name}", schedule=None, start_date=datetime(2026, 1, 1)):
         driver_memory="600m",
         env_vars={env_vars!r},
         conf={conf!r},
-        stream=DeltaStream("{name}", table="{lake}/orders", starting_version="earliest"),
+        stream=DeltaStream("{name}", table="{lake}/orders", starting_version="earliest"{options}),
         sink=DeltaAppendSink("{lake}/{name}"),
+        {more}
     )
 """
 CONF = {**SMALL, "spark.cores.max": "1", "spark.driver.host": "127.0.0.1"}
@@ -62,13 +63,18 @@ def masters():
 
 @pytest.fixture
 def dag_of(installation, lake, cluster, monkeypatch):
-    def make(name, rest_port=None, **faults):
+    def make(name, rest_port=None, more="", options="", **faults):
         extra = {"rest-port": rest_port or cluster.rest_port}
         host, port = cluster.master.rsplit(":", 1)
         connection = {"conn_type": "spark", "host": host, "port": int(port), "extra": extra}
         monkeypatch.setenv(f"AIRFLOW_CONN_{name.upper()}", json.dumps(connection))
         text = DAG_TEXT.format(
-            name=name, lake=lake.uri, env_vars={"PYSPARK_PYTHON": sys.executable, **faults}, conf=CONF
+            name=name,
+            lake=lake.uri,
+            env_vars={"PYSPARK_PYTHON": sys.executable, **faults},
+            conf=CONF,
+            more=more,
+            options=options,
         )
         return installation.add(text)
 
@@ -261,13 +267,20 @@ def test_a_driver_that_no_entry_names_is_joined_by_another_one_and_rows_land_onc
     assert lake.ids("unnamed") == [1, 2]
 
 
+def kill_master(cluster, masters):
+    """Kill the master that leads: the first one, or one that a test has started again."""
+    masters.close()
+    with suppress(ProcessLookupError):
+        cluster.kill_master()
+
+
 def test_a_driver_that_outlives_its_task_and_its_master_is_found_by_the_next_attempt_which_starts_no_other(
     dag_of, installation, lake, cluster, masters, tmp_path, faults, started, seen, caplog
 ):
     lake.append("orders", 1, 2)
     lost = Lost(dag_of("outlived", **faults), tmp_path)
     assert not lake.exists("outlived")
-    cluster.kill_master()
+    kill_master(cluster, masters)
     port = cluster.master.rpartition(":")[2]
     seen.then[2] = lambda: masters.enter_context(master(cluster.folder, port, cluster.rest_port))
     seen.then[3] = lost.go_on
@@ -277,3 +290,83 @@ def test_a_driver_that_outlives_its_task_and_its_master_is_found_by_the_next_att
     assert len(started()) == 1
     assert lake.ids("outlived") == [1, 2]
     assert "Log of the driver: http://127.0.0.1:" in caplog.text
+
+
+DEFERRED = "deferrable=True, poll_interval=0.5"
+
+
+@pytest.fixture
+def triggers(monkeypatch):
+    """The triggers that tasks have deferred to, each as Airflow stores it, with the reason for which it fired."""
+    from airflow_provider_fds.triggers import driver_reports
+
+    found = []
+    event = driver_reports.DriverReportsTrigger._event
+
+    def kept(self, reason):
+        found.append((self.serialize(), reason))
+        return event(self, reason)
+
+    monkeypatch.setattr(driver_reports.DriverReportsTrigger, "_event", kept)
+    return found
+
+
+def test_a_task_leaves_its_driver_and_fails_if_it_dies_and_the_next_run_commits_meanwhile_and_goes_on_to_its_target(
+    dag_of, installation, lake, tmp_path, started, triggers, monkeypatch, caplog, capsys
+):
+    from airflow_provider_fds.operators.run import left_driver
+    from airflow_provider_fds.triggers.driver_reports import DriverReportsTrigger
+
+    monkeypatch.setattr(left_driver, "COMMIT_SECONDS", 0.0)
+    monkeypatch.setitem(DriverReportsTrigger.__init__.__kwdefaults__, "look_seconds", 1.0)
+    for number in range(1, 4):
+        lake.append("orders", number)
+    more = f"{DEFERRED}, batches_per_application=2, run_time_limit=3600"
+    (tmp_path / "marks").mkdir()
+    faults = {ASKED_BY: "kill@driver.commit.before", MARKS_IN: str(tmp_path / "marks")}
+    dag = dag_of("left", more=more, options=", max_versions_per_batch=1", **faults)
+    assert installation.run(dag).state("ingest") == "failed"
+    assert not lake.exists("left")
+    ((_, reason),) = triggers
+    assert reason == "ended"
+    said = capsys.readouterr()
+    assert "Driver driver-" in said.out + said.err
+    assert "ended: FAILED" in said.out + said.err
+    (dead,) = started()
+
+    triggers.clear()
+    done = installation.run(dag)
+    assert done.state("ingest") == "success", caplog.text
+    assert lake.ids("left") == [1, 2, 3]
+    # one driver for two batches, then one for the third
+    assert len(started() - {dead}) == 2
+    assert triggers[-1][1] == "reported"
+    result = done.xcom("ingest")
+    assert (result["batches"], result["rows"]) == (3, 3)
+    assert result["seconds"]["spark"] > 5
+    assert len({trigger[1]["resume"]["stop_after_ms"] for trigger, _ in triggers}) == 1
+    # nothing is left to do
+    assert installation.run(dag).state("ingest") == "skipped"
+    assert len(started()) == 3
+
+
+def test_a_task_whose_triggerer_was_killed_finds_its_driver_also_when_the_master_starts_again(
+    dag_of, installation, lake, cluster, masters, tmp_path, faults, started, seen, triggers, caplog
+):
+    lake.append("orders", 1, 2)
+    # the process that is killed runs the trigger, too
+    lost = Lost(dag_of("left_and_lost", more=DEFERRED, **faults), tmp_path)
+    assert "the task leaves its worker until the driver reports" in (tmp_path / "task.log").read_text()
+    kill_master(cluster, masters)
+
+    def go_on():
+        port = cluster.master.rpartition(":")[2]
+        masters.enter_context(master(cluster.folder, port, cluster.rest_port))
+        lost.go_on()
+
+    seen.then[1] = go_on
+    assert lost.run_again(installation) == "success", caplog.text
+    assert seen[0].state == "unknown"
+    assert [reason for _, reason in triggers] == ["reported"]
+    assert len(started()) == 1
+    assert lake.ids("left_and_lost") == [1, 2]

@@ -31,6 +31,8 @@ with DAG("{name}", schedule=None, start_date=datetime(2026, 1, 1)):
         conf={conf!r},
         stream=DeltaStream("{name}", table="{lake}/orders", starting_version="earliest"),
         sink=DeltaAppendSink("{lake}/{name}"),
+        deferrable={deferrable},
+        poll_interval=0.5 if {deferrable} else None,
     )
 """
 
@@ -59,8 +61,8 @@ def dag_of(installation, lake, yarn, monkeypatch):
     }
     env = {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
 
-    def make(name, **more_env):
-        text = DAG_TEXT.format(name=name, lake=lake.uri, env={**env, **more_env}, conf=conf)
+    def make(name, *, deferrable=False, **more_env):
+        text = DAG_TEXT.format(name=name, lake=lake.uri, env={**env, **more_env}, conf=conf, deferrable=deferrable)
         return installation.add(text)
 
     return make
@@ -147,6 +149,17 @@ def test_a_driver_that_cannot_start_fails_the_task_with_its_diagnosis_and_then_t
     assert "/nowhere/python" in caplog.text[first:].partition("\n")[0]
     assert "Log of the driver: http://" in caplog.text[:first]
     assert " stderr: " in caplog.text[first:]
+
+
+def test_a_task_leaves_its_application_and_is_woken_by_its_reports(dag_of, installation, lake, yarn, caplog):
+    lake.append("orders", 1, 2)
+    before = len(yarn.applications())
+    assert installation.run(dag_of("left_in_yarn", deferrable=True)).state("ingest") == "success", caplog.text
+    assert lake.ids("left_in_yarn") == [1, 2]
+    assert len(yarn.applications()) == before + 1
+    done = newest_of(yarn)
+    assert (done["finalStatus"], done["name"]) == ("SUCCEEDED", "fds-left_in_yarn")
+    assert f"Driver {done['id']} was started before, for the same batches" in caplog.text
 
 
 def processes_of(application):

@@ -31,7 +31,9 @@ from airflow_provider_fds.stream.run.session import STOPPED
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from airflow_provider_fds.ledger.facts import SubmittedFacts
     from airflow_provider_fds.operators.run.alerting import Alerting
+    from airflow_provider_fds.operators.run.left_driver import LeftDriver, Resumed
     from airflow_provider_fds.sinks import Sink
     from airflow_provider_fds.stream.attempt.result import LoadResult, RunWork
     from airflow_provider_fds.stream.run.linger import Linger
@@ -47,13 +49,16 @@ class IngestRun:
     Args:
         operator: The :class:`DeltaIngestOperator`, rendered.
         context: The task's context.
+        resumed: What an earlier process of this attempt has handed over, if it has left a driver in the cluster.
     """
 
-    def __init__(self, operator: Any, context: Any) -> None:
+    def __init__(self, operator: Any, context: Any, resumed: Resumed | None = None) -> None:
         self._operator = operator
         self._context = context
         self._log = operator.log
         self._phases = PhaseSeconds()
+        self._resumed = resumed
+        self._left_driver: LeftDriver | None = None
 
     def load(self, *, deadline: float | None, was_woken: bool = False) -> dict[str, Any] | None:
         """Load what is new, or defer the task until there is something to load.
@@ -76,11 +81,7 @@ class IngestRun:
             check_asking(stream, operator.approvers, operator.ask_timeout)
             if not stream.reads_by_interval:
                 refuse_backfill(context, stream)
-            operator.spark = operator.find_spark(operator.conn_id)
-            operator.spark.check()
-            operator.set_agent_settings(context, sink)
-            if operator.name == _DEFAULT_NAME:
-                operator.name = f"fds-{stream.name}"
+            self._find_spark(stream, sink)
             interval = run_interval(context, stream) if stream.reads_by_interval else None
             session = open_session(context, stream, sink, interval=interval)
             if interval is not None and waiting is not None and deadline is not None:
@@ -96,6 +97,9 @@ class IngestRun:
                 gathering(operator, session, sink),
             ):
                 result = self._work_off(session, sink)
+            leaving = self._left_driver
+            if leaving is not None and leaving.has_left:
+                leaving.defer(session, deadline=deadline)
             if result is not None:
                 _purge(session)
             elif self._must_ask(session):
@@ -109,8 +113,8 @@ class IngestRun:
             alerting.emit()
         return told
 
-    def work(self, session: StreamSession, sink: Sink, work: RunWork) -> None:
-        """Run one Spark application and commit what it has done.
+    def work(self, session: StreamSession, sink: Sink, work: RunWork) -> bool:
+        """Run one Spark application and commit what it has done; return ``False`` if its driver is left at work.
 
         Raises:
             BatchFailedError: A batch is not done.
@@ -134,18 +138,45 @@ class IngestRun:
                 context=self._context,
                 conf=operator.agent_settings,
             )
-            spark_error = operator.run_spark(application).error
+            # a fence is short
+            leaving = self._left_driver if work.batches else None
+            outcome = operator.run_spark(application) if leaving is None else leaving.run(application)
+        if outcome is None:
+            return False
+        spark_error = outcome.error
         with self._phases.phase("commit"):
-            if work.submitted is not None and not operator.was_killed and not self._has_done(session, work):
-                ending = spark_error or f"driver {work.submitted.driver} ended"
+            others = self._of_others(work)
+            if others is not None and not operator.was_killed and not self._has_done(session, work):
+                ending = spark_error or f"driver {others.driver} ended"
                 self._log.warning("An earlier attempt's %s. Another driver loads the batches that it has left.", ending)
-                return
+                return True
             collected = session.collect(work, spark_failed=spark_error is not None)
         if collected.failure is not None and not session.is_out_of_time:
             raise explained(collected.failure, spark_error, was_killed=operator.was_killed)
         if spark_error is not None:
             ending = without_command(spark_error)
             self._log.warning("Spark ended with an error after all batches were committed: %s", ending)
+        return True
+
+    def _of_others(self, work: RunWork) -> SubmittedFacts | None:
+        """Return the driver of ``work`` if an earlier attempt has started it."""
+        leaving = self._left_driver
+        is_own = leaving is not None and work.submitted is not None and leaving.is_own(work.submitted)
+        return None if is_own else work.submitted
+
+    def _find_spark(self, stream: DeltaStream, sink: Sink) -> None:
+        """Set the operator's backend, checked."""
+        operator = self._operator
+        operator.spark = operator.find_spark(operator.conn_id)
+        if operator.deferrable:
+            # most tasks stay with their driver
+            from airflow_provider_fds.operators.run.left_driver import LeftDriver
+
+            self._left_driver = LeftDriver(operator, self._resumed, self._phases)
+        operator.spark.check()
+        operator.set_agent_settings(self._context, sink)
+        if operator.name == _DEFAULT_NAME:
+            operator.name = f"fds-{stream.name}"
 
     def _has_done(self, session: StreamSession, work: RunWork) -> bool:
         """Commit what a driver that was left has reported; return whether that is all, else record its end."""
@@ -155,9 +186,11 @@ class IngestRun:
         return False
 
     def _work_off(self, session: StreamSession, sink: Sink) -> LoadResult | None:
-        """Run one application after another until the run's target, the time limit or a failure."""
+        """Run one application after another until the run's target, the time limit or a failure, or leave a driver."""
         operator, limit = self._operator, self._operator.run_time_limit
         stop_after_ms = None if limit is None else int((time.time() + limit.total_seconds()) * 1000)
+        if self._left_driver is not None:
+            stop_after_ms = self._left_driver.keep_limit(stop_after_ms)
         linger = None if operator.linger is None else self._linger(session, stop_after_ms)
         session.limit(
             Limits(
@@ -176,7 +209,8 @@ class IngestRun:
                     give_way(operator.on_busy, busy)
                 if work is None:
                     return session.result()
-                self.work(session, sink, work)
+                if not self.work(session, sink, work):
+                    return None
                 if session.is_out_of_time and limit is not None:
                     left = "The time limit of %s is reached; the next run loads the rest."
                     self._log.warning(left, format_duration(limit))

@@ -74,8 +74,8 @@ def time_problems(**given: object) -> list[str]:
     ]
 
 
-def check_linger(stream: object, linger: object) -> None:
-    """Refuse a time that is none, and one for a stream whose runs have an end.
+def check_linger(stream: object, linger: object, *, deferrable: object = False) -> None:
+    """Refuse a time that is none, one for a stream whose runs have an end, and one for a task that leaves its worker.
 
     Raises:
         ConfigurationError: Reports all problems at once.
@@ -84,6 +84,13 @@ def check_linger(stream: object, linger: object) -> None:
     if linger is not None and reads_by_interval(stream):
         problems.append(
             "linger cannot be used with read='data_interval': an interval is over when its run begins. Omit it."
+        )
+    if not isinstance(deferrable, bool):
+        problems.append(f"deferrable must be True or False, got {deferrable!r}.")
+    elif deferrable and linger is not None:
+        problems.append(
+            "linger cannot be used with deferrable=True: a run that lingers stays on its worker with its driver. Omit "
+            "one of them."
         )
     if problems:
         raise ConfigurationError(*problems, subject="DeltaIngestOperator")
@@ -187,6 +194,11 @@ def argument_problems(
     if kwargs.get("durable"):
         problems.append(
             "durable=True is not available: a retry checks the ledger and the sink instead of rejoining a job. Omit it."
+        )
+    if kwargs.get("deferrable"):
+        problems.append(
+            f"deferrable=True is not available for {operator}: only DeltaIngestOperator leaves its worker while Spark "
+            "works. Omit it."
         )
     if on_no_data not in ("skip", "succeed"):
         problems.append(f"on_no_data must be 'skip' or 'succeed', got {on_no_data!r}.")

@@ -42,8 +42,8 @@ class Waiting:
         """Return the arguments, with ``None`` replaced by the sensor's defaults. The arguments were checked before."""
         interval, timeout = given["poll_interval"], given["timeout"]
         return cls(
-            poll_interval=poll_interval_seconds() if interval is None else _seconds(interval),
-            timeout=conf.getfloat("sensors", "default_timeout") if timeout is None else _seconds(timeout),
+            poll_interval=poll_interval_seconds() if interval is None else seconds_of(interval),
+            timeout=conf.getfloat("sensors", "default_timeout") if timeout is None else seconds_of(timeout),
             grace=parse_duration(given["grace"]),
         )
 
@@ -100,26 +100,30 @@ class Waiting:
             raise AirflowSensorTimeout(f"The interval is not over in table {stream.table} after {waited}.")
 
 
-def waiting_problems(given: Mapping[str, Any], *, wait: object) -> list[str]:
+def waiting_problems(given: Mapping[str, Any], *, wait: object, deferrable: object = False) -> list[str]:
     """Return what is wrong with the arguments of waiting, one sentence each.
 
     Args:
         given: The arguments, or ``None`` if the user gave none.
         wait: Whether to wait.
+        deferrable: Whether reports of a driver are polled.
     """
     if not isinstance(wait, bool):
         return [f"wait must be True or False, got {wait!r}."]
-    if not wait:
-        idle = [name for name in ARGUMENTS if given[name] is not None]
-        return [f"{', '.join(idle)} has no effect without wait=True. Omit it, or set wait=True."] if idle else []
+    polled = ("poll_interval",) if deferrable else ()
+    if not wait and (idle := [name for name in ARGUMENTS if given[name] is not None and name not in polled]):
+        return [f"{', '.join(idle)} has no effect without wait=True. Omit it, or set wait=True."]
     problems = grace_problems(given["grace"])
     for name, least in (("poll_interval", "above 0"), ("timeout", "of at least 0")):
         value = given[name]
         is_time = isinstance(value, (int, float, timedelta)) and not isinstance(value, bool)
-        if value is not None and not (is_time and (_seconds(value) > 0 or (name == "timeout" and not _seconds(value)))):
+        if value is not None and not (
+            is_time and (seconds_of(value) > 0 or (name == "timeout" and not seconds_of(value)))
+        ):
             problems.append(f"{name} must be a timedelta or a number of seconds {least}, got {value!r}.")
     return problems
 
 
-def _seconds(time_span: timedelta | float) -> float:
+def seconds_of(time_span: timedelta | float) -> float:
+    """Return a time span in seconds."""
     return time_span.total_seconds() if isinstance(time_span, timedelta) else float(time_span)

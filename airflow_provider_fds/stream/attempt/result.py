@@ -236,7 +236,12 @@ class PhaseSeconds:
         try:
             yield
         finally:
-            self._seconds[name] = self._seconds.get(name, 0.0) + time.monotonic() - began
+            self.add({name: time.monotonic() - began})
+
+    def add(self, seconds: Mapping[str, float]) -> None:
+        """Add seconds by phase, of a process that has worked for the run before."""
+        for name, took in seconds.items():
+            self._seconds[name] = self._seconds.get(name, 0.0) + took
 
     def to_dict(self) -> dict[str, float]:
         """Return the seconds by phase, rounded to milliseconds, in the order in which the phases first began."""
