@@ -55,6 +55,3 @@ def remove_and_load(stream: str, version: int | None) -> str:
         return everything
     rewind = f"`fds rewind {stream} --to {version} --sink-rows delete --force-sink --why …`"
     return f"{everything}, or, with provenance, {rewind}"
-
-
-__all__: list[str] = ["UNLESS", "describe_doubled", "remove_and_load"]

@@ -382,19 +382,3 @@ class Account:
 
 def _key(uuid: str, target: str) -> str:
     return f"fds {uuid} {target}"
-
-
-__all__ = [
-    "CONNECTIONS",
-    "FENCE",
-    "Account",
-    "Entry",
-    "NoPsycopgError",
-    "Target",
-    "UnknownConnectionError",
-    "at_most",
-    "connected",
-    "grant",
-    "parameters_of",
-    "psycopg",
-]

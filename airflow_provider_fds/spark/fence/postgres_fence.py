@@ -7,7 +7,7 @@ it was paused, is ended by the server. Standard library and pyspark, Python 3.9 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, List
+from typing import TYPE_CHECKING
 
 from airflow_provider_fds.batch.report import FenceEvidence, FenceReport, LandedBatch
 from airflow_provider_fds.batch.sink.postgres_account import FENCE, Account, Entry, at_most, connected
@@ -141,6 +141,3 @@ class _Fence:
 
 def _transaction(entry: Entry) -> int:
     return fence_version(entry.epoch) if entry.batch == FENCE else txn_version(entry.epoch, entry.batch)
-
-
-__all__: List[str] = ["close_epochs"]

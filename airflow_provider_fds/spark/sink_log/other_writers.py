@@ -232,6 +232,3 @@ def _writes_own_rows(commit: SinkCommit, uuid: str) -> bool:
 def _paths(content: bytes, action: str) -> Set[str]:
     """Return the files that a commit adds or removes together with their rows."""
     return {value["path"] for value in file_actions(content, action) if value.get("dataChange", True)}
-
-
-__all__: List[str] = ["RowsTaken", "intervals_replaced", "refuse_namesakes", "refuse_overlap"]
