@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from airflow_provider_fds.batch.sink.sink_account import Piece
+    from airflow_provider_fds.batch.sink.loaded_streams import Piece
 
 #: When the rule does not apply.
 UNLESS = (
