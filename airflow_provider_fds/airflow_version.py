@@ -58,6 +58,3 @@ def _airflow_version() -> str | None:
         except metadata.PackageNotFoundError:
             continue
     return None
-
-
-__all__ = ["check_airflow", "is_airflow_at_least", "sdk_exception"]

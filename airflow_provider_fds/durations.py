@@ -71,6 +71,3 @@ def format_duration(duration: timedelta) -> str:
     else:
         largest, next_one = f"{minutes} min", f" {whole % _MINUTE} s" if whole % _MINUTE else ""
     return largest + next_one
-
-
-__all__ = ["format_duration", "parse_duration"]

@@ -155,17 +155,3 @@ def reach(point: str, kind: str = "") -> None:
     """Report that this process has reached a point of :data:`POINTS`; ``kind`` is the last part of its name, if any."""
     if _ARMED is not None:
         _ARMED.reach(f"{point}.{kind}" if kind else point)
-
-
-__all__: tuple[str, ...] = (
-    "ASKED_BY",
-    "ASKED_LATER",
-    "CHECKPOINTED_KINDS",
-    "EFFECTS",
-    "ENTRY_KINDS",
-    "MARKS_IN",
-    "POINTS",
-    "Armed",
-    "Fault",
-    "reach",
-)

@@ -45,6 +45,3 @@ def load_class(place: str) -> Any:
     """
     module, _, name = place.partition(":")
     return getattr(import_module(module), name)
-
-
-__all__ = ["load_class", "loads", "located"]

@@ -62,6 +62,3 @@ class Paths:
     def resolve(self, table: str) -> Place:
         """Return the place at the URI ``table``."""
         return Place(table, self.options)
-
-
-__all__ = ["Paths", "Place", "Places"]

@@ -446,6 +446,3 @@ class Reason(str, Enum):  # noqa: UP042 - the driver may run Python 3.9
     #: the number of rows in the sink differs from the plan
     #: To do: compare, then `fds accept`
     ROWS_NOT_VERIFIED = "ROWS_NOT_VERIFIED"
-
-
-__all__ = ["Reason"]

@@ -35,6 +35,3 @@ def format_batches(number: int, kind: str = "planned") -> str:
     ('1 planned batch', '3 committed batches')
     """
     return f"{number} {kind} batch" if number == 1 else f"{number} {kind} batches"
-
-
-__all__ = ["format_batches", "format_bytes", "format_count"]

@@ -34,6 +34,3 @@ def is_wider(old: Any, new: Any) -> bool:
     if narrow is None:
         return False
     return scale >= int(narrow[2]) and precision - scale >= int(narrow[1]) - int(narrow[2])
-
-
-__all__ = ["is_wider"]

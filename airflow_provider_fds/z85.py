@@ -55,6 +55,3 @@ def encode_z85(data: bytes) -> str:
             chars.append(_Z85[digit])
         out.extend(reversed(chars))
     return "".join(out)
-
-
-__all__ = ["decode_z85", "encode_z85", "vector_file"]

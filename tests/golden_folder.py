@@ -25,7 +25,8 @@ import msgspec
 from airflow_provider_fds.batch.fleet_spec import FleetSpec
 from airflow_provider_fds.batch.report import AttemptReport, FenceReport, decode
 from airflow_provider_fds.batch.spec import JobSpec
-from airflow_provider_fds.cli.commands.plan import Outcome, _left
+from airflow_provider_fds.cli.commands.plan import _left
+from airflow_provider_fds.cli.estimate import Outcome
 from airflow_provider_fds.cli.main import main as fds
 from airflow_provider_fds.delta.reader.log import DeltaLog
 from airflow_provider_fds.delta.reader.snapshot import FrozenSnapshot

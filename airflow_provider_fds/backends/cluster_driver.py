@@ -309,6 +309,3 @@ def _shipped(staging: Storage, path: str) -> str:
     if not is_there:
         staging.put(key, data)
     return spark_uri(f"{staging.uri}/{quote(key)}")
-
-
-__all__ = ["DRIVERS", "ClusterDriver", "DriverEndedError", "request_problems"]

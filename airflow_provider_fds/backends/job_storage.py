@@ -41,6 +41,3 @@ def vended_credentials(
     storage, spark = storage_of(session, sink), own_spark()
     place = vended_table(storage, own_settings(storage, conf, properties_file, spark), spark)
     return None if place is None else place.options["credential_provider"]
-
-
-__all__ = ["storage_of", "vended_credentials"]

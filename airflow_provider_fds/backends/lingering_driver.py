@@ -145,6 +145,3 @@ class LingeringDriver:
         if self._is_running():
             self.cancel()
             self._wait(GRACE_SECONDS)
-
-
-__all__ = ["LingeringDriver"]

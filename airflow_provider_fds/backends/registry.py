@@ -78,6 +78,3 @@ def command_line_backend(
 def _load(conn_type: str) -> type[ConnectionBackend]:
     found: type[ConnectionBackend] = load_class(BACKENDS[conn_type])
     return found
-
-
-__all__ = ["BACKENDS", "command_line_backend", "find_backend"]

@@ -86,6 +86,3 @@ def _addresses(conn_id: str, text: str) -> tuple[str, ...]:
                 reason=Reason.CONNECTION_UNUSABLE,
             )
     return tuple(each.rstrip("/") for each in whole)
-
-
-__all__ = ["ADDRESS", "yarn_driver"]

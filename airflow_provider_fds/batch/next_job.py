@@ -5,14 +5,14 @@ listen. The driver does what a job says: it calls functions and writes tables. S
 the key proves, which spark-submit gets as a secret setting: others who can write to staging cannot give it work.
 """
 # The driver may run Python 3.9, so the annotations stay in its syntax.
-# ruff: noqa: UP006, UP035, UP045
+# ruff: noqa: UP045
 
 from __future__ import annotations
 
 import hashlib
 import hmac
 import json
-from typing import List, Optional
+from typing import Optional
 
 #: The Spark setting with the key; its name makes Spark and FDS treat it as a secret.
 KEY_SETTING = "spark.fds.linger.secretKey"
@@ -54,6 +54,3 @@ def read_next_job(data: bytes, attempt_id: str, key: str) -> Optional[str]:
 def _code(attempt_id: str, spec_uri: Optional[str], key: str) -> str:
     text = json.dumps([attempt_id, spec_uri])
     return hmac.new(key.encode(), text.encode(), hashlib.sha256).hexdigest()
-
-
-__all__: List[str] = ["KEY_SETTING", "next_job", "next_job_name", "read_next_job"]

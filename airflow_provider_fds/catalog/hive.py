@@ -15,6 +15,7 @@ from airflow_provider_fds.catalog import external_table, problems
 from airflow_provider_fds.catalog.metastore_table import MetastoreTable, delta_location, folder_uri
 from airflow_provider_fds.catalog.names import TableName
 from airflow_provider_fds.catalog.table import CatalogTable, ListedTable
+from airflow_provider_fds.catalog.thrift_connection import ThriftConnection
 from airflow_provider_fds.credentials import redacted, redacted_uri
 from airflow_provider_fds.errors import ConfigurationError
 
@@ -30,12 +31,8 @@ _PORT: Final = 9083
 _MOST_IDLE: Final = 4
 #: An older one may be dead without a sign: load balancers and firewalls forget connections.
 _IDLE_SECONDS: Final = 60.0
-#: The most of one answer: a table of some ten thousand columns, or the names of some hundred thousand tables.
-_MOST_BYTES: Final = 32 << 20
-_MOST_ITEMS: Final = 1_000_000
 #: Tables of one answer of a list.
 _TABLES_AT_ONCE: Final = 100
-_RECEIVED_BYTES: Final = 1 << 16
 _DENIED: Final = re.compile(r"permission denied|not allowed|access ?control|authoriz|privilege", re.IGNORECASE)
 _READ_RIGHT: Final = "Grant the user of the connection the right to read the table's metadata"
 _CREATE_RIGHT: Final = "Grant the user of the connection the right to create tables in the database"
@@ -63,7 +60,7 @@ class HiveCatalog:
     def __init__(self, uri: str, *, timeout_seconds: float = 20.0) -> None:
         self._lock = threading.Lock()
         #: Each with its process, and when it was used last.
-        self._idle: list[tuple[int, float, _Connection]] = []
+        self._idle: list[tuple[int, float, ThriftConnection]] = []
         self._servers = [_server(one.strip()) for one in uri.split(",")]
         self._timeout_seconds = timeout_seconds
         self._called = f"{self.title} {uri.strip()}"
@@ -198,7 +195,7 @@ class HiveCatalog:
             return problems.denied(self._called, name, text, right, does=does)
         return problems.unavailable(self._called, name, text or type(error).__name__)
 
-    def _describe(self, error: Exception, connection: _Connection | None) -> str:
+    def _describe(self, error: Exception, connection: ThriftConnection | None) -> str:
         if connection is None:
             return f"no connection ({error})"
         if isinstance(error, TimeoutError):
@@ -210,17 +207,17 @@ class HiveCatalog:
             return f"it answered {type(error).__name__}: {text}"
         return f"what came is no answer of a metastore ({type(error).__name__}: {text}). {_OTHER_PROTOCOL}"
 
-    def _connect(self, deadline: float) -> _Connection:
+    def _connect(self, deadline: float) -> ThriftConnection:
         failed = []
         for i, (host, port) in enumerate(self._servers):
             seconds = max(0.1, (deadline - time.monotonic()) / (len(self._servers) - i))
             try:
-                return _Connection(socket.create_connection((host, port), seconds))
+                return ThriftConnection(socket.create_connection((host, port), seconds))
             except OSError as error:
                 failed.append(f"{host}:{port}: {error}")
         raise ConnectionError("; ".join(failed))
 
-    def _kept(self) -> _Connection | None:
+    def _kept(self) -> ThriftConnection | None:
         with self._lock:
             while self._idle:
                 pid, since, connection = self._idle.pop()
@@ -230,7 +227,7 @@ class HiveCatalog:
                 connection.close()
         return None
 
-    def _keep(self, connection: _Connection | None) -> None:
+    def _keep(self, connection: ThriftConnection | None) -> None:
         if connection is None:
             return
         with self._lock:
@@ -238,72 +235,6 @@ class HiveCatalog:
                 self._idle.append((os.getpid(), time.monotonic(), connection))
                 return
         connection.close()
-
-
-class _Connection:
-    """A connection, which is what Thrift's protocol calls a transport: bounded in time and bytes for each call."""
-
-    def __init__(self, server: socket.socket) -> None:
-        from pymetastore.hive_metastore import ThriftHiveMetastore
-        from thrift.protocol.TBinaryProtocol import TBinaryProtocol
-
-        self._socket = server
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._written = bytearray()
-        self._received = b""
-        self._at = 0
-        self._bytes_left = 0
-        self._deadline = 0.0
-        limits = {"string_length_limit": _MOST_BYTES, "container_length_limit": _MOST_ITEMS}
-        self.client = ThriftHiveMetastore.Client(TBinaryProtocol(self, **limits))
-
-    def start(self, deadline: float) -> None:
-        """Begin a call."""
-        self._deadline = deadline
-        self._bytes_left = _MOST_BYTES
-
-    def close(self) -> None:
-        self._socket.close()
-
-    def write(self, data: bytes) -> None:
-        self._written += data
-
-    def flush(self) -> None:
-        written, self._written = bytes(self._written), bytearray()
-        self._wait()
-        self._socket.sendall(written)
-
-    def readAll(self, size: int) -> bytes:  # noqa: N802 - Thrift's name
-        """Return exactly so many bytes."""
-        end = self._at + size
-        if end > len(self._received):
-            parts = [self._received[self._at :]]
-            missing = size - len(parts[0])
-            while missing > 0:
-                part = self._receive()
-                parts.append(part)
-                missing -= len(part)
-            self._received = b"".join(parts)
-            self._at, end = 0, size
-        data = self._received[self._at : end]
-        self._at = end
-        return data
-
-    def _receive(self) -> bytes:
-        self._wait()
-        part = self._socket.recv(_RECEIVED_BYTES)
-        if not part:
-            raise ConnectionError("the server closed it")
-        self._bytes_left -= len(part)
-        if self._bytes_left < 0:
-            raise ValueError(f"more than {_MOST_BYTES >> 20} MB")
-        return part
-
-    def _wait(self) -> None:
-        seconds = self._deadline - time.monotonic()
-        if seconds <= 0:
-            raise TimeoutError
-        self._socket.settimeout(seconds)
 
 
 def _get_table(client: Any, database: str, table: str) -> Any:

@@ -208,17 +208,3 @@ class RetiredFacts(Facts, frozen=True, kw_only=True):
 
     why: str
     exported_to: str | UnsetType = UNSET
-
-
-__all__ = [
-    "BatchFacts",
-    "BlockedFacts",
-    "CommittedFacts",
-    "EndedFacts",
-    "Facts",
-    "HeldFacts",
-    "QuarantinedFacts",
-    "RequestedFacts",
-    "RetiredFacts",
-    "SubmittedFacts",
-]

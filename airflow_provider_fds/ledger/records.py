@@ -176,6 +176,3 @@ class ClosedEpoch(msgspec.Struct, frozen=True, kw_only=True):
     sink_version: int | None
     prev_txn_version: int | None = None
     tables: dict[str, int] = {}
-
-
-__all__ = ["AnsweredRequest", "ClosedEpoch", "IntervalRecord", "RunRecord"]

@@ -25,7 +25,7 @@ from airflow_provider_fds.ledger.facts import (  # noqa: TC001
 from airflow_provider_fds.ledger.intervals import KnownBoundary, digest_of_parts, rows_of_parts
 from airflow_provider_fds.ledger.owner import Owner  # noqa: TC001
 from airflow_provider_fds.ledger.records import AnsweredRequest, ClosedEpoch, IntervalRecord, RunRecord
-from airflow_provider_fds.ledger.values import (
+from airflow_provider_fds.ledger.values import (  # noqa: TC001
     Acknowledgement,
     CatalogName,
     LeftSink,
@@ -342,17 +342,3 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
 
 #: What planned batches belong to: the open epoch of a stream that reads by offset, or one data interval.
 ScopeRecord = StreamState | IntervalRecord
-
-__all__ = [
-    "KEPT_ACKNOWLEDGEMENTS",
-    "KEPT_REQUESTS",
-    "KEPT_RUNS",
-    "KEPT_SKIPS",
-    "Acknowledgement",
-    "AnsweredRequest",
-    "ClosedEpoch",
-    "IntervalRecord",
-    "RunRecord",
-    "ScopeRecord",
-    "StreamState",
-]

@@ -230,6 +230,3 @@ def _bound(target: str, name: str) -> str:
 def _check_identifier(name: object, what: str) -> None:
     if not isinstance(name, str) or not name or "\0" in name or len(name.encode()) > _MOST_BYTES:
         raise ValueError(f"{what} must be a name of 1 to {_MOST_BYTES} bytes, got {name!r}")
-
-
-__all__ = ["PostgresSink", "quoted", "table_parts"]

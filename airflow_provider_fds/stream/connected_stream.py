@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from datetime import datetime
 
-    from airflow_provider_fds.batch.sink.sink_account import Loaded
+    from airflow_provider_fds.batch.sink.loaded_streams import Loaded
     from airflow_provider_fds.checkpoint.store import CheckpointStore
     from airflow_provider_fds.delta.reader.snapshot import FrozenSnapshot
     from airflow_provider_fds.delta.storage.storage import Storage

@@ -242,6 +242,3 @@ class DriverReportsTrigger(BaseTrigger):
             "resume": self.resume,
         }
         return TriggerEvent(payload)  # type: ignore[no-untyped-call]
-
-
-__all__ = ["LOOK_SECONDS", "SILENT_SECONDS", "DriverReportsTrigger"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -151,7 +152,7 @@ _RESUMED = (
 _NOT_FOR_A_BATCH = {
     f"airflow_provider_fds.{name}"
     for name in (
-        "operators.alerting",
+        "operators.run.alerting",
         "source.filters.row_filter",
         "spark.application.fleet_job",
         "spark.sessions.connect_fleet",
@@ -175,6 +176,7 @@ def test_a_resumed_task_loads_only_what_its_batch_needs(airflow_home):
     loaded = _loaded_by(_RESUMED)
     own = {name for name in loaded if name.startswith("airflow_provider_fds.")}
     assert "airflow_provider_fds.stream.run.session" in own
+    assert [name for name in _NOT_FOR_A_BATCH if find_spec(name) is None] == []
     assert own & _NOT_FOR_A_BATCH == set()
     assert loaded & {"airflow.triggers.base", "numpy", "obstore", "pandas", "pyarrow", "pyspark", "yaml"} == set()
     # as many as there are, and a few: each costs about a millisecond of every resumed task

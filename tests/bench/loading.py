@@ -259,7 +259,7 @@ def _sessions(table: Path, **options: Any) -> Callable[[], StreamSession]:
 
 def _work_off(spark: Any, session: StreamSession, sink: Sink) -> None:
     from airflow_provider_fds.batch.spec import JobSpec
-    from airflow_provider_fds.spark.application.job import run
+    from airflow_provider_fds.spark.application.job_run import run
 
     while (work := session.begin(sink)).status in ("work", "fence"):
         uri = session.job(work, sink)

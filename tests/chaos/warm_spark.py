@@ -28,7 +28,7 @@ def serve(s3_endpoint: str | None = None) -> None:
     from pyspark.sql import SparkSession
 
     from airflow_provider_fds.batch.spec import JobSpec
-    from airflow_provider_fds.spark.application import job
+    from airflow_provider_fds.spark.application.job_run import run
     from airflow_provider_fds.spark.installation.jars import HADOOP_AWS_PACKAGE, delta_jars
     from airflow_provider_fds.spark.runtime.hadoop_files import hadoop_path, read_bytes
     from airflow_provider_fds.spark.runtime.settings import lean_conf
@@ -49,7 +49,7 @@ def serve(s3_endpoint: str | None = None) -> None:
         def handle(self) -> None:
             uri = self.rfile.readline().decode().strip()
             try:
-                code = job.run(spark, JobSpec.from_file(uri, read_bytes(hadoop_path(uri, spark), spark)))
+                code = run(spark, JobSpec.from_file(uri, read_bytes(hadoop_path(uri, spark), spark)))
             except Exception as error:  # noqa: BLE001 - it belongs to one job, the others continue
                 print(f"{uri}: {error}", file=sys.stderr, flush=True)
                 code = BROKEN

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_fds.batch.spec import JobSpec
 from airflow_provider_fds.ledger.owner import Actor, Owner
 from airflow_provider_fds.sinks import DeltaMergeSink
-from airflow_provider_fds.spark.application.job import run
+from airflow_provider_fds.spark.application.job_run import run
 from airflow_provider_fds.stream import DeltaStream, StreamContext, StreamSession
 
 if TYPE_CHECKING:

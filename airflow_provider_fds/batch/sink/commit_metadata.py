@@ -37,8 +37,8 @@ def commit_metadata(
         attempt_id: The attempt that writes it.
         settings: Settings of the session that may change what is read.
         sink_kind: Kind of the sink.
-        seen: What the streams had loaded into the sink before, see :meth:`~.sink_account.Loaded.to_metadata`; ``None``:
-            not known.
+        seen: What the streams had loaded into the sink before, see :meth:`~.loaded_streams.Loaded.to_metadata`;
+            ``None``: not known.
         same_values: Columns, in lower case, with the string or whole number that they have in each row of the batch.
         expectations: What its rows were tested for; a later attempt that finds the commit counts by the same.
     """

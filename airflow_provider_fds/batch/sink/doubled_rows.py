@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from airflow_provider_fds.batch.sink.sink_account import Piece
+    from airflow_provider_fds.batch.sink.loaded_streams import Piece
 
 #: When the rule does not apply.
 UNLESS = (
@@ -55,6 +55,3 @@ def remove_and_load(stream: str, version: int | None) -> str:
         return everything
     rewind = f"`fds rewind {stream} --to {version} --sink-rows delete --force-sink --why …`"
     return f"{everything}, or, with provenance, {rewind}"
-
-
-__all__: list[str] = ["UNLESS", "describe_doubled", "remove_and_load"]

@@ -306,6 +306,3 @@ class Account:
 
 def _key(uuid: str, target: str) -> str:
     return f"fds {uuid} {target}"
-
-
-__all__ = ["FENCE", "Account", "Entry", "Target"]

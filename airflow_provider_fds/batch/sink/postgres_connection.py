@@ -97,15 +97,3 @@ def at_most(connection: Any, seconds: float) -> Iterator[None]:
 def _break(connection: Any) -> None:
     with suppress(Exception), socket.socket(fileno=os.dup(connection.fileno())) as found:
         found.shutdown(socket.SHUT_RDWR)
-
-
-__all__ = [
-    "CONNECTIONS",
-    "NoPsycopgError",
-    "UnknownConnectionError",
-    "at_most",
-    "connected",
-    "grant",
-    "parameters_of",
-    "psycopg",
-]

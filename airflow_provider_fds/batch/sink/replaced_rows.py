@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from airflow_provider_fds.batch.sink.sink_account import LoadedStream, Piece
+    from airflow_provider_fds.batch.sink.loaded_streams import LoadedStream, Piece
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ from airflow_provider_fds.source.offset import BASE_INDEX, Offset, describe_posi
 if TYPE_CHECKING:
     from airflow_provider_fds.ledger.entries.action import BatchAction
     from airflow_provider_fds.ledger.owner import Owner
-    from airflow_provider_fds.ledger.state import IntervalRecord, ScopeRecord, StreamState
+    from airflow_provider_fds.ledger.records import IntervalRecord
+    from airflow_provider_fds.ledger.state import ScopeRecord, StreamState
     from airflow_provider_fds.ledger.values import PlannedBatch
 
 

@@ -97,5 +97,3 @@ _log: Final = logging.getLogger(__name__)
 _ENCODER: Final = msgspec.json.Encoder(order="deterministic")
 _DECODER: Final = msgspec.json.Decoder(Fold)
 _STORED: Final = msgspec.json.Decoder(_Stored)
-
-__all__ = ["FOLD_FORMAT", "Fold"]

@@ -30,7 +30,8 @@ from airflow_provider_fds.ledger.owner import Owner  # noqa: TC001
 from airflow_provider_fds.ledger.values import PassedSchema, PlannedBatch, Skipped  # noqa: TC001
 
 if TYPE_CHECKING:
-    from airflow_provider_fds.ledger.state import IntervalRecord, StreamState
+    from airflow_provider_fds.ledger.records import IntervalRecord
+    from airflow_provider_fds.ledger.state import StreamState
 
 
 def skipped_in(state: StreamState, batches: tuple[PlannedBatch, ...]) -> tuple[int, ...]:
@@ -261,6 +262,3 @@ class Advanced(BaseAction, frozen=True, kw_only=True, tag="advanced"):
         if state.run_of(self.owner) is None:
             state = state.with_run(self.owner, self.epoch)
         return replace(state, position=self.end, last_commit_sha256=self.last_commit_sha256)
-
-
-__all__ = ["Advanced", "Claimed", "Planned", "Submitted", "skipped_in"]

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
     from airflow_provider_fds.ledger.entries.fold import Fold
     from airflow_provider_fds.ledger.owner import Owner
+    from airflow_provider_fds.ledger.records import RunRecord
     from airflow_provider_fds.ledger.staging.access import Steps
     from airflow_provider_fds.ledger.staging.reading import LedgerReader
-    from airflow_provider_fds.ledger.state import RunRecord
 
 #: Clocks of writers differ; an entry's time may be off by this much.
 _CLOCK_TOLERANCE: Final = timedelta(days=1)

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from airflow_provider_fds.ledger.entries.action import BaseAction
     from airflow_provider_fds.ledger.owner import Actor, Owner
     from airflow_provider_fds.ledger.position import Checkpoint
+    from airflow_provider_fds.ledger.records import RunRecord
     from airflow_provider_fds.ledger.staging.access import Steps
-    from airflow_provider_fds.ledger.state import RunRecord
 
 #: Number of entries between two folds; it bounds the entries that are read after a known fold.
 FOLD_EVERY: Final = 50

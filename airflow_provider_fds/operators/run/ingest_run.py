@@ -315,6 +315,3 @@ def _alerting(operator: Any, context: Any) -> Alerting:
     from airflow_provider_fds.operators.run.alerting import Alerting
 
     return Alerting(operator, context, operator.alerts)
-
-
-__all__ = ["IngestRun"]

@@ -195,6 +195,3 @@ class LeftDriver:
         self._operator.on_kill()
         limit = format_duration(self._operator.execution_timeout)
         raise AirflowTaskTimeout(f"The execution_timeout of {limit} is over; the driver was stopped.")
-
-
-__all__ = ["COMMIT_SECONDS", "LeftDriver", "Resumed"]

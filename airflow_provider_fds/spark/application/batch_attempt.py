@@ -11,7 +11,7 @@ import threading
 import time
 import traceback
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Dict, List, Optional
+from typing import TYPE_CHECKING, Any, Dict, Optional
 
 from airflow_provider_fds.batch.checked_json import SPEC_FORMAT
 from airflow_provider_fds.batch.report import AttemptReport, report_name, started_name
@@ -294,6 +294,3 @@ def describe_sink(sink: Dict[str, Any]) -> str:
         return sink_from_dict(sink).describe()
     except (ValueError, TypeError):
         return f"a sink of kind {sink.get('kind')!r}"
-
-
-__all__: List[str] = ["BatchAttempt", "describe_sink"]

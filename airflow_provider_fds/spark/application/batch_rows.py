@@ -9,7 +9,7 @@ is unexpected, the frame of ``spark.read`` is used.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, List, Optional
+from typing import TYPE_CHECKING, Any, Optional
 
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.spark.runtime.attempt_identity import is_connect
@@ -98,6 +98,3 @@ def _with_defaults(target: Any, method: str, *given: Any) -> Any:
     while f"{method}$default${len(arguments) + 1}" in defaults:
         arguments.append(getattr(target, f"{method}$default${len(arguments) + 1}")())
     return getattr(target, method)(*arguments)
-
-
-__all__: List[str] = ["batch_rows", "listed_rows"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import contextmanager, nullcontext, suppress
-from typing import TYPE_CHECKING, Any, Callable, ContextManager, Dict, Iterator, List, Optional, Protocol, Tuple
+from typing import TYPE_CHECKING, Any, Callable, ContextManager, Dict, Iterator, Optional, Protocol, Tuple
 
 from airflow_provider_fds.batch.fleet_spec import FleetProgress, FleetSpec
 from airflow_provider_fds.batch.spec import JobSpec
@@ -298,6 +298,3 @@ def set_active(spark: Any) -> None:
 def _group(spec: JobSpec) -> str:
     subject = spec.batches[0].uuid if spec.fence is None else spec.fence.uuid
     return f"fds-{subject}-{spec.attempt_id}"
-
-
-__all__: List[str] = ["ClassicSpark", "Fleet", "FleetSpark", "report_unstarted", "run_fleet", "shares_session"]

@@ -333,6 +333,3 @@ class FleetSchedule:
         except Exception as error:  # noqa: BLE001 - a hint that is missing costs time, not rows
             with suppress(Exception):
                 print(f"FDS fleet: its progress could not be noted: {redacted(str(error))}", flush=True)
-
-
-__all__: List[str] = ["LINE_SECONDS", "FleetSchedule", "Steps"]

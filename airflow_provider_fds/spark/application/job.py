@@ -16,18 +16,15 @@ import threading
 import time
 import warnings
 from contextlib import suppress
-from typing import Any, List, Sequence, Union
+from typing import Any, Sequence, Union
 
 from airflow_provider_fds.batch.fleet_spec import FleetSpec, is_fleet
 from airflow_provider_fds.batch.spec import JobSpec
 from airflow_provider_fds.spark.application.batch_attempt import BatchAttempt
 from airflow_provider_fds.spark.application.fleet_job import report_unstarted
 from airflow_provider_fds.spark.application.job_run import (
-    EXIT_DONE,
     EXIT_FAILED,
     EXIT_FAILED_RETRYABLE,
-    EXIT_MISMATCH,
-    run,
 )
 from airflow_provider_fds.spark.application.lingering import run_lingering
 from airflow_provider_fds.spark.application.progress import tell_ui_address
@@ -145,8 +142,6 @@ def _end_spark(spark: Any, code: int) -> None:
         with suppress(Exception):
             jvm.java.lang.System.exit(code)
 
-
-__all__: List[str] = ["EXIT_DONE", "EXIT_FAILED", "EXIT_FAILED_RETRYABLE", "EXIT_MISMATCH", "main", "run"]
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

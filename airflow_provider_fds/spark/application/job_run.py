@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, Optional, Union
 
 from airflow_provider_fds.batch.report import AttemptReport, FenceReport, fence_report_name
 from airflow_provider_fds.fault_points import reach
@@ -240,14 +240,3 @@ def _writer(spark: Any, spec: JobSpec, settings: Dict[str, str]) -> Writer:
             Reason.SINK_UNSUITABLE, "a sink that replaces accepts whole data intervals, not the batches of an offset"
         )
     return writer_class(sink)(spark, sink, spec, settings)
-
-
-__all__: List[str] = [
-    "EXIT_DONE",
-    "EXIT_FAILED",
-    "EXIT_FAILED_RETRYABLE",
-    "EXIT_MISMATCH",
-    "FenceAttempt",
-    "JobRun",
-    "run",
-]

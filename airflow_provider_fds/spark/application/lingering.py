@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from typing import Any, List, Optional, Tuple, Union
+from typing import Any, Optional, Tuple, Union
 
 from airflow_provider_fds.batch.fleet_spec import FleetSpec, fleet_attempt, is_fleet
 from airflow_provider_fds.batch.next_job import KEY_SETTING, next_job_name, read_next_job
@@ -84,6 +84,3 @@ def _next(spark: Any, spec: Union[JobSpec, FleetSpec], spec_uri: str, key: str) 
     with suppress(FileNotFoundError):
         return read_next_job(read_bytes(path, spark), attempt_id, key)
     return None
-
-
-__all__: List[str] = ["run_lingering"]

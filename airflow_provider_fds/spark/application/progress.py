@@ -275,6 +275,3 @@ def tell_ui_address(spark: Any) -> None:
         print(f"FDS Spark UI: {address}", flush=True)
     if application is not None:
         print(f"FDS Spark application: {application}", flush=True)
-
-
-__all__: List[str] = ["INTERVAL_SECONDS", "JobProgress", "Stage", "describe_stages", "share_of", "tell_ui_address"]

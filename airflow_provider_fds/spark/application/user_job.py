@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, Optional
 from uuid import uuid4
 
 from airflow_provider_fds.batch.report import AttemptReport, report_name
@@ -147,6 +147,3 @@ def _argument() -> Optional[str]:
         if argument.startswith(f"{ARGUMENT}="):
             return argument[len(ARGUMENT) + 1 :]
     return None
-
-
-__all__: List[str] = ["ARGUMENT", "SETTING", "VARIABLE", "CurrentBatch", "current_batch", "spark_conf"]

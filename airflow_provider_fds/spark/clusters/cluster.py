@@ -99,6 +99,3 @@ class Cluster(Protocol):
     def last_lines(self, handle: Handle) -> tuple[str, ...]:  # noqa: ARG002 - likewise
         """Return the last lines of a driver's log, if the cluster hands them out; raises nothing."""
         return ()
-
-
-__all__ = ["Cluster", "ClusterError", "DriverRequest", "Handle", "Look"]

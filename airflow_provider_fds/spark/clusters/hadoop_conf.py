@@ -67,6 +67,3 @@ def _value(conf: Mapping[str, str], name: str) -> str:
         text = f"{text[: found.start()]}{conf.get(found[1], '')}{text[found.end() :]}"
     # the address to listen at, which Hadoop's defaults name, leads nowhere
     return "" if text.startswith(("0.0.0.0", ":")) or "${" in text else text  # noqa: S104 - compared, not bound
-
-
-__all__ = ["resource_managers", "wants_kerberos"]

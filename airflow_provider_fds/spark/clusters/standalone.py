@@ -122,6 +122,3 @@ def _ask(method: str, url: str, body: dict[str, Any] | None = None) -> dict[str,
 
 def _joined(state: str, message: object) -> str:
     return f"{state}: {message}" if message else state
-
-
-__all__ = ["REST_PORT", "StandaloneCluster"]

@@ -37,6 +37,3 @@ def from_dict(stored: Mapping[str, Any]) -> Cluster | None:
     }
     found: Cluster = kind(**values)
     return found
-
-
-__all__ = ["from_dict", "to_dict"]

@@ -213,6 +213,3 @@ def _message(answer: dict[str, Any]) -> str:
     told = answer.get("RemoteException", answer)
     said = told.get("message") if isinstance(told, dict) else None
     return str(said or "no such application")
-
-
-__all__ = ["YarnCluster"]

@@ -344,6 +344,3 @@ def _account(log: SinkLog, fence: FenceSpec) -> Dict[str, TableWrites]:
         return {}
     newest = log.transaction(fence.txn_app_id)
     return {fence.write or "": account(history.commits[::-1], fence.txn_app_id, newest, committed)}
-
-
-__all__: List[str] = ["close_epochs", "close_writes"]

@@ -40,6 +40,3 @@ def _columns(names: List[str]) -> Iterator[List[str]]:
     yield quoted
     for name in quoted:
         yield [name]
-
-
-__all__: List[str] = ["append_nothing"]

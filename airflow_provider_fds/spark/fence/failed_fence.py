@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, List
+from typing import TYPE_CHECKING
 
 from airflow_provider_fds.batch.report import FenceReport
 from airflow_provider_fds.spark.runtime.failures import explain, shortened
@@ -31,6 +31,3 @@ def failed_fence(spec: JobSpec, fence: FenceSpec, error: Exception, about: str =
         error_message=shortened(about + failure.message),
         retryable=failure.retryable,
     )
-
-
-__all__: List[str] = ["failed_fence"]

@@ -8,7 +8,7 @@ by the server. Standard library and pyspark, Python 3.9 syntax.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, List
+from typing import TYPE_CHECKING
 
 from airflow_provider_fds.batch.report import FenceEvidence, FenceReport, LandedBatch, RemovedRows
 from airflow_provider_fds.batch.sink.postgres_account import FENCE, Account, Entry
@@ -153,6 +153,3 @@ class _Fence:
 
 def _transaction(entry: Entry) -> int:
     return fence_version(entry.epoch) if entry.batch == FENCE else txn_version(entry.epoch, entry.batch)
-
-
-__all__: List[str] = ["close_epochs"]

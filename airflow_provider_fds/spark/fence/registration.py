@@ -10,7 +10,7 @@ pyspark, Python 3.9 syntax.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, List, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Optional, Sequence
 from uuid import UUID
 
 from airflow_provider_fds.reasons import Reason
@@ -102,6 +102,3 @@ def _refusal(path: str, stream: str, uuid: str, version: int, other_uuid: Option
         "rows. Use one staging folder for both, or give this stream another name and sink; if the other stream "
         f"loads different rows, or was abandoned before it loaded any, declare it on this sink{allow}",
     )
-
-
-__all__: List[str] = ["ensure_registered", "registration_app_id", "registration_version"]

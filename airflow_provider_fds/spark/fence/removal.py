@@ -5,7 +5,7 @@ Standard library and pyspark, Python 3.9 syntax.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, List, Set
+from typing import TYPE_CHECKING, Any, Set
 
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.sinks.constants import PROVENANCE
@@ -144,6 +144,3 @@ class Removal:
         if self._fence.removes == "rows":
             return f"Remove the rows yourself: `fds rewind {name} --replace --to N --sink-rows keep --why …`"
         return f"To leave the sink as it is, use `fds rewind {name} --to start --replace --sink-rows keep --why …`"
-
-
-__all__: List[str] = ["Removal"]

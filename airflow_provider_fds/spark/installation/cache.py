@@ -183,16 +183,3 @@ def locked(path: Path) -> Iterator[None]:
     with path.open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
-
-
-__all__ = [
-    "PINNED",
-    "PINNED_FOLDERS",
-    "SparkSetupError",
-    "check_folder",
-    "check_jar",
-    "check_jar_folder",
-    "default_cache_dir",
-    "locked",
-    "make_folder",
-]

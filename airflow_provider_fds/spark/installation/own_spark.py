@@ -265,13 +265,3 @@ def _asked(path: str, _key: str, spark_home: str | None) -> tuple[str, str]:
             f"{path} --version ended with {ran.returncode} and printed {said!r}; {needed}, or {INSTALL_SPARK}"
         )
     return spark[1], scala[1]
-
-
-__all__ = [
-    "PROVIDED",
-    "OwnSpark",
-    "brought_deltas",
-    "choose_spark",
-    "find_own_spark",
-    "own_delta_problems",
-]

@@ -6,7 +6,7 @@ Standard library and pyspark, Python 3.9 syntax.
 from __future__ import annotations
 
 import os
-from typing import Any, Dict, List
+from typing import Any, Dict
 
 #: In the environment of a driver that a standalone cluster runs: the page with its log.
 _LOG_PAGE = "SPARK_DRIVER_LOG_URL_STDERR"
@@ -34,6 +34,3 @@ def identity(spark: Any) -> Dict[str, Any]:
             "tags": sorted(spark.getTags()),
         },
     }
-
-
-__all__: List[str] = ["identity", "is_connect"]

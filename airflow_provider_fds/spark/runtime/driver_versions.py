@@ -130,6 +130,3 @@ def no_session(error: Exception) -> Exception:
         if problem is None
         else RefusalError(Reason.SPARK_VERSION_MISMATCH, f"{problem}. Spark could not be started")
     )
-
-
-__all__ = ["DriverVersions", "check_versions", "no_session"]

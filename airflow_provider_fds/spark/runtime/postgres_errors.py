@@ -6,7 +6,7 @@ Standard library and pyspark, Python 3.9 syntax.
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import Iterator, List, Tuple
+from typing import Iterator, Tuple
 
 from airflow_provider_fds.batch.sink.postgres_connection import NoPsycopgError, UnknownConnectionError
 from airflow_provider_fds.credentials import redacted
@@ -92,6 +92,3 @@ def refusals(what: str) -> Iterator[None]:
             "A retry asks the account for the batch first",
             retryable=True,
         ) from error
-
-
-__all__: List[str] = ["refusals"]

@@ -6,7 +6,7 @@ Python 3.9 syntax.
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import Any, Iterator, List
+from typing import Any, Iterator
 from uuid import uuid4
 
 
@@ -29,6 +29,3 @@ def temporary_view(spark: Any, frame: Any) -> Iterator[str]:
         yield name
     finally:
         spark.catalog.dropTempView(name)
-
-
-__all__: List[str] = ["literal", "quoted_name", "temporary_view"]

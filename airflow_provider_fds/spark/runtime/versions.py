@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Dict, Iterable, List, Optional, Tuple
+from typing import Dict, Iterable, Optional, Tuple
 
 #: A JAR of Delta, as a file or as Maven coordinates; since 4.1 it names the version of Spark it was built for.
 _DELTA_JAR = re.compile(
@@ -126,15 +126,3 @@ def server_problem(
         "client works with a server of the same or a newer minor version. Upgrade the server, or install its "
         f"version here: pip install {install}"
     )
-
-
-__all__: List[str] = [
-    "DELTA_OF_SPARK",
-    "OLDEST_CLIENT",
-    "DeltaJar",
-    "delta_coordinates",
-    "minor",
-    "of_minor",
-    "server_problem",
-    "spark_of",
-]

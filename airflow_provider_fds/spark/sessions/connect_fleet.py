@@ -166,6 +166,3 @@ class ConnectFleet:
     def _write(self, uri: str, data: bytes) -> None:
         with reached_by(self.common):
             write_bytes(hadoop_path(uri), data)
-
-
-__all__ = ["ConnectFleet"]

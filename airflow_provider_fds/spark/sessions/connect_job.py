@@ -206,6 +206,3 @@ def session_id(owner: str, conf: Mapping[str, str], now: float) -> str:
 def tag_of(attempt_id: str) -> str:
     """Return the tag of all operations of an attempt; Spark allows no comma in it."""
     return "fds-" + re.sub(r"[^A-Za-z0-9._-]", "-", attempt_id)
-
-
-__all__ = ["ConnectJob", "ServerWork", "left_behind", "session_id", "shared_session_id", "tag_of"]

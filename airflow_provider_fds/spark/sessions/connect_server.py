@@ -320,16 +320,3 @@ def _leave_mode() -> None:
             os.environ.pop(_MODE, None)
         else:
             os.environ[_MODE] = _before_mode
-
-
-__all__ = [
-    "ConnectServer",
-    "ServerUnfitError",
-    "ServerUnreachableError",
-    "close",
-    "connect_mode",
-    "import_client",
-    "is_over",
-    "is_shared",
-    "version_difference",
-]

@@ -224,6 +224,3 @@ def _parquet(value: int) -> bytes:
     data = io.BytesIO()
     pq.write_table(pa.table({_FIELDS[0]: pa.array([value], pa.int64())}), data)
     return data.getvalue()
-
-
-__all__ = ["FOLDER", "Semantics", "ServerDiffersError", "check_semantics"]

@@ -157,6 +157,3 @@ def _set(values: Mapping[str, str | None]) -> None:
             os.environ.pop(name, None)
         else:
             os.environ[name] = value
-
-
-__all__ = ["SessionJob", "shell_arguments"]

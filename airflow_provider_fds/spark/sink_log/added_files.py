@@ -8,7 +8,7 @@ every process reaches the same one. Standard library and pyspark, Python 3.9 syn
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Set, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Optional, Set, Tuple
 from urllib.parse import unquote
 
 from airflow_provider_fds.batch.sink.sink_commit import file_actions
@@ -111,6 +111,3 @@ class AddedFiles:
             # a path from the root of the same file system
             path = "/".join(self._path.split("/", 3)[:3]) + path
         return size_bytes(path, self._spark) if is_on_file_system(path) else otherwise
-
-
-__all__: List[str] = ["AddedFiles"]

@@ -5,7 +5,7 @@ Standard library and pyspark, Python 3.9 syntax.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, List, Optional
+from typing import TYPE_CHECKING, Optional
 
 from airflow_provider_fds.batch.sink.doubled_rows import remove_and_load
 from airflow_provider_fds.batch.spec import txn_batch_id, txn_epoch
@@ -131,6 +131,3 @@ class Advice:
         if self._keeps_rows:
             return f"running `fds rewind {self._stream} --to batch:{batch} --sink-rows keep --why …`"
         return f"running `fds rewind {self._stream} --to batch:{batch} --sink-rows keep|delete|empty --why …`"
-
-
-__all__: List[str] = ["Advice"]

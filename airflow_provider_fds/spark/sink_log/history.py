@@ -11,7 +11,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Set, Tuple
 
-from airflow_provider_fds.batch.sink.sink_account import NEWEST, Kept, Loaded, kept, read_loaded
+from airflow_provider_fds.batch.sink.loaded_streams import Loaded, read_loaded
+from airflow_provider_fds.batch.sink.sink_account import NEWEST, Kept, kept
 from airflow_provider_fds.batch.sink.sink_commit import SinkCommit, parse_commit
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.spark.runtime.failures import RefusalError, has_condition

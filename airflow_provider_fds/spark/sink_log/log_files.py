@@ -98,12 +98,3 @@ def commit_contents(spark: Any, folder: str, versions: Sequence[int]) -> Dict[in
 def _escaped(path: str) -> str:
     """Return a path with glob characters escaped, so that Spark's readers take it literally."""
     return re.sub(r"([{}\[\]*?\\])", r"\\\1", path)
-
-
-__all__: List[str] = [
-    "FDS_TRANSACTIONS",
-    "LogCheckpoint",
-    "checkpoint_transactions",
-    "commit_contents",
-    "newest_checkpoint",
-]

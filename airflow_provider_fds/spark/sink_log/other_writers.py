@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Dict, List, Optional, Sequence, Set, Tuple
 
 from airflow_provider_fds.batch.sink.doubled_rows import UNLESS, describe_doubled
-from airflow_provider_fds.batch.sink.sink_account import pieces
+from airflow_provider_fds.batch.sink.loaded_streams import pieces
 from airflow_provider_fds.batch.sink.sink_commit import (
     SinkCommit,
     changes_rows,
@@ -24,7 +24,7 @@ from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.spark.runtime.failures import RefusalError
 
 if TYPE_CHECKING:
-    from airflow_provider_fds.batch.sink.sink_account import Loaded
+    from airflow_provider_fds.batch.sink.loaded_streams import Loaded
     from airflow_provider_fds.batch.spec import BatchSpec
     from airflow_provider_fds.sinks import DeltaSink
     from airflow_provider_fds.spark.sink_log.history import History, SinkLog
@@ -232,6 +232,3 @@ def _writes_own_rows(commit: SinkCommit, uuid: str) -> bool:
 def _paths(content: bytes, action: str) -> Set[str]:
     """Return the files that a commit adds or removes together with their rows."""
     return {value["path"] for value in file_actions(content, action) if value.get("dataChange", True)}
-
-
-__all__: List[str] = ["RowsTaken", "intervals_replaced", "refuse_namesakes", "refuse_overlap"]

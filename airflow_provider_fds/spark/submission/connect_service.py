@@ -309,13 +309,3 @@ def _has_token(arguments: SubmitArguments) -> bool:
 
 def _brings(artifact: str, conf: Mapping[str, Any]) -> bool:
     return artifact in str(conf.get("spark.jars.packages", ""))
-
-
-__all__ = [
-    "RunningServer",
-    "ServerEndedError",
-    "ServerTakenError",
-    "running_server",
-    "server_arguments",
-    "warn_of_open_port",
-]

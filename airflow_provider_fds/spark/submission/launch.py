@@ -202,6 +202,3 @@ def _signal_group(group: int, sign: int) -> bool:
     except (ProcessLookupError, PermissionError):
         return False
     return True
-
-
-__all__ = ["SAID_BY_THE_JOB", "end_group", "end_group_with", "run_locally", "started"]

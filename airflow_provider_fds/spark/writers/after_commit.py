@@ -130,6 +130,3 @@ def _thread(work: Callable[[], None]) -> threading.Thread:
     # its end also ends the JVM's thread for it
     thread: threading.Thread = InheritableThread(target=work, name="fds-write", daemon=True)
     return thread
-
-
-__all__: List[str] = ["AFTER_COMMITS", "AfterCommits", "write_until_committed"]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ContextManager, Dict, Optional, Tuple
 
 from airflow_provider_fds.batch.column_fit import ColumnFit, widening_of
 from airflow_provider_fds.batch.sink.commit_metadata import commit_metadata
-from airflow_provider_fds.batch.sink.sink_account import Loaded
+from airflow_provider_fds.batch.sink.loaded_streams import Loaded
 from airflow_provider_fds.batch.spec import BatchSpec, JobSpec, fence_version
 from airflow_provider_fds.fault_points import reach
 from airflow_provider_fds.reasons import Reason

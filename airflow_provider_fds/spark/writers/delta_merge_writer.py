@@ -6,7 +6,7 @@ writes what the merge would leave, and so creates the table in one commit.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Dict, List, Set
+from typing import TYPE_CHECKING, Any, Dict, Set
 
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.sinks.merge import VALIDITY
@@ -120,6 +120,3 @@ class DeltaMergeWriter(DeltaAppendWriter):
 
     def _lower_names(self) -> Set[str]:
         return {name.lower() for name in self._spark.read.format("delta").load(self._path).columns}
-
-
-__all__: List[str] = ["DeltaMergeWriter"]

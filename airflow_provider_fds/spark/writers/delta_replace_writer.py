@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Dict, List
 
+from airflow_provider_fds.batch.sink.loaded_streams import Loaded, LoadedStream, pieces, table_id_of
 from airflow_provider_fds.batch.sink.replaced_rows import ReplacedRows, describe_replaced
-from airflow_provider_fds.batch.sink.sink_account import Loaded, LoadedStream, pieces, table_id_of
 from airflow_provider_fds.batch.spec import stream_uuid
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.spark.runtime.failures import RefusalError, has_condition, shortened

@@ -78,6 +78,3 @@ class ForeachBatch:
 
     def __repr__(self) -> str:
         return f"<batch {self.batch_id} of epoch {self.epoch} of stream {self.stream!r}>"
-
-
-__all__: List[str] = ["ForeachBatch"]

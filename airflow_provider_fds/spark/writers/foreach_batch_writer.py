@@ -5,7 +5,7 @@ Standard library and pyspark, Python 3.9 syntax.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Dict, List, Optional
+from typing import TYPE_CHECKING, Any, Dict, Optional
 
 from airflow_provider_fds.batch.report import UNREADABLE_ADVICE, AttemptReport, decode, report_name
 from airflow_provider_fds.fault_points import reach
@@ -129,6 +129,3 @@ class ForeachBatchWriter(Writer):
                 Reason.USER_FUNCTION_FAILED,
                 f"{_WHAT} {self._sink.function} changed settings without which rows may be lost: {', '.join(changed)}",
             )
-
-
-__all__: List[str] = ["ForeachBatchWriter"]

@@ -5,7 +5,7 @@ Standard library and pyspark, Python 3.9 syntax.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Set
+from typing import TYPE_CHECKING, Any, Dict, Optional, Sequence, Set
 
 from airflow_provider_fds.batch.sink.table_account import account
 from airflow_provider_fds.batch.spec import fence_version, txn_app_id
@@ -241,5 +241,3 @@ def _of_batch(found: TableWrites, batch: BatchSpec) -> Optional[TableWrite]:
 
 #: ``userMetadata`` of a commit without rows.
 _REMINDER = "FDS: no rows, the transaction of a batch that is there"
-
-__all__: List[str] = ["WrittenTables"]

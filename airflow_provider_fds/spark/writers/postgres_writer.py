@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple, Union
+from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple, Union
 
 from airflow_provider_fds.batch.sink.postgres_account import FENCE, Account, Entry
 from airflow_provider_fds.batch.sink.postgres_connection import at_most, connected, psycopg
@@ -350,6 +350,3 @@ def _source(batch: BatchSpec) -> Tuple[Optional[str], Tuple[Optional[int], Optio
 
 def _transaction(entry: Entry) -> int:
     return fence_version(entry.epoch) if entry.batch == FENCE else txn_version(entry.epoch, entry.batch)
-
-
-__all__: List[str] = ["PostgresWriter"]

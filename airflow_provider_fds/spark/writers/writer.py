@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple, Type
+from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple, Type
 
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.sinks import sink_class
@@ -129,6 +129,3 @@ def writer_class(sink: Sink) -> Type[Writer]:
             Reason.SINK_UNSUITABLE, f"{type(sink).__name__} has no writer {name} in {module}.py: {error}"
         ) from error
     return found
-
-
-__all__: List[str] = ["Landed", "Writer", "writer_class"]

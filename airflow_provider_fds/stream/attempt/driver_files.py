@@ -98,6 +98,3 @@ def driver_files(connected: ConnectedStream, sink: Sink) -> DriverFiles:
     if fenced is not None:
         uris += [fenced.target] if fenced.has_log else fenced.tables.values()
     return DriverFiles(connected.staging, *(connected.open_sink(uri) for uri in uris))
-
-
-__all__ = ["DriverFiles", "driver_files"]

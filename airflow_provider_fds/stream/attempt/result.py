@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.batch.report import AttemptReport
     from airflow_provider_fds.errors import BatchFailedError, FdsError
     from airflow_provider_fds.ledger.facts import SubmittedFacts
-    from airflow_provider_fds.ledger.state import IntervalRecord, RunRecord
+    from airflow_provider_fds.ledger.records import IntervalRecord, RunRecord
     from airflow_provider_fds.ledger.values import EventTime, PlannedBatch
     from airflow_provider_fds.sinks import Sink
 

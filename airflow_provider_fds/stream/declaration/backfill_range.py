@@ -30,7 +30,9 @@ PLACES: Final = (
 )
 
 #: Characters that a backfill adds to the name of its stream.
-NAME_SUFFIX: Final = len(".bf.") + 12
+_NAME_SUFFIX: Final = len(".bf.") + 12
+
+_LONGEST_NAME: Final = 100
 
 #: What a template without a value is rendered to.
 _NOTHING: Final = ("", "None")
@@ -143,6 +145,25 @@ class BackfillRange:
         """Return the range as JSON-compatible values that :meth:`parse` accepts."""
         more = {} if self.end_version is None else {"end_version": self.end_version}
         return {"start": self.start, "end": self.end, **more}
+
+
+def declared_range(
+    name: str, checkpoint: str, read: str, given: Mapping[str, Any], options: Mapping[str, Any]
+) -> tuple[BackfillRange | None, list[str]]:
+    """Return the range of a backfill of the stream ``name``, and what is wrong with it."""
+    problems = []
+    if read != "offset":
+        problems.append("Airflow backfills a stream with read='data_interval': `airflow backfill create --dag-id …`.")
+    if len(name) + _NAME_SUFFIX > _LONGEST_NAME:
+        problems.append(
+            f"name {name!r} has {len(name)} characters; a backfill adds {_NAME_SUFFIX}, and a name has at most "
+            f"{_LONGEST_NAME}."
+        )
+    problems += [f"backfill and option {key!r} cannot be combined." for key in options if key in PLACES]
+    try:
+        return BackfillRange.parse(name, checkpoint, given), problems
+    except ConfigurationError as error:
+        return None, [*problems, *error.problems]
 
 
 def is_template(value: object) -> bool:

@@ -14,9 +14,9 @@ from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.source.options.options import SourceOptions
 from airflow_provider_fds.stream.declaration.backfill_range import (
     LIVE_START,
-    NAME_SUFFIX,
     PLACES,
     BackfillRange,
+    declared_range,
     is_template,
 )
 from airflow_provider_fds.stream.declaration.fork_fields import fork_fields, fork_problems
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 #: Valid stream names: a name becomes a folder in staging and part of an Airflow Variable's key and of URLs.
 NAME_PATTERN: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
 
-_LONGEST_NAME: Final = 100
 #: ``schema.table`` or ``catalog.schema.table``.
 _CATALOG_NAME: Final = re.compile(r"\w[\w-]*(?:\.\w[\w-]*){1,2}")
 
@@ -141,7 +140,7 @@ class DeltaStream:
         problems += fork_problems(name, read, backfill, fork_of, values)
         backfill_range: BackfillRange | None = None
         if backfill is not None and not problems:
-            backfill_range, problems = _backfill_range(name, checkpoint, read, backfill, values)
+            backfill_range, problems = declared_range(name, checkpoint, read, backfill, values)
             if backfill_range is not None:
                 values |= backfill_range.options()
                 name, checkpoint = backfill_range.own_name, backfill_range.own_checkpoint
@@ -393,25 +392,6 @@ def _expectations(
     if rejects is not None:
         problems += text_problems("rejects", rejects)
     return (None if problems or not expect else Expectations(dict(expect), share, rejects)), problems
-
-
-def _backfill_range(
-    name: str, checkpoint: str, read: str, given: Mapping[str, Any], options: Mapping[str, Any]
-) -> tuple[BackfillRange | None, list[str]]:
-    """Return the range of a backfill of the stream ``name``, and what is wrong with it."""
-    problems = []
-    if read != "offset":
-        problems.append("Airflow backfills a stream with read='data_interval': `airflow backfill create --dag-id …`.")
-    if len(name) + NAME_SUFFIX > _LONGEST_NAME:
-        problems.append(
-            f"name {name!r} has {len(name)} characters; a backfill adds {NAME_SUFFIX}, and a name has at most "
-            f"{_LONGEST_NAME}."
-        )
-    problems += [f"backfill and option {key!r} cannot be combined." for key in options if key in PLACES]
-    try:
-        return BackfillRange.parse(name, checkpoint, given), problems
-    except ConfigurationError as error:
-        return None, [*problems, *error.problems]
 
 
 def _name_problems(name: object) -> list[str]:

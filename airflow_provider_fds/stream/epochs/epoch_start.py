@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from airflow_provider_fds.batch.report import FenceReport, LandedBatch
     from airflow_provider_fds.batch.table_writes import TableWrites
     from airflow_provider_fds.ledger.entries.entry import Entry
-    from airflow_provider_fds.ledger.state import ClosedEpoch, StreamState
+    from airflow_provider_fds.ledger.records import ClosedEpoch
+    from airflow_provider_fds.ledger.state import StreamState
     from airflow_provider_fds.ledger.values import Fence, Origin, PlannedBatch, SnapshotRef
     from airflow_provider_fds.source.options.options import SourceOptions
     from airflow_provider_fds.source.planning.start import SnapshotStart

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from airflow_provider_fds.batch.report import FenceEvidence, FenceReport
     from airflow_provider_fds.batch.table_writes import TableWrites
     from airflow_provider_fds.ledger.entries.entry import Entry
-    from airflow_provider_fds.ledger.state import ClosedEpoch, StreamState
+    from airflow_provider_fds.ledger.records import ClosedEpoch
+    from airflow_provider_fds.ledger.state import StreamState
     from airflow_provider_fds.ledger.values import Fence, SeenBatch
 
 

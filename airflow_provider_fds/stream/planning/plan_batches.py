@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 
     from airflow_provider_fds.batch.manifest.manifest import Manifest
     from airflow_provider_fds.delta.reader.log import DeltaLog, TableState
-    from airflow_provider_fds.ledger.state import IntervalRecord, StreamState
+    from airflow_provider_fds.ledger.records import IntervalRecord
+    from airflow_provider_fds.ledger.state import StreamState
     from airflow_provider_fds.sinks import Sink
     from airflow_provider_fds.source.planning.drift import HeldBack
     from airflow_provider_fds.stream.connected_stream import ConnectedStream

@@ -225,6 +225,3 @@ class DriverRecord:
     def _execute(self, submitted: Submitted) -> None:
         with self.lock:
             self._scope.connected.execute(submitted)
-
-
-__all__ = ["BatchCommits", "DriverRecord"]

@@ -174,6 +174,3 @@ def _repeating(call: Callable[[], bool], seconds: float) -> Iterator[None]:
     finally:
         ended.set()
         thread.join()
-
-
-__all__ = ["GRACE_SECONDS", "POLL_SECONDS", "collecting", "commit_reported", "committing"]

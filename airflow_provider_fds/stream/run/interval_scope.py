@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from airflow_provider_fds.errors import FdsError
     from airflow_provider_fds.ledger.facts import BlockedFacts
     from airflow_provider_fds.ledger.owner import Owner
-    from airflow_provider_fds.ledger.state import IntervalRecord, StreamState
+    from airflow_provider_fds.ledger.records import IntervalRecord
+    from airflow_provider_fds.ledger.state import StreamState
     from airflow_provider_fds.ledger.values import PlannedBatch
     from airflow_provider_fds.sinks import Sink
     from airflow_provider_fds.source.offset import Offset

@@ -99,6 +99,3 @@ def _copied(sink: DeltaSink, metadata: Metadata, stream: DeltaStream) -> dict[st
         # table with rows
         there.pop(_CHANGE_FEED, None)
     return {name: text for name, text in there.items() if name.lower() not in own}
-
-
-__all__ = ["COPIED", "like_source", "sink_for_job"]

@@ -26,6 +26,3 @@ class Limits:
     retry: bool = False
     stop_after_ms: int | None = None
     linger: Linger | None = None
-
-
-__all__ = ["Limits"]

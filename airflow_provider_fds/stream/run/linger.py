@@ -203,6 +203,3 @@ def _poller(connected: ConnectedStream) -> TablePoller:
     position = connected.state.position
     offset = None if position is None else Offset.from_json(position)
     return table_poller(connected.stream, connected.context, offset, connected.table)
-
-
-__all__ = ["LOOK_SECONDS", "SHOW_SECONDS", "Hourly", "Linger", "show_live"]

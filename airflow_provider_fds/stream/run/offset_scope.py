@@ -391,6 +391,3 @@ def run_result(connected: ConnectedStream, owner: Owner) -> RunResult | None:
         watermark=record.watermark,
         **totals_of(record),
     )
-
-
-__all__ = ["OffsetScope", "run_result"]

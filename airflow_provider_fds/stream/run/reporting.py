@@ -62,6 +62,3 @@ def write_end(session: StreamSession, error: Exception | None) -> None:
             # it is said as the end of the run
             return
         _log.warning("The status of the stream was not reported: %s: %s", type(failure).__name__, failure)
-
-
-__all__ = ["is_refused", "reporting_end", "write_end"]

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_provider_fds.batch.sink.doubled_rows import describe_doubled
 from airflow_provider_fds.batch.version_ranges import describe_range
 from airflow_provider_fds.errors import BatchRejectedError, ConfigurationError
 from airflow_provider_fds.ledger.staging.log import Ledger
@@ -106,6 +105,8 @@ def _refuse_doubled(connected: ConnectedStream, sink: Sink) -> None:
         found = connected.loaded_in[uri].overlap(connected.state.uuid, (), sink.others)
         if found is not None:
             mine, other, theirs = found
+            from airflow_provider_fds.batch.sink.doubled_rows import describe_doubled
+
             raise BatchRejectedError(describe_doubled(name, mine, other, theirs, uri), reason=Reason.SINK_HAS_ROWS)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from airflow_provider_fds.batch.sink.sink_account import Loaded, read_loaded
+from airflow_provider_fds.batch.sink.loaded_streams import Loaded, read_loaded
 from airflow_provider_fds.batch.spec import stream_uuid
 from airflow_provider_fds.delta.reader.log import DeltaLog
 from airflow_provider_fds.delta.reader.replay import transactions_with
@@ -30,7 +30,7 @@ from airflow_provider_fds.stream.sink_record.sink_commits import newest_commits,
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from airflow_provider_fds.batch.sink.sink_account import LoadedStream
+    from airflow_provider_fds.batch.sink.loaded_streams import LoadedStream
     from airflow_provider_fds.batch.sink.sink_commit import SinkCommit
     from airflow_provider_fds.delta.commits import Commit
     from airflow_provider_fds.sinks import Sink

@@ -20,7 +20,7 @@ from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.ledger.owner import Actor, Owner
 from airflow_provider_fds.ledger.staging.log import Ledger
 from airflow_provider_fds.sinks import DeltaReplaceSink
-from airflow_provider_fds.spark.application.job import run as run_job
+from airflow_provider_fds.spark.application.job_run import run as run_job
 from airflow_provider_fds.stream import DataInterval, DeltaStream, StreamContext, StreamSession
 from tests.fds_command import fds
 from tests.interop.catalog.lake import Lake

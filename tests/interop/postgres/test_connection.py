@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from airflow_provider_fds.spark.writers.postgres_rows import AppendedRows
+from airflow_provider_fds.spark.writers.postgres.postgres_rows import AppendedRows
 
 from airflow_provider_fds.batch.sink.postgres_connection import grant
 from tests.interop.postgres.conftest import Database

@@ -24,7 +24,7 @@ from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.options.options import SourceOptions
 from airflow_provider_fds.source.planned import SourceBatch
 from airflow_provider_fds.source.planning.plan import BatchPlanner
-from airflow_provider_fds.spark.application.job import run
+from airflow_provider_fds.spark.application.job_run import run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

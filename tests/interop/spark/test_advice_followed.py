@@ -13,7 +13,7 @@ import pytest
 from airflow_provider_fds.cli.main import main
 from airflow_provider_fds.errors import FdsError
 from airflow_provider_fds.sinks import DeltaAppendSink, DeltaMergeSink
-from airflow_provider_fds.spark.application.job import run
+from airflow_provider_fds.spark.application.job_run import run
 from tests.interop.spark.test_epochs import EACH_ONCE, Desk, clean_up_log
 
 if TYPE_CHECKING:

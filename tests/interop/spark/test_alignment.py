@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from airflow_provider_fds.ledger.owner import Actor, Owner
 from airflow_provider_fds.sinks import DeltaAppendSink
-from airflow_provider_fds.spark.application.job import run
+from airflow_provider_fds.spark.application.job_run import run
 from airflow_provider_fds.stream import DeltaStream, StreamContext, StreamSession
 from tests.interop.spark.test_epochs import Desk
 

@@ -13,7 +13,7 @@ from airflow_provider_fds.batch.report import fence_report_name
 from airflow_provider_fds.cli.main import main
 from airflow_provider_fds.errors import BatchRejectedError, LedgerError
 from airflow_provider_fds.sinks import DeltaAppendSink
-from airflow_provider_fds.spark.application.job import run
+from airflow_provider_fds.spark.application.job_run import run
 from tests.interop.spark.test_advice_followed import follow
 from tests.interop.spark.test_epochs import EACH_ONCE, Desk, clean_up_log, fence_and_die, operations, write_as_another
 

@@ -21,7 +21,7 @@ from airflow_provider_fds.errors import ConfigurationError, LedgerError
 from airflow_provider_fds.ledger.owner import Actor, Owner
 from airflow_provider_fds.ledger.staging.log import Ledger
 from airflow_provider_fds.sinks import ForeachBatchSink
-from airflow_provider_fds.spark.application.job import run
+from airflow_provider_fds.spark.application.job_run import run
 from airflow_provider_fds.spark.writers import foreach_batch
 from airflow_provider_fds.stream import DeltaStream, StreamContext, StreamSession
 from airflow_provider_fds.stream.actions.action_builder import ActionBuilder

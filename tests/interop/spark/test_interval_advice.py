@@ -17,7 +17,7 @@ from airflow_provider_fds.batch.spec import JobSpec
 from airflow_provider_fds.errors import BatchFailedError, LedgerError
 from airflow_provider_fds.ledger.owner import Actor, Owner
 from airflow_provider_fds.sinks import DeltaAppendSink, DeltaReplaceSink
-from airflow_provider_fds.spark.application.job import run
+from airflow_provider_fds.spark.application.job_run import run
 from airflow_provider_fds.stream import DataInterval, DeltaStream, StreamContext, StreamSession
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_provider_fds.spark.application.job import run
+from airflow_provider_fds.spark.application.job_run import run
 from airflow_provider_fds.spark.application.progress import JobProgress, tell_ui_address
 
 #: A stage of four tasks, which takes seconds on two cores.

@@ -12,7 +12,7 @@ import pytest
 from airflow_provider_fds.cli.main import main
 from airflow_provider_fds.errors import LedgerError, UnreadableEntryError
 from airflow_provider_fds.sinks import DeltaAppendSink
-from airflow_provider_fds.spark.application.job import run
+from airflow_provider_fds.spark.application.job_run import run
 from tests.interop.spark.test_epochs import EACH_ONCE, Desk
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import pytest
 from airflow_provider_fds.batch.report import FenceReport, decode, fence_report_name
 from airflow_provider_fds.batch.spec import FenceSpec, txn_version
 from airflow_provider_fds.sinks import DeltaAppendSink, DeltaReplaceSink
-from airflow_provider_fds.spark.application.job import run
+from airflow_provider_fds.spark.application.job_run import run
 from airflow_provider_fds.spark.fence import registration
 from airflow_provider_fds.spark.fence.empty_append import append_nothing
 from airflow_provider_fds.spark.runtime.failures import RefusalError

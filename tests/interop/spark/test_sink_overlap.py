@@ -10,7 +10,7 @@ import pytest
 from airflow_provider_fds.batch.report import FenceReport, decode, fence_report_name
 from airflow_provider_fds.batch.spec import FenceSpec
 from airflow_provider_fds.sinks import DeltaAppendSink, DeltaReplaceSink
-from airflow_provider_fds.spark.application.job import run
+from airflow_provider_fds.spark.application.job_run import run
 from airflow_provider_fds.spark.writers.delta_append_writer import DeltaAppendWriter
 
 

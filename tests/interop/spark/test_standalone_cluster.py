@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_fds.spark.application.job import EXIT_FAILED
+from airflow_provider_fds.spark.application.job_run import EXIT_FAILED
 from airflow_provider_fds.spark.submission.launch import run_locally
 from tests.standalone_cluster import SMALL, running
 

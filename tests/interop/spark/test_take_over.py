@@ -16,7 +16,7 @@ from airflow_provider_fds.errors import ConfigurationError, FdsError
 from airflow_provider_fds.ledger.owner import Actor, Owner
 from airflow_provider_fds.sinks import DeltaAppendSink
 from airflow_provider_fds.source.offset import Offset
-from airflow_provider_fds.spark.application.job import run
+from airflow_provider_fds.spark.application.job_run import run
 from airflow_provider_fds.stream import DeltaStream, StreamContext, StreamSession
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from airflow_provider_fds.catalog.unity_http import UnityHttp
 from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.ledger.owner import Actor, Owner
 from airflow_provider_fds.sinks import DeltaAppendSink
-from airflow_provider_fds.spark.application.job import run
+from airflow_provider_fds.spark.application.job_run import run
 from airflow_provider_fds.stream import DeltaStream, StreamContext, StreamSession
 from tests.interop.unity.managed import ManagedTable
 from tests.interop.unity.server import UnityServer

@@ -244,6 +244,7 @@ SHARED = (
     "checked_json",
     "report",
     "sink.commit_metadata",
+    "sink.loaded_streams",
     "sink.sink_account",
     "sink.sink_commit",
     "sink.table_account",

@@ -27,7 +27,7 @@ from pymetastore.hive_metastore.ttypes import (
 from thrift.protocol.TBinaryProtocol import TBinaryProtocol
 from thrift.transport.TTransport import TMemoryBuffer, TTransportException
 
-from airflow_provider_fds.catalog import hive
+from airflow_provider_fds.catalog import hive, thrift_connection
 from airflow_provider_fds.catalog.hive import HiveCatalog
 from airflow_provider_fds.catalog.names import TableName
 from airflow_provider_fds.delta.actions import Metadata
@@ -447,7 +447,7 @@ def test_what_is_no_answer_of_a_metastore_is_unavailable(answer):
 
 
 def test_an_answer_that_never_ends_is_unavailable(monkeypatch):
-    monkeypatch.setattr(hive, "_MOST_BYTES", 200_000)
+    monkeypatch.setattr(thrift_connection, "_MOST_BYTES", 200_000)
 
     def flood(connection):
         connection.recv(100)

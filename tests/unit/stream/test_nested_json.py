@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_provider_fds.batch.sink.sink_account import pieces
+from airflow_provider_fds.batch.sink.loaded_streams import pieces
 from airflow_provider_fds.batch.spec import UserJobBatch
 from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import CheckpointError, ConfigurationError, LedgerError

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Any, Dict, Mapping, Optional
 
 from airflow_provider_fds.spark.runtime.sql import quoted_name
 
@@ -209,6 +209,3 @@ def _precision_of(typmod: int) -> tuple[int, int]:
     """Return precision and scale of a ``numeric``, as PostgreSQL packs them."""
     packed = typmod - 4
     return (packed >> 16) & 0xFFFF, ((packed & 0x7FF) ^ 1024) - 1024
-
-
-__all__: List[str] = ["TargetColumn", "column_types", "is_held", "is_json", "is_wider", "lines", "suggested", "unfit"]

@@ -71,6 +71,3 @@ def _text_of(batch: Any, is_large: bool) -> Tuple[bytes, int]:
     at = memoryview(ends).cast("B").cast("q" if is_large else "i")
     first, last = at[column.offset], at[column.offset + len(column)]
     return bytes(memoryview(text)[first:last]), len(column)
-
-
-__all__: List[str] = ["line_chunks"]

@@ -133,6 +133,3 @@ def _column(columns: List[TargetColumn], name: str) -> Optional[TargetColumn]:
     same = [one for one in columns if one.name == name]
     same = same or [one for one in columns if one.name.lower() == name.lower()]
     return same[0] if len(same) == 1 else None
-
-
-__all__: List[str] = ["addition", "creation", "fitted", "table_columns"]

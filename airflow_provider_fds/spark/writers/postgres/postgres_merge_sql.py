@@ -111,6 +111,3 @@ class PostgresMergeSql:
         # Spark orders text by its bytes
         order = ' COLLATE "C"' if found[0].type in _COLLATED else ""
         return f" AND (t.{name} IS NULL OR s.{name}{order} >= t.{name}{order})"
-
-
-__all__: List[str] = ["DELETED", "STAGED", "PostgresMergeSql"]

@@ -178,6 +178,3 @@ def _copy(connection: Any, table: str, names: List[str], frame: Any) -> Tuple[in
                 copy.write(text)
                 sent += count
         return sent, int(cursor.rowcount)
-
-
-__all__: List[str] = ["AppendedRows", "MergedRows", "rows_of"]

@@ -211,6 +211,3 @@ def _is_deterministic(frame: Any) -> bool:
     if is_connect(frame.sparkSession):
         return True
     return bool(frame._jdf.queryExecution().analyzed().deterministic())
-
-
-__all__: List[str] = ["ExpectedRows", "RowCounts"]

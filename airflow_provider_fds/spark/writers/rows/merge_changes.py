@@ -6,7 +6,7 @@ syntax.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, List, Union
+from typing import TYPE_CHECKING, Any, Union
 
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.spark.runtime.failures import RefusalError
@@ -131,6 +131,3 @@ def merge_rows(frame: Any, sink: Union[DeltaMergeSink, PostgresSink], place: str
             f"The columns are {', '.join(rows.columns)}",
         )
     return rows
-
-
-__all__: List[str] = ["ORDER", "MergeChanges", "merge_rows"]

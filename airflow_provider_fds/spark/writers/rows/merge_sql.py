@@ -7,7 +7,7 @@ Python 3.9 syntax.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import List, Optional, Sequence, Tuple
+from typing import Optional, Sequence, Tuple
 
 from airflow_provider_fds.sinks.merge import VALIDITY
 from airflow_provider_fds.spark.runtime.sql import quoted_name
@@ -191,6 +191,3 @@ def _listed(names: Sequence[str]) -> str:
 
 def _evolution(evolves: bool) -> str:
     return " WITH SCHEMA EVOLUTION" if evolves else ""
-
-
-__all__: List[str] = ["MergeSql"]

@@ -5,7 +5,7 @@ Python 3.9 syntax.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, List, Union
+from typing import TYPE_CHECKING, Any, Union
 
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.sinks.constants import sql_literal
@@ -82,6 +82,3 @@ def _unfit(what: str, frame: Any, error: Exception) -> RefusalError:
         Reason.SINK_OPTION_UNUSABLE,
         f"{what} of the sink does not fit the batch, whose columns are {', '.join(frame.columns)}: {failure.message}",
     )
-
-
-__all__: List[str] = ["CHANGE_TYPE", "COMMIT_TIMESTAMP", "COMMIT_VERSION", "prepared"]

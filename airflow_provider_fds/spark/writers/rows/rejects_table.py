@@ -9,7 +9,7 @@ in the commit that closes those epochs in this table. Standard library and pyspa
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, List, Optional
+from typing import TYPE_CHECKING, Any, Optional
 
 from airflow_provider_fds.batch.sink.commit_metadata import write_metadata
 from airflow_provider_fds.batch.spec import fence_version, txn_app_id, txn_epoch
@@ -186,6 +186,3 @@ class RejectsTable:
             "source_timestamp": COMMIT_TIMESTAMP if COMMIT_TIMESTAMP in there else "CAST(NULL AS TIMESTAMP)",
         }
         return ", ".join(f"'{name}', {value}" for name, value in fields.items())
-
-
-__all__: List[str] = ["REJECTED", "RejectsTable"]

@@ -5,7 +5,7 @@ Which types fit is the rule of ``batch/column_fit.py``. Standard library and pys
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, Optional, Union
 
 from airflow_provider_fds.batch.column_fit import ColumnFit, column_fit, describe_misfit
 from airflow_provider_fds.batch.column_meaning import SinkChange, column_types, moved_problem
@@ -150,13 +150,3 @@ def with_provenance(frame: Any, sink: Union[DeltaSink, PostgresSink], path: str)
     for name, new_name in PROVENANCE.items():
         frame = frame.withColumnRenamed(name, new_name)
     return frame
-
-
-__all__: List[str] = [
-    "check_layout",
-    "checked_fit",
-    "refuse_moved",
-    "same_values",
-    "with_casts",
-    "with_provenance",
-]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 import inspect
 from contextlib import contextmanager
-from typing import Any, Callable, Dict, Iterator, List, Sequence
+from typing import Any, Callable, Dict, Iterator, Sequence
 
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.spark.runtime.failures import RefusalError, explain, is_bug, shortened, users_frame
@@ -120,6 +120,3 @@ def _place(error: BaseException) -> str:
         return f" at line {error.lineno} of {error.filename}"
     frame = users_frame(error)
     return "" if frame is None else f" at line {frame.lineno} of {frame.filename}, in {frame.name}"
-
-
-__all__: List[str] = ["call", "function_here", "load_function"]

@@ -34,7 +34,7 @@ def changed(tmp_path):
 
 
 def test_spark_submit_runs_no_spec_that_was_exchanged(changed, monkeypatch, capsys):
-    monkeypatch.setattr(job, "run", lambda *_: pytest.fail("it was run"))
+    monkeypatch.setattr(job, "run_lingering", lambda *_: pytest.fail("it was run"))
     monkeypatch.setattr(job, "_session", lambda: pytest.fail("a session was started for it"))
     assert job.main([changed]) == job.EXIT_FAILED
     assert "was changed after it was written" in capsys.readouterr().err
