@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from airflow_provider_fds.spark.writers.postgres.postgres_rows import AppendedRows
 
 from airflow_provider_fds.batch.sink.postgres_connection import grant
+from airflow_provider_fds.spark.writers.postgres.postgres_rows import AppendedRows
 from tests.interop.postgres.conftest import Database
 from tests.interop.postgres.test_append import ALL, fence
 from tests.postgresql import FAST, PostgresServer, missing
