@@ -164,7 +164,7 @@ pythons:  ## Run the unit tests and one ingest on Python 3.12 and 3.13 (PYTHONS=
 	@$(if $(PYTHONS),,.venv/bin/python scripts/long_runs.py record pythons)
 
 # the commit of the oldest golden folder whose names and settings are those of now
-upgrade-test: FROM ?= $(shell git log --diff-filter=A --format=%H -- tests/golden/folders/0.2.0-2/expected.json | tail -n 1)
+upgrade-test: FROM ?= $(shell git log --diff-filter=A --format=%H -- tests/golden/folders/0.2.0-3/expected.json | tail -n 1)
 upgrade-test:  ## Run Airflow with processes of an older FDS and of this one (FROM=commit)
 	@scripts/bootstrap.sh dev
 	@rm -rf .compat/older && mkdir -p .compat/older && git archive $(FROM) airflow_provider_fds | tar -x -C .compat/older
