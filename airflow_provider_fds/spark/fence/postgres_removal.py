@@ -7,7 +7,7 @@ syntax.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, List
+from typing import TYPE_CHECKING, Any
 
 from airflow_provider_fds.credentials import redacted
 from airflow_provider_fds.reasons import Reason
@@ -108,6 +108,3 @@ class PostgresRemoval:
             f"stream {name!r}: nothing was removed from {self._sink.describe()}: {why}. {ways}To leave the rows, "
             f"or remove them yourself, use {keep}",
         )
-
-
-__all__: List[str] = ["PostgresRemoval"]
