@@ -17,7 +17,7 @@ from airflow_provider_fds.batch.location import spark_uri
 from airflow_provider_fds.credentials import is_secret, redacted
 from airflow_provider_fds.errors import ClusterLostError, ConfigurationError
 from airflow_provider_fds.reasons import Reason
-from airflow_provider_fds.spark.clusters.cluster import ClusterError, DriverRequest, Handle
+from airflow_provider_fds.spark.clusters.cluster import LOST_SECONDS, ClusterError, DriverRequest, Handle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -36,8 +36,6 @@ DRIVERS: Final = ".drivers"
 _POLL_SECONDS: Final = 2.0
 #: The longest time between two looks at a driver whose state the cluster does not tell; each is twice the one before.
 _LONGEST_PAUSE: Final = 15.0
-#: How long a cluster may not answer, or not know the driver, before the attempt ends.
-_LOST_SECONDS: Final = 600.0
 
 #: Arguments of spark-submit -> the settings that they stand for.
 _SETTINGS: Final = {
@@ -95,7 +93,7 @@ class ClusterDriver:
     cluster: Cluster
     master: str
     poll_seconds: float = _POLL_SECONDS
-    lost_seconds: float = _LOST_SECONDS
+    lost_seconds: float = LOST_SECONDS
     request: Callable[[Application | FleetApplication, SubmitArguments, UserArguments], DriverRequest] | None = None
     #: The page with the log of the last driver, once it is known.
     log_url: str | None = field(default=None, init=False)

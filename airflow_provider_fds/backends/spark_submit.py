@@ -166,7 +166,7 @@ class SubmitBackend(ConnectionBackend):
 
         Args:
             application: The application; its work has the driver that was left.
-            silent_seconds: For how long the cluster has not told its state already.
+            silent_seconds: How long the cluster has not told the driver's state so far.
 
         Raises:
             ClusterLostError: The cluster does not tell its state now either, and has not for too long.

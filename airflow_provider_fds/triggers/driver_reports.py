@@ -13,7 +13,7 @@ from asgiref.sync import sync_to_async
 
 from airflow_provider_fds.batch.report import report_name
 from airflow_provider_fds.hooks.places import open_folder
-from airflow_provider_fds.spark.clusters.cluster import Handle
+from airflow_provider_fds.spark.clusters.cluster import LOST_SECONDS, Handle
 from airflow_provider_fds.spark.clusters.stored import from_dict
 from airflow_provider_fds.triggers.pacing import pause_seconds, poll_slot
 
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 #: Seconds between two questions to the cluster about a driver that reports nothing.
 LOOK_SECONDS: Final = 60.0
-#: How long a cluster may not tell the driver's state before the task is woken, which then fails.
-SILENT_SECONDS: Final = 600.0
 #: Clusters that all triggers of a process ask at once: one that does not answer must not take the threads of others.
 _LOOKS_AT_ONCE: Final = 2
 
@@ -226,7 +224,7 @@ class DriverReportsTrigger(BaseTrigger):
             return "ended"
         if self.until is not None and now >= self.until:
             return "timeout"
-        if self._silent_seconds >= SILENT_SECONDS:
+        if self._silent_seconds >= LOST_SECONDS:
             return "silent"
         return "progress" if self._reported and now >= self.commit_after else None
 

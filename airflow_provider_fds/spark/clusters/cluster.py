@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, ClassVar, Final, Literal, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+
+#: How long a cluster may not tell the state of a driver before the attempt that waits for it fails.
+LOST_SECONDS: Final = 600.0
 
 
 class ClusterError(Exception):
