@@ -109,6 +109,15 @@ class AirflowStack:
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
+    def lose_worker(self) -> None:
+        """End the scheduler, which is the worker of a ``LocalExecutor``, with all its tasks, as if its machine died."""
+        # a task has a process group of its own
+        children = psutil.Process(self._processes["scheduler"].pid).children(recursive=True)
+        self.kill_process("scheduler")
+        for child in children:
+            with suppress(psutil.NoSuchProcess):
+                child.kill()
+
     def is_healthy(self) -> bool:
         """Whether all four processes run and say that they are healthy.
 
