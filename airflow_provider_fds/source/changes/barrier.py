@@ -109,7 +109,8 @@ class Barrier:
         if metadata.id != self._table_id:
             raise TableReplacedError(
                 f"{table}: version {version} changes the id of the table to {metadata.id}, but this stream reads "
-                f"the table with id {self._table_id}. It is a different table now. Start a new stream for it.",
+                f"the table with id {self._table_id}. It is a different table now. Start a new stream for it; "
+                "`fds retire STREAM --why …` ends this one.",
                 table=table,
                 version=version,
             )

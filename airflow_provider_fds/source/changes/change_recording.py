@@ -26,10 +26,11 @@ def not_recorded(version: int, *, table: str) -> StoppedError:
     return StoppedError(
         f"{table}: version {version} does not record changes: {ENABLED_PROPERTY} is not true there, although "
         f"read_change_feed=True needs it. The stream stops before version {version}; everything before it is "
-        f"delivered. Switch the property on (ALTER TABLE … SET TBLPROPERTIES ('{ENABLED_PROPERTY}' = 'true')), then "
-        f"either skip the versions without recorded changes (skip_versions='{version}-<last>' loses their changes), "
-        "or start a new stream with the version of that ALTER TABLE as starting_version, or without a start to load "
-        "all rows of the table first",
+        f"delivered. Have the property on (ALTER TABLE … SET TBLPROPERTIES ('{ENABLED_PROPERTY}' = 'true')), which "
+        "changes nothing about versions before. Then load the table as it is now: remove the start options from the "
+        "stream, and run `fds rewind STREAM --to start --sink-rows empty --why …`, with which the next run removes all "
+        "rows of the sink first. With keep instead of empty, the sink keeps rows that were deleted in these versions. "
+        f"skip_versions='{version}-N', N the last version without recorded changes, loses their changes",
         table=table,
         version=version,
         reason=Reason.CHANGES_NOT_RECORDED,
@@ -49,7 +50,8 @@ def check_start(log: DeltaLog, start: Offset) -> None:
             f"{log.table_uri}: read_change_feed=True needs a table that records changes, but {ENABLED_PROPERTY} "
             f"is not true at version {version}, where the stream would start. Switch it on (ALTER TABLE … SET "
             f"TBLPROPERTIES ('{ENABLED_PROPERTY}' = 'true')), then start at the version of that ALTER TABLE or "
-            "later, or without a start to load all rows of the table first",
+            "later, or without a start to load all rows of the table first, into a sink without rows: those that were "
+            "deleted before would stay in it",
             table=log.table_uri,
             version=version,
             reason=Reason.CHANGE_FEED_DISABLED,

@@ -247,8 +247,8 @@ def _violation(content: CommitContent, table: str) -> ViolationError:
     is_mixed = content.adds > 0
     ways = [
         (
-            "read_change_feed=True reads the rows that changed, into a sink that merges or that keeps every change; "
-            "the table must record them (delta.enableChangeDataFeed)"
+            "read_change_feed=True reads the rows that changed, into a sink that merges or that keeps every change, if "
+            "the table recorded them at this version (delta.enableChangeDataFeed)"
         ),
         "skip_change_commits=True skips this and every other commit that removes data, with everything that it adds",
         "ignore_changes=True delivers the files that such commits add, so rows that they did not change arrive again"

@@ -13,6 +13,7 @@ from airflow_provider_fds.credentials import redacted
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.sinks.constants import PROVENANCE
 from airflow_provider_fds.sinks.postgres import quoted
+from airflow_provider_fds.spark.fence.removal import FORCE
 from airflow_provider_fds.spark.runtime.failures import RefusalError
 
 if TYPE_CHECKING:
@@ -85,14 +86,13 @@ class PostgresRemoval:
             )
         if self._fence.is_forced:
             return
-        force = "If their rows may be removed too, repeat the request with --force-sink (operator: force_sink=True)"
         if (other := account.other_stream(self._fence.uuid, target)) is not None:
-            raise self._refusal(Reason.SINK_SHARED, f"stream {other!r} writes to it, too", force)
+            raise self._refusal(Reason.SINK_SHARED, f"stream {other!r} writes to it, too", FORCE)
         if self._has(f" WHERE {_SOURCE_VERSION} IS NULL" if has_version else ""):
             raise self._refusal(
                 Reason.SINK_SHARED,
                 f"it has rows without {_SOURCE_VERSION}, which the stream may not load again",
-                force,
+                FORCE,
             )
 
     def _has(self, which: str) -> bool:

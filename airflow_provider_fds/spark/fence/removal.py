@@ -19,6 +19,12 @@ if TYPE_CHECKING:
     from airflow_provider_fds.sinks import DeltaSink
     from airflow_provider_fds.spark.sink_log.history import History
 
+#: What lets a removal take rows of other writers too. The request that was refused is pending, so another replaces it.
+FORCE = (
+    "If their rows may be removed too, repeat the request with --replace --force-sink (operator: replace=True, "
+    "force_sink=True)"
+)
+
 _SOURCE_VERSION = PROVENANCE["_commit_version"]
 
 #: Operations, by Delta's names, that add no new rows. Any other operation is a write.
@@ -99,20 +105,19 @@ class Removal:
 
     def _check_others(self, history: History) -> None:
         other = next((commit for commit in reversed(history.commits) if self._is_of_others(commit)), None)
-        force = "If their rows may be removed too, repeat the request with --force-sink (operator: force_sink=True)"
         if other is not None:
             raise RefusalError(
                 Reason.SINK_SHARED,
                 f"version {other.version} of the sink {self._path} ({other.operation}) was not written by stream "
                 f"{self._fence.stream!r}, so the sink may have rows that the stream does not load again; nothing was "
-                f"removed. {force}. {self._instead()}",
+                f"removed. {FORCE}. {self._instead()}",
             )
         if history.oldest_version > 0:
             raise RefusalError(
                 Reason.SINK_SHARED,
                 f"the log of the sink {self._path} reaches back only to version {history.oldest_version}, so it "
                 f"does not show whether writers other than stream {self._fence.stream!r} wrote to it; nothing was "
-                f"removed. {force}. {self._instead()}",
+                f"removed. {FORCE}. {self._instead()}",
             )
 
     def _is_of_others(self, commit: SinkCommit) -> bool:

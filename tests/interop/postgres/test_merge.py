@@ -124,7 +124,7 @@ def test_rows_without_a_key_or_an_order_are_refused_with_count_and_example(spark
     assert "cannot be merged into table public.orders of connection 'pg'" in message
     assert '1 rows have NULL in a key (id), such as {"id":null} in version 0' in message
     assert '1 rows have NULL in sequence_by (p), such as {"id":2} in version 0' in message
-    assert "1 times, several rows of one key (id) have the same p and commit" in message
+    assert "several rows of one key (id) have the same p and commit" in message
     assert rows(database) == []
 
 

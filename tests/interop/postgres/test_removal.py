@@ -122,7 +122,7 @@ def test_rows_without_a_source_version_are_removed_only_by_force(spark, stream, 
 
     code, closed = fence(spark, stream, **everything)
     assert (code, closed.reason) == (11, "SINK_SHARED")
-    assert "repeat the request with --force-sink" in closed.error_message
+    assert "repeat the request with --replace --force-sink" in closed.error_message
     assert database.rows() == ALL
 
     code, closed = fence(spark, stream, epoch=3, is_forced=True, **everything)

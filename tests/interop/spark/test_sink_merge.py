@@ -130,7 +130,7 @@ def test_rows_without_a_key_or_an_order_are_refused_with_count_and_example(spark
     message = refused(stream, spark, sink_of(stream, sequence_by="at"), batch)
     assert '1 rows have NULL in a key (id), such as {"id":null} in version 0' in message
     assert '1 rows have NULL in sequence_by (at), such as {"id":2} in version 0' in message
-    assert "1 times, several rows of one key (id) have the same at and commit" in message
+    assert "several rows of one key (id) have the same at and commit" in message
     assert 'such as {"id":1} in version 0' in message
     assert not stream.sink_path.exists()
     # a person decides: in the DAG, by a filter

@@ -79,7 +79,7 @@ class MergeChanges:
                 "have been changed in place, or settings may exclude files",
             )
         keys = ", ".join(self._sink.keys)
-        order = "the commit of the source" if sql.sequence_by is None else f"{sql.sequence_by} and commit of the source"
+        order = "are of one commit" if sql.sequence_by is None else f"have the same {sql.sequence_by} and commit"
         problems = []
         if found["null_keys"]:
             problems.append(f"{found['null_keys']:,} rows have NULL in a key ({keys}), such as {found['null_key']}")
@@ -90,8 +90,8 @@ class MergeChanges:
             )
         if found["ties"]:
             problems.append(
-                f"{found['ties']:,} times, several rows of one key ({keys}) have the same {order}, such as "
-                f"{found['tie']}, so it is unknown which one is the last"
+                f"several rows of one key ({keys}) {order}, such as {found['tie']} ({found['ties']:,} in all), so it "
+                "is unknown which one is the last"
             )
         if found["odd_types"]:
             problems.append(f"{found['odd_types']:,} rows have an invalid _change_type, such as {found['odd_type']!r}")
@@ -101,11 +101,12 @@ class MergeChanges:
 
     def unordered(self, problem: str) -> RefusalError:
         """Return the error of a batch that leaves open which row of a key is the last."""
+        other = "" if self._sink.sequence_by is None else f"other than {self._sink.sequence_by} "
         return RefusalError(
             Reason.MERGE_ORDER_UNKNOWN,
-            f"{self._what} cannot be merged into {self._place}: {problem}. Nothing was "
-            "written. Correct the source, exclude such rows (where='…'), resolve them in your own function "
-            "(transform='pkg.module:function'), or choose other keys or another sequence_by",
+            f"{self._what} cannot be merged into {self._place}: {problem}. Nothing was written. Set sequence_by to a "
+            f"column {other}by which the rows of a key have an order, choose other keys, correct the source, exclude "
+            "such rows (where='…'), or resolve them in your own function (transform='pkg.module:function')",
         )
 
 
