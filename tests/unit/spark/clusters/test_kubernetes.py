@@ -1,10 +1,14 @@
 """What an API server of Kubernetes says, and what it is taken for.
 
-The answers are recorded from version 1.36, and pods shortened to what is read. States that only a real kubelet or
-scheduler gives a pod (images, evictions, other containers) are written after the documentation of Kubernetes.
+What ``kubernetes_1_36.json`` has was recorded from a real API server (``tests/kubernetes_cluster.py``), for pods that
+spark-submit 4.2 made. States that only a real kubelet or scheduler gives a pod (images, evictions, other containers)
+are written after the documentation of Kubernetes, with what is read of a pod.
 """
 
 from __future__ import annotations
+
+import json
+from pathlib import Path
 
 import pytest
 
@@ -23,23 +27,17 @@ def refusal(code, reason, message, **details):
     return code, {**status, "reason": reason, "code": code, **({"details": details} if details else {})}
 
 
-MISSING = refusal(404, "NotFound", f'pods "{NAME}" not found', name=NAME, kind="pods")
-FORBIDDEN = refusal(
-    403,
-    "Forbidden",
-    f'pods "{NAME}" is forbidden: User "system:serviceaccount:spark:airflow" cannot get resource "pods" in API group '
-    '"" in the namespace "spark"',
-    name=NAME,
-    kind="pods",
-)
-UNAUTHORIZED = refusal(401, "Unauthorized", "Unauthorized")
+#: Status and answer by name.
+RECORDED = {
+    name: tuple(answer)
+    for name, answer in json.loads(Path(__file__).with_name("kubernetes_1_36.json").read_text()).items()
+}
+MISSING, FORBIDDEN, UNAUTHORIZED = (RECORDED[name] for name in ("missing", "forbidden", "unauthorized"))
 
 
-def pod(phase, state=None, *, name="spark-kubernetes-driver", deleted=None, label="", **status):
+def pod(phase, state=None, *, name="spark-kubernetes-driver", label="", **status):
     """Return a pod without the parts that nobody reads."""
     metadata = {"name": NAME, "namespace": "spark", "uid": UID, "labels": {"fds-start": label, "spark-role": "driver"}}
-    if deleted:
-        metadata |= {"deletionTimestamp": deleted, "deletionGracePeriodSeconds": 30}
     if state is not None:
         container = {"name": name, "ready": "running" in state, "restartCount": 0, "image": "x", "imageID": "x"}
         status["containerStatuses"] = [{**container, "state": state}]
@@ -50,7 +48,7 @@ def terminated(code, **more):
     return {"terminated": {"exitCode": code, "startedAt": "2026-11-29T15:20:41Z", **more}}
 
 
-RUNNING = pod("Running", {"running": {"startedAt": "2026-11-29T15:20:41Z"}})
+RUNNING = RECORDED["running"]
 UNSCHEDULABLE = {
     "type": "PodScheduled",
     "status": "False",
@@ -88,7 +86,7 @@ def request(submit):
 @pytest.mark.parametrize(
     ("answer", "look"),
     [
-        (pod("Pending"), Look("running", words="Pending")),
+        (RECORDED["pending"], Look("running", words="Pending")),
         (
             pod("Pending", conditions=[UNSCHEDULABLE]),
             Look("running", words="Pending: Unschedulable: 0/3 nodes are available: 3 Insufficient memory."),
@@ -98,11 +96,8 @@ def request(submit):
             Look("running", words='Pending: ImagePullBackOff: Back-off pulling image "x"'),
         ),
         (RUNNING, Look("running", words="Running")),
-        (pod("Succeeded", terminated(0, reason="Completed")), Look("ended", words="Succeeded")),
-        (
-            pod("Failed", terminated(12, reason="Error")),
-            Look("ended", has_failed=True, words="Failed: exit code 12"),
-        ),
+        (RECORDED["succeeded"], Look("ended", words="Succeeded")),
+        (RECORDED["failed"], Look("ended", has_failed=True, words="Failed: exit code 12")),
         (
             pod("Failed", terminated(137, reason="OOMKilled")),
             Look("ended", has_failed=True, words="Failed: exit code 137: OOMKilled"),
@@ -119,10 +114,7 @@ def request(submit):
         ),
         (MISSING, Look("ended", has_failed=True, words="its pod was deleted")),
         (pod("Unknown"), Look("unknown", words="Unknown")),
-        (
-            pod("Running", {"running": {}}, deleted="2026-11-29T15:21:11Z"),
-            Look("unknown", words="Running: it is being deleted"),
-        ),
+        (RECORDED["deleting"], Look("unknown", words="Running: it is being deleted")),
     ],
 )
 def test_each_state_is_running_ended_or_unknown(cluster_of, answer, look):
@@ -134,10 +126,7 @@ def test_each_state_is_running_ended_or_unknown(cluster_of, answer, look):
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (
-            FORBIDDEN,
-            'HTTP 403, pods "fds-20261129t063000-ab-0" is forbidden: User "system:serviceaccount:spark:airflow"',
-        ),
+        (FORBIDDEN, 'HTTP 403, pods "fds-recorded-2" is forbidden: User "system:serviceaccount:spark:spark-driver"'),
         (UNAUTHORIZED, "HTTP 401, Unauthorized"),
         (
             refusal(404, "NotFound", "the server could not find the requested resource"),
@@ -199,7 +188,7 @@ def test_a_driver_of_the_claim_that_runs_is_found_and_the_name_of_one_that_has_e
     cluster, _, _ = cluster_of(RUNNING)
     assert cluster.start(request(given.append)).id == NAME
     assert given == []
-    cluster, asked, _ = cluster_of(pod("Failed", terminated(1)), MISSING)
+    cluster, asked, _ = cluster_of(RECORDED["failed"], MISSING)
     assert cluster.start(request(given.append)).id == f"{NAME[:-1]}1"
     assert [path for _, path, _ in asked] == [PATH, f"{PATH[:-1]}1"]
 
@@ -243,7 +232,7 @@ def test_an_api_server_that_refuses_starts_no_driver(cluster_of):
 
 
 def test_a_pod_is_deleted_and_one_that_is_gone_is_no_error(cluster_of):
-    cluster, asked, _ = cluster_of(pod("Running", deleted="2026-11-29T15:21:11Z"), MISSING, FORBIDDEN)
+    cluster, asked, _ = cluster_of(RECORDED["delete"], MISSING, FORBIDDEN)
     handle = Handle(cluster.address, NAME)
     assert cluster.stop(handle) is None
     assert asked == [("DELETE", PATH, None)]
@@ -252,7 +241,7 @@ def test_a_pod_is_deleted_and_one_that_is_gone_is_no_error(cluster_of):
 
 
 def test_the_last_lines_are_those_of_the_drivers_container(cluster_of):
-    cluster, asked, _ = cluster_of(pod("Failed", terminated(1)), b"one\n\ntwo\n")
+    cluster, asked, _ = cluster_of(RECORDED["failed"], b"one\n\ntwo\n")
     assert cluster.last_lines(Handle(cluster.address, NAME)) == ("one", "two")
     assert asked[1] == ("GET", f"{PATH}/log?tailLines=60&container=spark-kubernetes-driver", None)
     own = pod("Failed", terminated(1), name="mine")
