@@ -1,5 +1,5 @@
 # Every target bootstraps what it needs into .venv first; with nothing changed that takes no time.
-.PHONY: help numbers demo demo-fleet demo-picture demo-walk test test-all test-quick check release-check ui-test package docs bench bench-against fuzz fuzz-input merges models chaos adversary compat s3 catalog-test requirements usual-airflow lowest pythons upgrade-test matrix docker-test clean
+.PHONY: help numbers demo demo-fleet demo-picture demo-walk test test-all test-quick check release-check ui-test package docs bench bench-against fuzz fuzz-input merges models chaos adversary compat s3 catalog-test requirements usual-airflow lowest pythons upgrade-test matrix docker-test k8s-test clean
 .DEFAULT_GOAL := help
 
 UV_COMPILE = .venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header $(if $(UPGRADE),--upgrade)
@@ -182,6 +182,12 @@ docker-test:  ## Build the image of docker/ and run the services of its compose 
 	@FDS_DOCKER_IMAGE=localhost/airflow-provider-fds unshare --net --mount --pid --fork --kill-child --mount-proc \
 	    .venv/bin/python -m pytest -p no:randomly tests/docker
 	@.venv/bin/python scripts/long_runs.py record docker-test
+
+k8s-test:  ## Test drivers in Kubernetes: its real API server, which Go builds once per machine in some ten minutes, and a stand-in for its nodes
+	@scripts/bootstrap.sh dev
+	@scripts/kube_apiserver.sh
+	FDS_K8S=1 .venv/bin/python -m pytest --durations=12 --durations-min=5 tests/airflow/test_kubernetes.py
+	@.venv/bin/python scripts/long_runs.py record k8s-test
 
 clean:  ## Remove the virtual environment, the demo's files and all caches
 	rm -rf .venv .venv-docs build .demo .demo-fleet .compat .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

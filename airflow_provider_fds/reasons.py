@@ -286,7 +286,7 @@ class Reason(str, Enum):  # noqa: UP042 - the driver may run Python 3.9
     #: To do: nothing at first
     SPARK_CONNECT_LOST = "SPARK_CONNECT_LOST"
     #: the cluster that should run the driver does not start it, or does not report its state
-    #: To do: nothing at first; if it stays, see whether the master's REST server is reached, and whether
+    #: To do: nothing at first; if it stays, see whether the cluster's REST API is reached, and whether
     #: [the driver has ended](clusters.md#when-the-task-ends-before-its-driver)
     SPARK_CLUSTER_LOST = "SPARK_CLUSTER_LOST"
     #: the session or operation on the Connect server was ended: the task was killed, a later attempt took over, or the

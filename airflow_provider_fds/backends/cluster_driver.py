@@ -190,7 +190,7 @@ class ClusterDriver:
         self, application: Application | FleetApplication, handle: Handle, was_ended: threading.Event
     ) -> Exception | None:
         lost_since: float | None = None
-        pause = self.poll_seconds
+        pause, words = self.poll_seconds, ""
         while True:
             look = self.cluster.look(handle)
             if look.state == "unknown" and was_ended.is_set():
@@ -205,6 +205,10 @@ class ClusterDriver:
             else:
                 lost_since, pause = None, self.poll_seconds
             self._find_log(application)
+            if look.state == "running" and look.words not in ("", words):
+                # such as why it does not start
+                words = look.words
+                logger.info("Driver %s: %s", handle.id, redacted(words))
             if look.state == "ended":
                 if not look.has_failed or was_ended.is_set():
                     return None
@@ -225,7 +229,8 @@ class ClusterDriver:
         """Tell the page with the driver's log once the cluster knows it, or the driver has reported it."""
         if self.log_url is not None or self._handle is None:
             return
-        url = self.cluster.log_page(self._handle) or _reported_page(application)
+        page = self.cluster.log_page(self._handle)
+        url = _reported_page(application) if page is None else page
         if isinstance(url, str) and url.startswith(("http://", "https://")):
             self.log_url = url
             logger.info("Log of the driver: %s", url)
@@ -269,11 +274,11 @@ def _request(application: Application | FleetApplication, made: SubmitArguments,
         )
     staging = application.staging
     if made.jars:
-        conf["spark.jars"] = ",".join(_shipped(staging, jar) for jar in made.jars.split(","))
+        conf["spark.jars"] = ",".join(shipped(staging, jar) for jar in made.jars.split(","))
     *modules, own = made.py_files.split(",")
     return DriverRequest(
         name=conf.get("spark.app.name", application.name),
-        resource=_shipped(staging, own),
+        resource=shipped(staging, own),
         arguments=made.application_args,
         conf=conf,
         env_vars={name: str(value) for name, value in made.env_vars.items()},
@@ -290,7 +295,7 @@ def _conf(made: SubmitArguments, given: UserArguments) -> dict[str, str]:
     return conf
 
 
-def _shipped(staging: Storage, path: str) -> str:
+def shipped(staging: Storage, path: str) -> str:
     """Return the URI of a file of this machine in staging, where the first use puts it; other URIs as they are.
 
     The driver runs what is there, so it is compared each time.

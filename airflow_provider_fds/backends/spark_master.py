@@ -65,6 +65,16 @@ class SparkMaster:
         return self.deploy_mode == "cluster" and self.master == "yarn"
 
     @property
+    def is_kubernetes(self) -> bool:
+        """Whether Kubernetes runs the executors."""
+        return self.master.startswith("k8s://")
+
+    @property
+    def is_kubernetes_cluster(self) -> bool:
+        """Whether Kubernetes runs the driver."""
+        return self.deploy_mode == "cluster" and self.is_kubernetes
+
+    @property
     def forced_conf(self) -> dict[str, str]:
         """Settings without which the cluster would start a driver again by itself, beside the one that still works."""
         return {_YARN_ATTEMPTS: "1"} if self.is_yarn_cluster else {}
@@ -143,6 +153,15 @@ def _place_problems(place: SparkMaster, given: UserArguments) -> list[str]:
         from airflow_provider_fds.backends.cluster_driver import request_problems
 
         problems += request_problems(place.master, given)
+    if place.is_kubernetes_cluster:
+        from airflow_provider_fds.spark.clusters.kubernetes import POD_NAME, WAITS
+
+        problems += [
+            f"Spark setting {name} is {given.conf[name]!r}, but FDS sets it for each driver, to find that again. "
+            "Remove it"
+            for name in (POD_NAME, WAITS)
+            if name in given.conf
+        ]
     return problems
 
 

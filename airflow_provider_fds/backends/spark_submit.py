@@ -111,6 +111,11 @@ class SubmitBackend(ConnectionBackend):
             from airflow_provider_fds.backends.yarn_driver import yarn_driver
 
             cluster = yarn_driver(place, arguments, extra, task)
+        if place.is_kubernetes:
+            from airflow_provider_fds.backends.kubernetes_driver import kubernetes_driver, with_settings_of
+
+            arguments = with_settings_of(extra, arguments)
+            cluster = kubernetes_driver(place, arguments, task) if place.is_kubernetes_cluster else None
         return cls(place, arguments, task, extra.get("yarn_resourcemanager_webapp_address"), cluster)
 
     def check(self) -> None:
@@ -138,8 +143,8 @@ class SubmitBackend(ConnectionBackend):
         return self.cluster is not None and self.cluster.cluster.kind == cluster
 
     def cluster_of_drivers(self) -> dict[str, Any] | None:
-        """Return the connection's cluster, if it runs drivers by itself."""
-        if self.cluster is None:
+        """Return the connection's cluster, if it runs drivers by itself, and holds no secret."""
+        if self.cluster is None or self.cluster.cluster.has_secret:
             return None
         from airflow_provider_fds.spark.clusters.stored import to_dict
 

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import getpass
 import os
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from airflow_provider_fds.backends.cluster_driver import ClusterDriver
-from airflow_provider_fds.backends.spark_master import submitted
+from airflow_provider_fds.backends.submitted_driver import submitted_request
 from airflow_provider_fds.errors import ConfigurationError
-from airflow_provider_fds.hooks.settings import cache_dir
 from airflow_provider_fds.reasons import Reason
-from airflow_provider_fds.spark.clusters.cluster import DriverRequest
 from airflow_provider_fds.spark.clusters.hadoop_conf import resource_managers, wants_kerberos
 from airflow_provider_fds.spark.clusters.yarn import YarnCluster
 
@@ -22,6 +19,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_fds.backends.base import Application, FleetApplication, SubmitTask, UserArguments
     from airflow_provider_fds.backends.spark_master import SparkMaster
+    from airflow_provider_fds.spark.clusters.cluster import DriverRequest
     from airflow_provider_fds.spark.submission.submit import SubmitArguments
 
 #: Key of the connection's extra, as Airflow's Spark provider calls it.
@@ -54,21 +52,7 @@ def yarn_driver(
     def request(
         application: Application | FleetApplication, made: SubmitArguments, _given: UserArguments
     ) -> DriverRequest:
-        def submit(settings: Mapping[str, str]) -> None:
-            assert task is not None  # noqa: S101 - a run has a task
-            with submitted(place, replace(made, conf={**made.conf, **settings}), cache_dir()) as final:
-                task.submit(final, application.context)
-
-        return DriverRequest(
-            name=application.name,
-            resource=made.application,
-            arguments=made.application_args,
-            conf=made.conf,
-            env_vars=made.env_vars,
-            py_files=tuple(made.py_files.split(",")),
-            claim=application.attempt_id,
-            submit=submit,
-        )
+        return submitted_request(place, task, application, made)
 
     user = arguments.proxy_user or environ.get("HADOOP_USER_NAME") or getpass.getuser()
     return ClusterDriver(YarnCluster(addresses, user), place.master, request=request)

@@ -95,10 +95,10 @@ class DeltaIngestOperator(ValueTemplates, ShowsLinks, EmitsLineage, SparkTask):
         - With ``deferrable=True`` a run starts Spark's driver in the cluster and defers itself. A trigger polls staging
           for the driver's reports, and wakes the task to commit: when all batches are reported, when the driver has
           ended, and every five minutes if some are reported. The task then goes on as if it had waited.
-        - It requires a cluster that runs drivers by itself: ``deploy_mode="cluster"`` on a standalone cluster, or on a
-          YARN whose ResourceManager is known. Any other connection fails the run before it plans, because a driver on
-          the worker ends with its task: a task that silently kept its worker would surprise whoever asked for this. For
-          the same reason Airflow's ``[operators] default_deferrable`` has no effect.
+        - It requires a cluster that runs drivers by itself: ``deploy_mode="cluster"`` on a standalone cluster, on a
+          YARN whose ResourceManager is known, or on Kubernetes. Any other connection fails the run before it plans,
+          because a driver on the worker ends with its task: a task that silently kept its worker would surprise whoever
+          asked for this. For the same reason Airflow's ``[operators] default_deferrable`` has no effect.
         - ``run_time_limit`` and ``execution_timeout`` count from the start of the attempt, over all deferrals.
         - A user who marks or clears the deferred task stops the driver (Airflow 3.3). In older versions, and after any
           other end of the trigger, the driver goes on, and the next attempt waits for it.

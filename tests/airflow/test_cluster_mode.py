@@ -6,12 +6,10 @@ import json
 import os
 import signal
 import socket
-import subprocess
 import sys
 import threading
 import time
 from contextlib import ExitStack, suppress
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +18,7 @@ import pytest
 from airflow_provider_fds.backends.cluster_driver import ClusterDriver
 from airflow_provider_fds.fault_points import ASKED_BY, MARKS_IN
 from airflow_provider_fds.spark.clusters.standalone import StandaloneCluster
+from tests.lost_task import KILLED_BEFORE_THE_ENTRY, Lost, stopping_driver
 from tests.standalone_cluster import SMALL, master, running
 
 if TYPE_CHECKING:
@@ -152,65 +151,9 @@ def test_a_port_on_which_no_rest_server_listens_fails_the_task_and_is_named(dag_
     assert not lake.exists("elsewhere")
 
 
-WHEN = datetime(2026, 1, 1, tzinfo=UTC)
-#: A task in a process of its own, which can be killed. ``{}`` is what happens before.
-TASK = """
-import os, signal, sys
-from datetime import datetime
-try:
-    from airflow.dag_processing.dagbag import DagBag
-except ImportError:
-    from airflow.models.dagbag import DagBag
-from airflow_provider_fds.backends.cluster_driver import ClusterDriver
-{}
-(dag,) = DagBag(sys.argv[1]).dags.values()
-dag.test(logical_date=datetime.fromisoformat(sys.argv[2]))
-"""
-KILLED_BEFORE_THE_ENTRY = "ClusterDriver.record = lambda *_: os.kill(os.getpid(), signal.SIGKILL)"
-STOPPED = "stop@driver.commit.before"
-
-
-class Lost:
-    """A task whose process was killed while its driver, which has stopped before it writes, was left."""
-
-    def __init__(self, dag, tmp_path, before=""):
-        self.dag = dag
-        self.mark = tmp_path / "marks" / STOPPED
-        with (tmp_path / "task.log").open("wb") as log:
-            process = subprocess.Popen(
-                [sys.executable, "-c", TASK.format(before), dag.fileloc, WHEN.isoformat()], stdout=log, stderr=log
-            )
-        try:
-            until = time.monotonic() + 300
-            while not before and not (self.mark.exists() and self.mark.read_text()):
-                assert process.poll() is None, (tmp_path / "task.log").read_text()
-                assert time.monotonic() < until
-                time.sleep(0.1)
-            if not before:
-                process.kill()
-        finally:
-            assert process.wait(300) == -signal.SIGKILL
-
-    def go_on(self):
-        """Let the driver go on."""
-        os.kill(int(self.mark.read_text()), signal.SIGCONT)
-
-    def run_again(self, installation):
-        """Run the same task again, as Airflow does after it has missed its heartbeats; return its state."""
-        from airflow.models.taskinstance import TaskInstance
-        from airflow.utils.session import create_session
-        from sqlalchemy import update
-
-        with create_session() as session:
-            failed = update(TaskInstance).where(TaskInstance.dag_id == self.dag.dag_id).values(state="failed")
-            session.execute(failed)
-        return installation.run(self.dag, logical_date=WHEN).state("ingest")
-
-
 @pytest.fixture
 def faults(tmp_path):
-    (tmp_path / "marks").mkdir()
-    return {ASKED_BY: STOPPED, MARKS_IN: str(tmp_path / "marks")}
+    return stopping_driver(tmp_path)
 
 
 @pytest.fixture

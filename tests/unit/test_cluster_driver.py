@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from airflow_provider_fds.backends import cluster_driver
 from airflow_provider_fds.backends.base import Application, UserArguments
 from airflow_provider_fds.backends.cluster_driver import ClusterDriver, DriverEndedError
 from airflow_provider_fds.delta.storage.local import LocalStorage
@@ -115,6 +116,30 @@ def test_the_end_of_the_log_of_a_driver_that_failed_follows_its_diagnosis_withou
     caplog.clear()
     assert run(Telling(Look("ended"))) is None
     assert "Traceback" not in caplog.messages
+
+
+def test_what_the_cluster_says_of_a_driver_that_does_not_run_yet_is_told_once(run, caplog):
+    caplog.set_level("INFO")
+    waiting = Look("running", words="Pending: ImagePullBackOff: token=hush")
+    assert run(Saying(waiting, waiting, SILENT, waiting, Look("running", words="Running"), Look("ended"))) is None
+    assert [message for message in caplog.messages if message.startswith("Driver driver-1: ")] == [
+        "Driver driver-1: Pending: ImagePullBackOff: token=***",
+        "Driver driver-1: Running",
+    ]
+
+
+def test_staging_is_not_asked_for_the_page_of_a_log_where_the_cluster_says_that_there_is_none(run, monkeypatch):
+    class Pageless(Saying):
+        def log_page(self, handle):
+            return ""
+
+    asked = []
+    monkeypatch.setattr(LocalStorage, "get", lambda _self, key: asked.append(key))
+    monkeypatch.setattr(cluster_driver, "shipped", lambda _staging, path: path)
+    assert run(Pageless(Look("running"), Look("ended"))) is None
+    assert asked == []
+    assert run(Saying(Look("ended"))) is None
+    assert asked == ["begun"]
 
 
 def test_a_cluster_that_is_silent_for_a_time_is_asked_again(run):

@@ -74,8 +74,9 @@ class LeftDriver:
         if cluster is None:
             raise ConfigurationError(
                 f"deferrable=True requires a cluster that runs Spark's driver without the task, but connection "
-                f"{operator.conn_id!r} does not name one. Set deploy_mode='cluster' with a master spark://… or yarn "
-                "whose ResourceManager is known and wants no Kerberos, or omit deferrable",
+                f"{operator.conn_id!r} does not name one. Set deploy_mode='cluster' with a master spark://…, with yarn "
+                "whose ResourceManager is known and wants no Kerberos, or with k8s://… whose token is in a file, or "
+                "omit deferrable",
                 reason=Reason.SPARK_UNUSABLE,
             )
         self._operator = operator

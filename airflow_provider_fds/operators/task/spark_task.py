@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -133,11 +134,11 @@ class SparkTask(SparkSubmitOperator):
         return outcome
 
     def _get_hook(self) -> SubmitHook:
-        from airflow_provider_fds.operators.task.submit_hook import SubmitHook
+        from airflow_provider_fds.operators.task.submit_hook import SubmitHook, leaves_its_driver, needing_no_client
 
-        return SubmitHook.like(
-            super()._get_hook(), loads_defaults=self._loads_defaults, was_killed=lambda: self.was_killed
-        )
+        with needing_no_client() if leaves_its_driver(self.conf) else nullcontext():
+            hook = super()._get_hook()
+        return SubmitHook.like(hook, loads_defaults=self._loads_defaults, was_killed=lambda: self.was_killed)
 
     def _set_submission(self, made: SubmitArguments) -> None:
         self.application = made.application

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections import deque
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
+from airflow.providers.apache.spark.hooks import spark_submit
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.providers.common.compat.sdk import AirflowException
 
@@ -14,7 +16,7 @@ from airflow_provider_fds.spark.submission.launch import end_group, end_group_wi
 from airflow_provider_fds.spark.submission.submit import LOAD_DEFAULTS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
 #: Lines of spark-submit in the task's log; after that, only lines that someone may look for.
 MOST_LINES: Final = 2000
@@ -25,6 +27,9 @@ _WANTED: Final = re.compile(
     r"^FDS |application_\d+_\d+|driver-\d+|pod name:|submission ID|spark-app-selector|[eE]xit code|"
     r"\b(?:WARN|ERROR|FATAL)\b|Exception|Error:"
 )
+
+#: Set to ``false`` where FDS asks Kubernetes about the driver.
+_WAITS: Final = "spark.kubernetes.submission.waitAppCompletion"
 
 #: What the driver prints if its application goes to Spark's history, see ``tell_ui_address``.
 _APPLICATION: Final = re.compile(r"FDS Spark application: (\S+)")
@@ -60,6 +65,9 @@ class SubmitHook(SparkSubmitHook):
         made.__dict__.update(vars(hook))
         made._loads_defaults = loads_defaults  # noqa: SLF001 - of its own class
         made._was_killed = was_killed  # noqa: SLF001 - likewise
+        if leaves_its_driver(made._conf):  # noqa: SLF001 - likewise
+            # the base class expects the driver's exit code in the log, and an unknown one is a failure
+            made._spark_exit_code = 0  # noqa: SLF001 - likewise
         return made
 
     def submit(self, application: str = "", **kwargs: Any) -> str | None:
@@ -127,6 +135,26 @@ class SubmitHook(SparkSubmitHook):
             if isinstance(line, str) and (found := _APPLICATION.match(line)):
                 self.spark_application_id = found[1]
             yield line
+
+
+def leaves_its_driver(conf: Mapping[str, Any] | None) -> bool:
+    """Whether spark-submit with these settings ends as soon as Kubernetes has the driver."""
+    return str((conf or {}).get(_WAITS, "")).lower() == "false"
+
+
+@contextmanager
+def needing_no_client() -> Iterator[None]:
+    """Let hooks be made that leave their driver in Kubernetes, also where its client for Python is not installed.
+
+    The base class refuses that, because it uses the client to ask about a pod and to delete it.
+    """
+    module: Any = spark_submit
+    before = getattr(module, "kube_client", None)
+    module.kube_client = before or object()
+    try:
+        yield
+    finally:
+        module.kube_client = before
 
 
 def bounded(lines: Iterator[str]) -> Iterator[str]:

@@ -80,6 +80,11 @@ class Cluster(Protocol):
 
     kind: ClassVar[str]
 
+    @property
+    def has_secret(self) -> bool:
+        """Whether its fields hold a secret, which a trigger must not store."""
+        return False
+
     def start(self, request: DriverRequest) -> Handle:
         """Start a driver.
 
@@ -97,7 +102,10 @@ class Cluster(Protocol):
         raise NotImplementedError
 
     def log_page(self, handle: Handle) -> str | None:  # noqa: ARG002 - for clusters that can
-        """Return the page with a driver's log, if the cluster itself knows it; raises nothing."""
+        """Return the page with a driver's log, ``None`` if only the driver may know it, empty if there is none.
+
+        Raises nothing.
+        """
         return None
 
     def last_lines(self, handle: Handle) -> tuple[str, ...]:  # noqa: ARG002 - likewise

@@ -23,6 +23,7 @@ def ask(
     headers: Mapping[str, str],
     body: dict[str, Any] | None = None,
     follow_redirects: bool = False,
+    verify: ssl.SSLContext | None = None,
 ) -> tuple[int, dict[str, Any]]:
     """Return status and answer of a server, also to a request that it refuses.
 
@@ -33,6 +34,7 @@ def ask(
         headers: Those that the server wants.
         body: Sent as JSON.
         follow_redirects: Whether a server may name another one.
+        verify: Which certificates are trusted; default: those of this machine.
 
     Raises:
         ClusterError: There is no answer, or none in JSON.
@@ -47,7 +49,7 @@ def ask(
             headers=dict(headers),
             timeout=SECONDS,
             follow_redirects=follow_redirects,
-            verify=_certificates(),
+            verify=verify or _certificates(),
         )
         answer = response.json()
     except (httpx.HTTPError, ValueError) as error:
@@ -56,6 +58,17 @@ def ask(
     if not isinstance(answer, dict):
         raise ClusterError(f"{url} answers {answer!r}")
     return response.status_code, answer
+
+
+def text(url: str, *, headers: Mapping[str, str] | None = None, verify: ssl.SSLContext | None = None) -> str:
+    """Return a text, empty if there is none; raises nothing. Arguments are those of :func:`ask`."""
+    import httpx
+
+    try:
+        response = httpx.get(url, headers=dict(headers or {}), timeout=SECONDS, verify=verify or _certificates())
+    except httpx.HTTPError:
+        return ""
+    return response.text if response.status_code == httpx.codes.OK else ""
 
 
 @cache

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 #: Clusters by their kind, each ``module:class``.
 _CLUSTERS: Final = {
+    "kubernetes": "airflow_provider_fds.spark.clusters.kubernetes:KubernetesCluster",
     "standalone": "airflow_provider_fds.spark.clusters.standalone:StandaloneCluster",
     "yarn": "airflow_provider_fds.spark.clusters.yarn:YarnCluster",
 }

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from urllib.parse import quote
 
 from airflow_provider_fds.spark.clusters.cluster import Cluster, ClusterError, Handle, Look
-from airflow_provider_fds.spark.clusters.rest import SECONDS, ask
+from airflow_provider_fds.spark.clusters.rest import ask, text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -123,7 +123,7 @@ class YarnCluster(Cluster):
         lines: list[str] = []
         for name in _LOGS:
             url = f"{page['node']}/ws/v1/node/containers/{page['container']}/logs/{name}?size=-{_TAIL_BYTES}"
-            if found := _CONTENTS.search(_text(url)):
+            if found := _CONTENTS.search(text(url)):
                 # the first line may be the end of a longer one
                 lines += [f"{name}: {line}" for line in found["text"].splitlines() if line.strip()]
         return tuple(lines)
@@ -196,17 +196,6 @@ def _diagnosis(text: str) -> str:
     reason = _REASON.search(text)
     found = _END_OF_LOG.sub("", text) if reason is None else reason["text"]
     return found.strip()[:_DIAGNOSIS_CHARACTERS]
-
-
-def _text(url: str) -> str:
-    """Return a text, empty if there is none."""
-    import httpx
-
-    try:
-        response = httpx.get(url, timeout=SECONDS)
-    except httpx.HTTPError:
-        return ""
-    return response.text if response.status_code == httpx.codes.OK else ""
 
 
 def _message(answer: dict[str, Any]) -> str:

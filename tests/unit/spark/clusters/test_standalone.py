@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-
 import pytest
 
 from airflow_provider_fds.spark.clusters.cluster import ClusterError, DriverRequest, Handle, Look
 from airflow_provider_fds.spark.clusters.standalone import StandaloneCluster
+from tests.answers import answering
 
 REQUEST = DriverRequest(
     name="fds orders",
@@ -22,30 +19,6 @@ REQUEST = DriverRequest(
 HANDLE = Handle("http://127.0.0.1:6066", "driver-20261129030152-0000")
 STANDBY = {"success": False, "message": "Current state is not alive: STANDBY."}
 UNKNOWN = {"action": "SubmissionStatusResponse", "success": False, "submissionId": HANDLE.id}
-
-
-def answering(answers):
-    """A server that gives these answers, and the requests that it got."""
-    asked = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def answer(self):
-            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            asked.append((self.command, self.path, json.loads(body) if body else None))
-            answer = answers[min(len(asked), len(answers)) - 1]
-            data = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(data)
-
-        do_GET = do_POST = answer  # noqa: N815 - names of the base class
-
-        def log_message(self, *_):
-            """Say nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-    return server, asked
 
 
 @pytest.fixture

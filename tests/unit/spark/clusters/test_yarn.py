@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-
 import pytest
 
 from airflow_provider_fds.spark.clusters.cluster import ClusterError, DriverRequest, Handle, Look
 from airflow_provider_fds.spark.clusters.yarn import YarnCluster
+from tests.answers import answering
 
 ID = "application_1795934166670_0001"
 HANDLE = Handle("http://127.0.0.1:8088", ID)
@@ -44,35 +41,6 @@ End of LogType:stderr.
 
 def app(state, final="UNDEFINED", diagnostics="", **more):
     return {"id": ID, "state": state, "finalStatus": final, "diagnostics": diagnostics, **more}
-
-
-def answering(answers):
-    """A server that gives these answers, and the requests that it got."""
-    asked = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def answer(self):
-            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            asked.append((self.command, self.path, json.loads(body) if body else None))
-            found = answers[min(len(asked), len(answers)) - 1]
-            status, answer = found if isinstance(found, tuple) else (200, found)
-            self.send_response(status)
-            if status == 307:
-                self.send_header("Location", f"{answer}{self.path}")
-                answer = b"This is standby RM."
-            data = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
-
-        do_GET = do_PUT = answer  # noqa: N815 - names of the base class
-
-        def log_message(self, *_):
-            """Say nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-    return server, asked
 
 
 @pytest.fixture

@@ -1,0 +1,76 @@
+"""A task whose process is killed while a cluster runs its driver."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_fds.fault_points import ASKED_BY, MARKS_IN
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+WHEN = datetime(2026, 1, 1, tzinfo=UTC)
+#: A task in a process of its own, which can be killed. ``{}`` is what happens before.
+TASK = """
+import os, signal, sys
+from datetime import datetime
+try:
+    from airflow.dag_processing.dagbag import DagBag
+except ImportError:
+    from airflow.models.dagbag import DagBag
+from airflow_provider_fds.backends.cluster_driver import ClusterDriver
+{}
+(dag,) = DagBag(sys.argv[1]).dags.values()
+dag.test(logical_date=datetime.fromisoformat(sys.argv[2]))
+"""
+KILLED_BEFORE_THE_ENTRY = "ClusterDriver.record = lambda *_: os.kill(os.getpid(), signal.SIGKILL)"
+STOPPED = "stop@driver.commit.before"
+
+
+def stopping_driver(tmp_path: Path) -> dict[str, str]:
+    """Return the environment of a driver that stops before it writes, see :class:`Lost`."""
+    (tmp_path / "marks").mkdir()
+    return {ASKED_BY: STOPPED, MARKS_IN: str(tmp_path / "marks")}
+
+
+class Lost:
+    """A task whose process was killed while its driver, which has stopped before it writes, was left."""
+
+    def __init__(self, dag: Any, tmp_path: Path, before: str = "") -> None:
+        self.dag = dag
+        self.mark = tmp_path / "marks" / STOPPED
+        with (tmp_path / "task.log").open("wb") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-c", TASK.format(before), dag.fileloc, WHEN.isoformat()], stdout=log, stderr=log
+            )
+        try:
+            until = time.monotonic() + 300
+            while not before and not (self.mark.exists() and self.mark.read_text()):
+                assert process.poll() is None, (tmp_path / "task.log").read_text()
+                assert time.monotonic() < until
+                time.sleep(0.1)
+            if not before:
+                process.kill()
+        finally:
+            assert process.wait(300) == -signal.SIGKILL
+
+    def go_on(self) -> None:
+        """Let the driver go on."""
+        os.kill(int(self.mark.read_text()), signal.SIGCONT)
+
+    def run_again(self, installation: Any) -> str:
+        """Run the same task again, as Airflow does after it has missed its heartbeats; return its state."""
+        from airflow.models.taskinstance import TaskInstance
+        from airflow.utils.session import create_session
+        from sqlalchemy import update
+
+        with create_session() as session:
+            failed = update(TaskInstance).where(TaskInstance.dag_id == self.dag.dag_id).values(state="failed")
+            session.execute(failed)
+        return str(installation.run(self.dag, logical_date=WHEN).state("ingest"))
