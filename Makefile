@@ -1,5 +1,5 @@
 # Every target bootstraps what it needs into .venv first; with nothing changed that takes no time.
-.PHONY: help numbers demo demo-fleet demo-picture demo-walk test test-all test-quick check release-check ui-test package docs bench bench-against fuzz fuzz-input merges models chaos adversary compat s3 catalog-test requirements usual-airflow lowest pythons upgrade-test matrix docker-test k8s-test clean
+.PHONY: help numbers demo demo-fleet demo-picture demo-walk test test-all test-quick check release-check ui-test package docs bench bench-against fuzz fuzz-input merges models chaos adversary compat s3 catalog-test requirements usual-airflow services lowest pythons upgrade-test matrix docker-test k8s-test clean
 .DEFAULT_GOAL := help
 
 UV_COMPILE = .venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header $(if $(UPGRADE),--upgrade)
@@ -142,6 +142,7 @@ requirements:  ## Compile the pinned requirements again (UPGRADE=1 takes newer v
 	$(UV_COMPILE) requirements/build.in -o requirements/build.txt
 	$(UV_COMPILE) requirements/docs.in -o requirements/docs.txt
 	$(UV_COMPILE) --no-deps requirements/openlineage.in -o requirements/openlineage.txt
+	$(UV_COMPILE) --no-deps requirements/services.in -o requirements/services.txt
 	$(UV_COMPILE) pyproject.toml --extra local --group dev -o requirements/dev.txt
 	$(UV_COMPILE) pyproject.toml --extra local --group demo --constraints requirements/dev.txt -o requirements/demo.txt
 	$(UV_COMPILE) pyproject.toml --extra local --group image --constraints requirements/dev.txt -o requirements/image.txt
@@ -152,6 +153,11 @@ requirements:  ## Compile the pinned requirements again (UPGRADE=1 takes newer v
 usual-airflow:  ## See what FDS adds to usual installations of Airflow 3.1, 3.2, 3.3, on each Python (UPGRADE=1 compiles their pins again)
 	@scripts/bootstrap.sh dev
 	@UPGRADE=$(UPGRADE) scripts/usual_airflow.sh
+
+services:  ## Run the example of each other service that starts Spark: Livy, EMR, Databricks, Dataproc, Kubernetes
+	@scripts/bootstrap.sh dev
+	@scripts/services.sh
+	@.venv/bin/python scripts/long_runs.py record services
 
 lowest:  ## Run the unit tests and one ingest with the oldest versions that pyproject.toml allows
 	@scripts/bootstrap.sh dev

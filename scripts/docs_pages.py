@@ -112,7 +112,7 @@ def examples() -> str:
         "The tests run each of these files. They are in the package, in `airflow_provider_fds/example_dags`: copy one",
         "to your DAG folder, and change it there. `FDS_EXAMPLE_LAKE` is where the tables are, `s3://lake` by default.",
     ]
-    for path in (*sorted(folder.glob("[!_]*.py")), *sorted((folder / "jobs").glob("*.py"))):
+    for path in (*sorted(folder.glob("[!_]*.py")), *sorted(folder.glob("[!_]*/*.py"))):
         code = path.read_text(encoding="utf-8")
         docstring = ast.get_docstring(ast.parse(code)) or ""
         body = code.split('"""', 2)[2].strip()

@@ -26,8 +26,8 @@ NEVER = "never"
 MOST_COMMITS = 100
 
 RUNS = (
-    "adversary", "chaos", "compat", "docker-test", "k8s-test", "lowest", "matrix", "pythons", "s3", "test-nightly",
-    "ui-test", "upgrade-test",
+    "adversary", "chaos", "compat", "docker-test", "k8s-test", "lowest", "matrix", "pythons", "s3", "services",
+    "test-nightly", "ui-test", "upgrade-test",
 )  # fmt: skip
 
 

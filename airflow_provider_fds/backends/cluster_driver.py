@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import threading
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
-from urllib.parse import quote
 
 from airflow_provider_fds.backends.base import Application
-from airflow_provider_fds.batch.location import spark_uri
+from airflow_provider_fds.backends.staged_files import ship
 from airflow_provider_fds.credentials import is_secret, redacted
 from airflow_provider_fds.errors import ClusterLostError, ConfigurationError
 from airflow_provider_fds.reasons import Reason
@@ -23,15 +20,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from airflow_provider_fds.backends.base import FleetApplication, UserArguments
-    from airflow_provider_fds.delta.storage.storage import Storage
     from airflow_provider_fds.ledger.facts import SubmittedFacts
     from airflow_provider_fds.spark.clusters.cluster import Cluster, Look
     from airflow_provider_fds.spark.submission.submit import SubmitArguments
 
 logger = logging.getLogger(__name__)
-
-#: Folder in staging with the files that drivers begin with; the names have the digests of their contents.
-DRIVERS: Final = ".drivers"
 
 _POLL_SECONDS: Final = 2.0
 #: The longest time between two looks at a driver whose state the cluster does not tell; each is twice the one before.
@@ -274,11 +267,11 @@ def _request(application: Application | FleetApplication, made: SubmitArguments,
         )
     staging = application.staging
     if made.jars:
-        conf["spark.jars"] = ",".join(shipped(staging, jar) for jar in made.jars.split(","))
+        conf["spark.jars"] = ",".join(ship(staging, jar) for jar in made.jars.split(","))
     *modules, own = made.py_files.split(",")
     return DriverRequest(
         name=conf.get("spark.app.name", application.name),
-        resource=shipped(staging, own),
+        resource=ship(staging, own),
         arguments=made.application_args,
         conf=conf,
         env_vars={name: str(value) for name, value in made.env_vars.items()},
@@ -293,22 +286,3 @@ def _conf(made: SubmitArguments, given: UserArguments) -> dict[str, str]:
     if made.driver_class_path:
         conf["spark.driver.extraClassPath"] = made.driver_class_path
     return conf
-
-
-def shipped(staging: Storage, path: str) -> str:
-    """Return the URI of a file of this machine in staging, where the first use puts it; other URIs as they are.
-
-    The driver runs what is there, so it is compared each time.
-    """
-    file = Path(path)
-    if "://" in path or not file.is_file():
-        return path
-    data = file.read_bytes()
-    key = f"{DRIVERS}/{hashlib.sha256(data).hexdigest()[:16]}-{file.name}"
-    try:
-        is_there = staging.get(key)[0] == data
-    except FileNotFoundError:
-        is_there = False
-    if not is_there:
-        staging.put(key, data)
-    return spark_uri(f"{staging.uri}/{quote(key)}")

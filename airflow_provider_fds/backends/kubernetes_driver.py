@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from airflow_provider_fds.backends.cluster_driver import ClusterDriver, shipped
+from airflow_provider_fds.backends.cluster_driver import ClusterDriver
+from airflow_provider_fds.backends.staged_files import ship
 from airflow_provider_fds.backends.submitted_driver import submitted_request
 from airflow_provider_fds.spark.clusters.kubernetes import KubernetesCluster
 from airflow_provider_fds.spark.clusters.kubernetes_api import NAMESPACE
@@ -58,7 +59,7 @@ def _in_staging(staging: Storage, made: SubmitArguments) -> SubmitArguments:
     """Return the arguments with the files of this machine in staging, which the pods read."""
 
     def all_of(paths: str) -> str:
-        return ",".join(_in_pod(shipped(staging, path)) for path in paths.split(","))
+        return ",".join(_in_pod(ship(staging, path)) for path in paths.split(","))
 
     return replace(
         made,

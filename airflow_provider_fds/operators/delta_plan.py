@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from airflow_provider_fds.sinks import Sink
+    from airflow_provider_fds.stream.connected_stream import ConnectedStream
 
 
 class DeltaPlanOperator(ValueTemplates, ShowsLinks, EmitsLineage, BaseOperator):
@@ -39,7 +40,9 @@ class DeltaPlanOperator(ValueTemplates, ShowsLinks, EmitsLineage, BaseOperator):
         The XCom has one key per value, all strings: ``batch`` (for ``current_batch(spark)`` in the job), ``manifest``,
         ``txn_app_id``, ``txn_version``, ``stream``, ``uuid``, ``epoch``, ``batch_id``, ``start`` (exclusive), ``end``
         (inclusive), ``first_version``, ``last_version`` (both inclusive), ``num_files``, ``num_bytes``, ``num_rows``
-        (``""`` if the log does not say), ``where`` (``""`` without one). ``plan.output["manifest"]`` is the key
+        (``""`` if the log does not say), ``where`` (``""`` without one), ``token`` (names this attempt to load the
+        batch: the same for all tries of the load, another one once the plan has been cleared), ``py_files`` (``""``
+        without ``ship_modules``). ``plan.output["manifest"]`` is the key
         ``manifest``; pass ``plan.output`` as a whole to the commit.
 
     Filter:
@@ -63,6 +66,8 @@ class DeltaPlanOperator(ValueTemplates, ShowsLinks, EmitsLineage, BaseOperator):
     Args:
         stream: The stream, or a dict of its arguments.
         on_busy: What to do while another run still owns the next batch: ``"skip"``, ``"wait"`` or ``"fail"``.
+        ship_modules: Put the zip with FDS's modules for the driver into staging, and its URI into the key ``py_files``,
+            for a job in a cluster that cannot read the worker's files.
 
     Examples:
         >>> from airflow_provider_fds import DeltaPlanOperator, DeltaStream
@@ -75,12 +80,20 @@ class DeltaPlanOperator(ValueTemplates, ShowsLinks, EmitsLineage, BaseOperator):
     template_fields: Sequence[str] = ("stream",)
     ui_color = "#d9f2e6"
 
-    def __init__(self, *, stream: DeltaStream | Mapping[str, Any], on_busy: BusyPolicy = "skip", **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *,
+        stream: DeltaStream | Mapping[str, Any],
+        on_busy: BusyPolicy = "skip",
+        ship_modules: bool = False,
+        **kwargs: Any,
+    ) -> None:
         kwargs.setdefault("multiple_outputs", True)
         super().__init__(**kwargs)
         self.stream = stream
         add_checkpoint_inlet(self, stream)
         self.on_busy = on_busy
+        self.ship_modules = ship_modules
 
     def execute(self, context: Any) -> dict[str, str]:
         """Plan one batch and return it. Raises ``AirflowSkipException`` if there is nothing new."""
@@ -140,9 +153,27 @@ class DeltaPlanOperator(ValueTemplates, ShowsLinks, EmitsLineage, BaseOperator):
             batch.num_files,
             batch.manifest,
         )
+        with task_failures(context, stream):
+            py_files = self._shipped_modules(session.connected)
         return batch_message(
-            batch, stream, reports=session.scope.reports_location, task_id=ti.task_id, map_index=ti.map_index
+            batch,
+            stream,
+            reports=session.scope.reports_location,
+            owner=session.connected.context.owner,
+            task_id=ti.task_id,
+            map_index=ti.map_index,
+            try_number=ti.try_number,
+            py_files=py_files,
         )
+
+    def _shipped_modules(self, connected: ConnectedStream) -> str:
+        """Return the URI of the driver's modules in staging, ``""`` if the job does not need them there."""
+        if not self.ship_modules:
+            return ""
+        from airflow_provider_fds.backends.staged_files import ship
+        from airflow_provider_fds.spark.submission.driver_zip import driver_zip
+
+        return ship(connected.staging, str(driver_zip()))
 
     def _lineage_ends(self) -> tuple[DeltaStream, Sink | None]:
         return DeltaStream.coerce(self.stream), None

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from airflow_provider_fds import DeltaPlanOperator
+from airflow_provider_fds import DeltaPlanOperator, DeltaStream
+from airflow_provider_fds.batch.spec import UserJobBatch
 from airflow_provider_fds.delta.storage.open import open_storage
+from airflow_provider_fds.ledger.owner import Owner
 from airflow_provider_fds.ledger.staging.log import Ledger
+from airflow_provider_fds.operators.run.batch_message import batch_message
+from airflow_provider_fds.spark.submission.driver_zip import driver_zip
 
 HEAD = """
 from datetime import datetime
@@ -60,6 +66,45 @@ def test_a_batch_goes_from_plan_to_commit_as_flat_texts_and_nothing_new_is_a_ski
     third = installation.run(dag)
     assert third.xcom("plan", "start") == batch["end"]
     assert third.xcom("commit")["first_batch_id"] == 1
+
+
+def test_the_token_is_one_for_all_tries_of_a_load_and_another_once_the_plan_is_cleared(dag_of, installation, lake):
+    lake.append("orders", 1)
+    run = installation.run(dag_of("named", *GOOD))
+    planned = UserJobBatch.from_json(run.xcom("plan", "batch"))
+    stream = DeltaStream("named", table=f"{lake.uri}/orders")
+
+    def token(try_number, run_id=run.run_id):
+        owner = Owner(kind="airflow", deployment="http://fds.test", dag_id="named", run_id=run_id, is_three_task=True)
+        return batch_message(
+            planned.batch,
+            stream,
+            reports=planned.reports,
+            owner=owner,
+            task_id="plan",
+            map_index=-1,
+            try_number=try_number,
+            py_files="",
+        )["token"]
+
+    assert token(1) == token(1)
+    assert re.fullmatch("fds-[0-9a-f]{32}", token(1))
+    assert len({token(1), token(2), token(1, "another run")}) == 3
+
+
+def test_a_plan_puts_the_modules_of_the_driver_into_staging_only_if_it_is_told_to(dag_of, installation, lake, tmp_path):
+    lake.append("orders", 1)
+    assert installation.run(dag_of("modules", *GOOD)).xcom("plan", "py_files") == ""
+    assert not (tmp_path / "staging" / ".drivers").exists()
+
+    lake.append("orders", 2)
+    head = HEAD.replace("stream=orders)", "stream=orders, ship_modules=True)")
+    uri = installation.run(installation.add(head.format(name="modules", lake=lake.uri) + _body(*GOOD))).xcom(
+        "plan", "py_files"
+    )
+    (file,) = (tmp_path / "staging" / ".drivers").iterdir()
+    assert uri == file.as_uri()
+    assert file.read_bytes() == driver_zip().read_bytes()
 
 
 def test_a_changed_start_is_in_the_result_of_the_commit_and_moves_nothing(dag_of, installation, lake):
@@ -128,6 +173,8 @@ def test_a_batch_that_a_failed_run_has_left_goes_to_the_next_run_with_the_same_r
     assert set(again.states.values()) == {"success"}
     keys = ("uuid", "epoch", "batch_id", "manifest", "txn_version", "start", "end")
     assert [again.xcom("plan", key) for key in keys] == [failed.xcom("plan", key) for key in keys]
+    # a service that knows the failed job by its token would answer with it
+    assert again.xcom("plan", "token") != failed.xcom("plan", "token")
 
 
 @pytest.mark.parametrize("state", ["success", "running"])

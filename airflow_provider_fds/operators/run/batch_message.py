@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from typing import TYPE_CHECKING
 
@@ -11,11 +12,20 @@ from airflow_provider_fds.reasons import Reason
 
 if TYPE_CHECKING:
     from airflow_provider_fds.batch.spec import BatchSpec
+    from airflow_provider_fds.ledger.owner import Owner
     from airflow_provider_fds.stream import DeltaStream
 
 
 def batch_message(
-    batch: BatchSpec, stream: DeltaStream, *, reports: str, task_id: str, map_index: int
+    batch: BatchSpec,
+    stream: DeltaStream,
+    *,
+    reports: str,
+    owner: Owner,
+    task_id: str,
+    map_index: int,
+    try_number: int,
+    py_files: str,
 ) -> dict[str, str]:
     """Return the batch as strings, one per XCom key; ``""`` means unknown.
 
@@ -27,8 +37,11 @@ def batch_message(
         batch: The batch.
         stream: Its stream.
         reports: URI of the folder for reports.
+        owner: The run that planned it.
         task_id: The task that planned it.
         map_index: That task's map index.
+        try_number: Which try of that task.
+        py_files: URI of the driver's modules, ``""`` if they are not in staging.
     """
     return {
         "batch": UserJobBatch(batch, reports).to_json(),
@@ -51,7 +64,21 @@ def batch_message(
         "stream_definition": json.dumps(stream.to_dict(), sort_keys=True),
         "plan_task_id": task_id,
         "plan_map_index": str(map_index),
+        "token": _token(batch, owner, task_id, map_index, try_number),
+        "py_files": py_files,
     }
+
+
+def _token(batch: BatchSpec, owner: Owner, *attempt: str | int) -> str:
+    """Return the name of this attempt to hand out the batch, for services that start one job per name.
+
+    All tries of a load have the same. A plan that is cleared, or another run that takes the batch over, has another:
+    a service that has run a job to its failure would answer with that job forever.
+
+    The characters and the length are those that all services accept.
+    """
+    names = [batch.txn_app_id, batch.txn_version, owner.deployment, owner.dag_id, owner.run_id, *attempt]
+    return f"fds-{hashlib.sha256(json.dumps(names).encode()).hexdigest()[:32]}"
 
 
 def stream_of(batch: object) -> DeltaStream:
