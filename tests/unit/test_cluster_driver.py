@@ -135,7 +135,7 @@ def test_staging_is_not_asked_for_the_page_of_a_log_where_the_cluster_says_that_
 
     asked = []
     monkeypatch.setattr(LocalStorage, "get", lambda _self, key: asked.append(key))
-    monkeypatch.setattr(cluster_driver, "shipped", lambda _staging, path: path)
+    monkeypatch.setattr(cluster_driver, "ship", lambda _staging, path: path)
     assert run(Pageless(Look("running"), Look("ended"))) is None
     assert asked == []
     assert run(Saying(Look("ended"))) is None
