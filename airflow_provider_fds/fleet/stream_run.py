@@ -25,6 +25,8 @@ class StreamRun:
         apart: What an application can have one of, and this stream needs; ``None``: it fits beside every other one.
         spec_uri: URI of the job in hand, as Spark reads it.
         num_reported: Number of reports that were looked for.
+        left: The part of the work on which the driver of an earlier attempt works, which is waited for.
+        num_committed: Number of batches of the work in hand that are known to be committed.
     """
 
     stream: FleetStream
@@ -33,6 +35,19 @@ class StreamRun:
     apart: object | None = None
     spec_uri: str = ""
     num_reported: int = 0
+    left: RunWork | None = None
+    num_committed: int = 0
+
+    def turn(self, work: RunWork | None, attaches_to: Callable[[str], bool]) -> None:
+        """Begin with other work, or that part of it on which a driver works already."""
+        self.num_reported = self.num_committed = 0
+        self.left = None if work is None else self.session.driver.left(work, attaches_to)
+
+    @property
+    def driver(self) -> tuple[str, str, str] | None:
+        """Kind and address of a cluster, and its name of the driver that an earlier attempt has left at the work."""
+        submitted = None if self.left is None else self.left.submitted
+        return None if submitted is None else (submitted.cluster, submitted.address, submitted.driver)
 
     @property
     def why_over(self) -> tuple[FleetOutcome, str]:
@@ -59,5 +74,6 @@ class StreamRun:
     @property
     def work(self) -> RunWork:
         """The work in hand."""
-        assert self.session.work is not None  # noqa: S101  # only runs with work are handed out
-        return self.session.work
+        work = self.left or self.session.work
+        assert work is not None  # noqa: S101  # only runs with work are handed out
+        return work

@@ -45,6 +45,30 @@ with DAG("{name}", schedule=None, start_date=datetime(2026, 1, 1)):
         {more}
     )
 """
+FLEET_TEXT = """
+from datetime import datetime
+from airflow.sdk import DAG
+from airflow_provider_fds import DeltaFleetOperator, DeltaStream, DeltaAppendSink
+
+with DAG("{name}", schedule=None, start_date=datetime(2026, 1, 1)):
+    DeltaFleetOperator(
+        task_id="ingest",
+        conn_id="{name}",
+        deploy_mode="cluster",
+        driver_memory="600m",
+        env_vars={env_vars!r},
+        conf={conf!r},
+        streams=[
+            dict(
+                stream=DeltaStream(f"{name}_{{part}}", table="{lake}/orders", starting_version="earliest"),
+                sink=DeltaAppendSink(f"{lake}/{name}_{{part}}"),
+            )
+            for part in ("a", "b")
+        ],
+        parallelism=1,
+        {more}
+    )
+"""
 CONF = {**SMALL, "spark.cores.max": "1", "spark.driver.host": "127.0.0.1"}
 
 
@@ -63,12 +87,12 @@ def masters():
 
 @pytest.fixture
 def dag_of(installation, lake, cluster, monkeypatch):
-    def make(name, rest_port=None, more="", options="", **faults):
+    def make(name, rest_port=None, more="", options="", text=DAG_TEXT, **faults):
         extra = {"rest-port": rest_port or cluster.rest_port}
         host, port = cluster.master.rsplit(":", 1)
         connection = {"conn_type": "spark", "host": host, "port": int(port), "extra": extra}
         monkeypatch.setenv(f"AIRFLOW_CONN_{name.upper()}", json.dumps(connection))
-        text = DAG_TEXT.format(
+        text = text.format(
             name=name,
             lake=lake.uri,
             env_vars={"PYSPARK_PYTHON": sys.executable, **faults},
@@ -173,9 +197,9 @@ STOPPED = "stop@driver.commit.before"
 class Lost:
     """A task whose process was killed while its driver, which has stopped before it writes, was left."""
 
-    def __init__(self, dag, tmp_path, before=""):
+    def __init__(self, dag, tmp_path, before="", stopped=STOPPED):
         self.dag = dag
-        self.mark = tmp_path / "marks" / STOPPED
+        self.mark = tmp_path / "marks" / stopped
         with (tmp_path / "task.log").open("wb") as log:
             process = subprocess.Popen(
                 [sys.executable, "-c", TASK.format(before), dag.fileloc, WHEN.isoformat()], stdout=log, stderr=log
@@ -265,6 +289,32 @@ def test_a_driver_that_no_entry_names_is_joined_by_another_one_and_rows_land_onc
     while processes_in(first):
         time.sleep(0.1)
     assert lake.ids("unnamed") == [1, 2]
+
+
+def test_the_next_attempt_of_a_fleet_waits_for_its_driver_which_loads_all_streams(
+    dag_of, installation, lake, tmp_path, faults, started, seen, caplog
+):
+    lake.append("orders", 1, 2)
+    lost = Lost(dag_of("fleet_left", text=FLEET_TEXT, **faults), tmp_path)
+    seen.then[2] = lost.go_on
+    assert lost.run_again(installation) == "success", caplog.text
+    assert len(started()) == 1
+    assert [lake.ids(f"fleet_left_{part}") for part in "ab"] == [[1, 2]] * 2
+
+
+def test_the_next_attempt_of_a_fleet_whose_driver_died_commits_what_it_has_reported_and_starts_one_for_the_rest(
+    dag_of, installation, lake, tmp_path, faults, started, caplog
+):
+    lake.append("orders", 1, 2)
+    faults[ASKED_BY] = second = f"{STOPPED}#2"
+    lost = Lost(dag_of("fleet_died", text=FLEET_TEXT, **faults), tmp_path, stopped=second)
+    os.kill(int(lost.mark.read_text()), signal.SIGKILL)
+    assert lost.run_again(installation) == "success", caplog.text
+    assert len(started()) == 2
+    assert [lake.ids(f"fleet_died_{part}") for part in "ab"] == [[1, 2]] * 2
+    others = [text for text in caplog.messages if "another driver loads" in text]
+    assert len(others) == 1
+    assert "Loading 1 batches of 1 streams" in caplog.text
 
 
 def kill_master(cluster, masters):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from airflow.providers.common.compat.sdk import AirflowSkipException
 
-from airflow_provider_fds.backends.base import FleetApplication, FleetPart
+from airflow_provider_fds.backends.fleet_application import FleetApplication, FleetPart
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.fleet.discovery import describe_left_out, find_tables
 from airflow_provider_fds.fleet.result import FleetResult, StreamOutcome
@@ -192,6 +192,7 @@ class FleetRun:
             watch=self._watch,
             explain=self._explain,
             apart=operator.apart,
+            attaches_to=operator.spark.attaches_to,
             linger=linger,
         )
         stays = nullcontext() if linger is None else operator.lingering()
@@ -204,7 +205,7 @@ class FleetRun:
                     continue
                 with session.phases.phase("spark"):
                     error = self._run_spark(session, spec_uri)
-                session.collect(error)
+                session.collect(error, was_killed=operator.was_killed)
             return session.finish()
 
     def _run_spark(self, session: FleetSession, spec_uri: str) -> Exception | None:
