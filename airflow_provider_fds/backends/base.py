@@ -168,6 +168,15 @@ class Application:
         return self.work.submitted
 
     @property
+    def own_name(self) -> str:
+        """Name under which the attempt that has started the driver knows it."""
+        return self.attempt_id
+
+    def started(self) -> Application:
+        """Return the application with the driver that its ledger has, which was just started."""
+        return replace(self, work=self.session.driver.left(self.work) or self.work)
+
+    @property
     def streams(self) -> tuple[str, ...]:
         """Names of the streams whose ledgers have its driver."""
         return (self.session.stream.name,) if self.work.batches else ()
@@ -235,11 +244,15 @@ class SparkBackend(Protocol):
         """Return the cluster whose drivers go on without this process, as plain values; ``None``: it must wait."""
         return None
 
-    def start(self, application: Application) -> Outcome | None:  # noqa: ARG002 - for backends that can
+    def start(self, application: Application | FleetApplication) -> Outcome | None:  # noqa: ARG002 - for backends that can
         """Start a driver in :meth:`cluster_of_drivers` without waiting for it; return how that failed, if it did."""
         raise ConfigurationError(f"{type(self).__name__} cannot leave a driver that it has started.")
 
-    def works(self, application: Application, silent_seconds: float) -> bool:  # noqa: ARG002 - likewise
+    def works(
+        self,
+        application: Application | FleetApplication,  # noqa: ARG002 - likewise
+        silent_seconds: float,  # noqa: ARG002 - likewise
+    ) -> bool:
         """Return whether a driver that was left may be working; raises if the cluster does not tell for too long."""
         return False
 

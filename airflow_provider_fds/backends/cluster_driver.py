@@ -154,7 +154,7 @@ class ClusterDriver:
         )
         return self._waited(application, handle, was_ended)
 
-    def look(self, application: Application, left: SubmittedFacts) -> Look:
+    def look(self, application: Application | FleetApplication, left: SubmittedFacts) -> Look:
         """Return what the cluster says of a driver that was left; from now on :meth:`stop` stops it."""
         self._handle = handle = Handle(left.address, left.driver)
         look = self.cluster.look(handle)

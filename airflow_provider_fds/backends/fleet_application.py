@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_fds.backends.base import largest_transaction
@@ -107,7 +107,25 @@ class FleetApplication:
     @property
     def left(self) -> SubmittedFacts | None:
         """The driver that an earlier attempt has started for all parts, if it is waited for."""
-        return self.parts[0].work.submitted
+        return next((part.work.submitted for part in self.parts if part.work.submitted is not None), None)
+
+    @property
+    def own_name(self) -> str:
+        """Name under which the attempt that has started the driver knows it: the driver's own, once it is started."""
+        return "" if self.left is None else self.left.driver
+
+    @property
+    def can_be_left(self) -> bool:
+        """Whether another process can go on with it: its notes are known, and the ledgers name the driver of all parts.
+
+        No ledger has that of a fence.
+        """
+        return bool(self.attempt_id) and len(self.streams) == len(self.parts)
+
+    def started(self) -> FleetApplication:
+        """Return the application with the driver that the ledgers have, which was just started."""
+        parts = [replace(part, work=part.session.driver.left(part.work) or part.work) for part in self.parts]
+        return replace(self, parts=tuple(parts))
 
     @property
     def streams(self) -> tuple[str, ...]:

@@ -147,7 +147,7 @@ class SubmitBackend(ConnectionBackend):
 
         return to_dict(self.cluster.cluster)
 
-    def start(self, application: Application) -> Outcome | None:
+    def start(self, application: Application | FleetApplication) -> Outcome | None:
         """Start a driver in the connection's cluster, and let the ledger have it.
 
         Raises:
@@ -163,17 +163,17 @@ class SubmitBackend(ConnectionBackend):
             return Outcome(failed)
         return None
 
-    def works(self, application: Application, silent_seconds: float) -> bool:
+    def works(self, application: Application | FleetApplication, silent_seconds: float) -> bool:
         """Return whether the driver of ``application`` is not known to have ended.
 
         Args:
-            application: The application; its work has the driver that was left.
+            application: The application, with the driver that was left.
             silent_seconds: How long the cluster has not told the driver's state so far.
 
         Raises:
             ClusterLostError: The cluster does not tell its state now either, and has not for too long.
         """
-        left, cluster = application.work.submitted, self.cluster
+        left, cluster = application.left, self.cluster
         assert cluster is not None  # noqa: S101 - the caller has asked
         assert left is not None  # noqa: S101 - likewise
         look = cluster.look(application, left)

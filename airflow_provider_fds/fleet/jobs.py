@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from airflow_provider_fds.batch.fleet_spec import (
     FleetJob,
@@ -121,6 +121,17 @@ class FleetFiles:
     def spec_uri(self) -> str:
         """The URI that Spark reads the spec from; empty if there is none."""
         return self._connected.staging_location(self._spec) if self._spec else ""
+
+    def polled(self, runs: Sequence[StreamRun]) -> dict[str, Any]:
+        """Return where a trigger finds the driver's notes about the work of ``runs``, as its arguments."""
+        context, stream = self._connected.context, self._connected.stream
+        return {
+            "staging": context.staging_uri,
+            "storage_conn_id": stream.storage_conn_id,
+            "progress": self._progress,
+            "streams": [run.name for run in runs],
+            "reported": sum(run.num_reported for run in runs),
+        }
 
     def progress(self) -> FleetProgress | None:
         """Return the driver's last note of what it has reported; ``None``: where it is, is not known. One GET."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from airflow_provider_fds.errors import BatchFailedError, FdsError, StreamBusyError
 from airflow_provider_fds.fleet.in_threads import THREADS, each
@@ -19,7 +19,6 @@ from airflow_provider_fds.fleet.result import FleetResult
 from airflow_provider_fds.fleet.stream_run import StreamRun
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.stream.attempt.result import PhaseSeconds
-from airflow_provider_fds.stream.run.collecting import commit_reported, has_done_all
 from airflow_provider_fds.stream.run.limits import Limits
 from airflow_provider_fds.stream.run.session import StreamSession
 
@@ -52,6 +51,7 @@ class FleetSession:
         fleet: Name of the fleet, under which it remembers positions.
         deployment: Name of the Airflow installation.
         retry: Whether this run may have worked before; then all streams are read.
+        resumed: Whether an earlier process of this attempt has worked, and left a driver.
         max_batches: Maximum number of batches of a stream in one Spark application.
         stop_after_ms: No batch is started after this time (milliseconds since the epoch); ``None``: no limit.
         stop_on_failure: Whether a stream that fails ends the run: what runs is finished, nothing else is started.
@@ -62,13 +62,13 @@ class FleetSession:
             show and the one of the application.
         apart: Returns what an application can have one of, and the stream needs; ``None``: it fits beside every other
             one. Streams that need different ones get different applications, in turns. May raise.
-        attaches_to: Whether the run can wait for a driver that an earlier attempt has left in that kind of cluster. No
-            other driver is started before its end.
+        attaches_to: Whether the run can wait for a driver that was left in that kind of cluster; it then does so first.
         linger: How the run stays when it has loaded everything, and loads what comes in rounds; ``None``: it does not.
         threads: Number of streams that are checked or planned at the same time.
 
     Attributes:
         phases: Wall-clock seconds by phase; the caller adds ``spark``.
+        can_leave: Whether :meth:`leave` is possible. A batch that has failed would be tried again by each process.
     """
 
     def __init__(
@@ -79,6 +79,7 @@ class FleetSession:
         fleet: str,
         deployment: str,
         retry: bool = False,
+        resumed: bool = False,
         max_batches: int = 200,
         stop_after_ms: int | None = None,
         stop_on_failure: bool = False,
@@ -93,11 +94,12 @@ class FleetSession:
         self.streams = tuple(streams)
         self.fleet = fleet
         self.phases = PhaseSeconds()
+        self.can_leave = True
         self._context_of = context_of
         self._deployment = deployment
         self._retry = retry
-        self._max_batches = max_batches
-        self._stop_after_ms = stop_after_ms
+        self._resumed = resumed
+        self._limits = Limits(max_batches=max_batches, retry=retry, stop_after_ms=stop_after_ms)
         self._stop_on_failure = stop_on_failure
         self._purges = Purges(retention)
         self._watch = watch
@@ -178,8 +180,8 @@ class FleetSession:
             max_bytes_in_flight: Planned bytes of these batches; ``None``: no limit.
 
         Returns:
-            The URI of the fleet's spec, as Spark reads it; ``None`` if no job could be written. A driver that was left
-            has its jobs; the URI is empty if they are not found.
+            The URI of the fleet's spec, as Spark reads it; ``None`` if no job could be written, empty if those of a
+            driver that was left are not found.
         """
         if self._driver is not None:
             self._files = FleetFiles.of_left(self.runs, self.fleet)
@@ -194,7 +196,7 @@ class FleetSession:
             parallelism=parallelism,
             max_bytes_in_flight=max_bytes_in_flight,
             stop_on_failure=self._stop_on_failure,
-            stop_after_ms=self._stop_after_ms,
+            stop_after_ms=self._limits.stop_after_ms,
             linger_seconds=None if self._linger is None else self._linger.driver_seconds,
         )
 
@@ -214,30 +216,31 @@ class FleetSession:
             return False
         progress = self._files.progress()
         if progress is None:
-            each(self._threads, self._commit_reported, self.runs)
+            each(self._threads, StreamRun.commit_reported, self.runs)
             return all(run.num_committed == len(run.work.batches) for run in self.runs)
         reports = progress.reports
         each(
             self._threads,
-            self._commit_reported,
+            StreamRun.commit_reported,
             [run for run in self.runs if reports.get(run.name, 0) > run.num_reported],
         )
         for run in self.runs:
             run.num_reported = max(run.num_reported, reports.get(run.name, 0))
         return all(run.name in progress.ended for run in self.runs)
 
-    def collect(self, spark_error: Exception | None = None, *, was_killed: bool = False) -> None:
+    def collect(self, spark_error: Exception | None = None, *, is_final: bool = False) -> None:
         """Commit what Spark has done, and end the streams that failed or have no more time.
 
         Args:
             spark_error: The error of the application, ``None`` if it ended well.
-            was_killed: Whether it was stopped because the run has to end. Otherwise, what a driver of an earlier
-                attempt has not done is work for another one.
+            is_final: Whether what a driver that was left has not done has failed: the driver is this attempt's own, or
+                the run has to end. Otherwise it is work for another one.
         """
         failures: dict[StreamRun, BatchFailedError] = {}
         has_error = spark_error is not None
         with self.phases.phase("commit"):
-            each(self._threads, lambda run: self._collect(run, failures, has_error, was_killed), self.runs)
+            each(self._threads, lambda run: self._collect(run, failures, has_error, is_final), self.runs)
+            self.can_leave = self.can_leave and not failures
             is_failure = any(one.reason_code != Reason.SPARK_ENDED_EARLY for one in failures.values())
             was_stopped = self._stop_on_failure and not has_error and (self._outcomes.has_failed or is_failure)
             for run, failure in failures.items():
@@ -250,6 +253,12 @@ class FleetSession:
             if self._files_before is not None:
                 self._files_before.remove_next()
             self._files_before, self._files = self._files, None
+
+    def leave(self) -> dict[str, Any]:
+        """Let go of the streams, whose driver goes on without this process; return what a trigger polls."""
+        for run in self._with_work:
+            run.end(None)
+        return self.files.polled(self.runs)
 
     def finish(self) -> FleetResult:
         """Remember the positions for the next run, and return what became of each stream."""
@@ -311,14 +320,14 @@ class FleetSession:
             return
         # what ends otherwise than well must be read by the next run
         self._known.pop(stream.stream.name, None)
-        session.limit(Limits(max_batches=self._max_batches, retry=self._retry, stop_after_ms=self._stop_after_ms))
+        session.limit(self._limits)
         session.scope.is_open_ended = self._lingering is not None
         try:
             apart = self._apart(session, stream.sink)
         except Exception as error:  # noqa: BLE001  # a stream fails alone
             self._outcomes.end(stream, "failed", error=error)
             return
-        run = StreamRun(stream, session, self._watch(session), apart)
+        run = StreamRun(stream, session, self._watch(session), apart, is_resumed=self._resumed)
         assert self._runs is not None  # noqa: S101  # the caller has set it
         self._runs[run.name] = run
         self._turn(run)
@@ -346,19 +355,12 @@ class FleetSession:
         except Exception as error:  # noqa: BLE001  # a stream fails alone
             self._close(run, "failed", error=error)
 
-    def _commit_reported(self, run: StreamRun) -> None:
-        try:
-            run.num_committed = len(commit_reported(run.session, run.work).committed)
-        except Exception as error:  # noqa: BLE001  # the call after Spark has ended meets it again
-            logger.warning("Stream %s: its batches are committed only after Spark has ended: %s", run.name, error)
-
     def _collect(
-        self, run: StreamRun, failures: dict[StreamRun, BatchFailedError], spark_failed: bool, was_killed: bool
+        self, run: StreamRun, failures: dict[StreamRun, BatchFailedError], spark_failed: bool, is_final: bool
     ) -> None:
         """Commit what Spark has done for a stream; a batch that is not done is added to ``failures``."""
         try:
-            if run.left is not None and not was_killed and not has_done_all(run.session, run.left):
-                logger.warning("Stream %s: another driver loads what that of the earlier attempt has left.", run.name)
+            if not is_final and run.has_rest_of_left():
                 return
             collected = run.session.collect(run.work, spark_failed=spark_failed)
         except Exception as error:  # noqa: BLE001  # a stream fails alone

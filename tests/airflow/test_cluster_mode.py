@@ -60,7 +60,7 @@ with DAG("{name}", schedule=None, start_date=datetime(2026, 1, 1)):
         conf={conf!r},
         streams=[
             dict(
-                stream=DeltaStream(f"{name}_{{part}}", table="{lake}/orders", starting_version="earliest"),
+                stream=DeltaStream(f"{name}_{{part}}", table="{lake}/orders", starting_version="earliest"{options}),
                 sink=DeltaAppendSink(f"{lake}/{name}_{{part}}"),
             )
             for part in ("a", "b")
@@ -228,7 +228,8 @@ class Lost:
         with create_session() as session:
             failed = update(TaskInstance).where(TaskInstance.dag_id == self.dag.dag_id).values(state="failed")
             session.execute(failed)
-        return installation.run(self.dag, logical_date=WHEN).state("ingest")
+        self.done = installation.run(self.dag, logical_date=WHEN)
+        return self.done.state("ingest")
 
 
 @pytest.fixture
@@ -351,13 +352,13 @@ def triggers(monkeypatch):
     from airflow_provider_fds.triggers import driver_reports
 
     found = []
-    event = driver_reports.DriverReportsTrigger._event
+    event = driver_reports.WatchesDriver._event
 
     def kept(self, reason):
         found.append((self.serialize(), reason))
         return event(self, reason)
 
-    monkeypatch.setattr(driver_reports.DriverReportsTrigger, "_event", kept)
+    monkeypatch.setattr(driver_reports.WatchesDriver, "_event", kept)
     return found
 
 
@@ -365,10 +366,10 @@ def test_a_task_leaves_its_driver_and_fails_if_it_dies_and_the_next_run_commits_
     dag_of, installation, lake, tmp_path, started, triggers, monkeypatch, caplog, capsys
 ):
     from airflow_provider_fds.operators.run import left_driver
-    from airflow_provider_fds.triggers.driver_reports import DriverReportsTrigger
+    from airflow_provider_fds.triggers.driver_reports import WatchesDriver
 
     monkeypatch.setattr(left_driver, "COMMIT_SECONDS", 0.0)
-    monkeypatch.setitem(DriverReportsTrigger.__init__.__kwdefaults__, "look_seconds", 1.0)
+    monkeypatch.setitem(WatchesDriver.__init__.__kwdefaults__, "look_seconds", 1.0)
     for number in range(1, 4):
         lake.append("orders", number)
     more = f"{DEFERRED}, batches_per_application=2, run_time_limit=3600"
@@ -420,3 +421,30 @@ def test_a_task_whose_triggerer_was_killed_finds_its_driver_also_when_the_master
     assert [reason for _, reason in triggers] == ["reported"]
     assert len(started()) == 1
     assert lake.ids("left_and_lost") == [1, 2]
+
+
+def test_a_fleet_leaves_its_driver_finds_it_after_the_triggerer_was_killed_and_leaves_the_next_one_too(
+    dag_of, installation, lake, tmp_path, faults, started, seen, triggers, caplog
+):
+    for number in (1, 2):
+        lake.append("orders", number)
+    # the first stream is loaded, the second one is not
+    faults[ASKED_BY] = second = f"{STOPPED}#2"
+    more = f"{DEFERRED}, batches_per_application=1, run_time_limit=3600"
+    dag = dag_of("fleet_deferred", text=FLEET_TEXT, more=more, options=", max_versions_per_batch=1", **faults)
+    lost = Lost(dag, tmp_path, stopped=second)
+    assert "the task leaves its worker until the driver reports" in (tmp_path / "task.log").read_text()
+    assert len(started()) == 1
+    seen.then[1] = lost.go_on
+    assert lost.run_again(installation) == "success", caplog.text
+    assert len(started()) == 2
+    assert [lake.ids(f"fleet_deferred_{part}") for part in "ab"] == [[1, 2]] * 2
+    assert [reason for _, reason in triggers] == ["reported"] * 2
+    own = [arguments["resume"]["own_attempt"] for (_, arguments), _ in triggers]
+    assert own[0] == ""
+    assert own[1].startswith("driver-")
+    assert len({arguments["resume"]["stop_after_ms"] for (_, arguments), _ in triggers}) == 1
+    result = lost.done.xcom("ingest")
+    assert result["counts"] == {"loaded": 2}
+    assert [result["streams"][f"fleet_deferred_{part}"]["batches"] for part in "ab"] == [2, 2]
+    assert result["seconds"]["spark"] > 5

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -197,7 +198,7 @@ def fleet_of(tmp_path, **writes):
     )
     for name, part in zip(writes, parts, strict=True):
         part.session.stream.name = name
-    return FleetApplication(parts, "file:/t1-0.fleet.json", lambda: True)
+    return FleetApplication(parts, f"file:/t1-{'0' * 64}.fleet.json", lambda: True)
 
 
 def refuse(*_, **__):
@@ -224,6 +225,14 @@ def test_a_driver_that_the_ledger_of_no_stream_takes_is_stopped(run, tmp_path):
     with pytest.raises(LedgerError, match="taken the batches over"):
         run(cluster, work=fleet_of(tmp_path, a=refuse, b=refuse))
     assert cluster.stopped == [HANDLE]
+
+
+def test_a_driver_can_be_left_if_ledgers_name_it_for_all_streams_and_its_notes_are_known(tmp_path):
+    found = fleet_of(tmp_path, a=None, b=None)
+    assert found.can_be_left
+    fence = FleetPart(found.parts[0].session, None, SimpleNamespace(batches=()), "")
+    assert not replace(found, parts=(*found.parts, fence)).can_be_left
+    assert not replace(found, spec_uri="").can_be_left
 
 
 def test_a_driver_of_a_fleet_that_stays_unknown_names_what_frees_the_batches_of_its_streams(tmp_path):

@@ -160,7 +160,7 @@ class IngestRun:
     def _of_others(self, work: RunWork) -> SubmittedFacts | None:
         """Return the driver of ``work`` if an earlier attempt has started it."""
         leaving = self._left_driver
-        is_own = leaving is not None and work.submitted is not None and leaving.is_own(work.submitted)
+        is_own = leaving is not None and work.submitted is not None and leaving.is_own(work.attempt_id)
         return None if is_own else work.submitted
 
     def _find_spark(self, stream: DeltaStream, sink: Sink) -> None:
@@ -171,7 +171,7 @@ class IngestRun:
             # most tasks stay with their driver
             from airflow_provider_fds.operators.run.left_driver import LeftDriver
 
-            self._left_driver = LeftDriver(operator, self._resumed, self._phases)
+            self._left_driver = LeftDriver(operator, operator.run_spark, self._resumed, self._phases)
         operator.spark.check()
         operator.set_agent_settings(self._context, sink)
         if operator.name == _DEFAULT_NAME:

@@ -106,7 +106,7 @@ def test_no_other_driver_follows_one_that_was_stopped_with_the_task(fleet):
     session = next_attempt(fleet)
     session.next_work()
     session.write_jobs(parallelism=2)
-    session.collect(RuntimeError("driver driver-1 ended: KILLED"), was_killed=True)
+    session.collect(RuntimeError("driver driver-1 ended: KILLED"), is_final=True)
     assert session.next_work() == ()
     assert outcomes(session.finish()) == {"a": "loaded", "b": "failed", "c": "failed"}
 
@@ -142,3 +142,75 @@ def test_a_driver_in_another_kind_of_cluster_is_not_waited_for(fleet):
     Lost(fleet, "a", "b", "c")
     runs = fleet.session(retry=True, attaches_to=lambda cluster: cluster == "yarn").next_work()
     assert [(run.name, run.work.submitted) for run in runs] == [("a", None), ("b", None), ("c", None)]
+
+
+def test_a_run_that_leaves_its_driver_is_resumed_and_has_what_it_had_loaded_before(fleet):
+    fleet.table("d")
+    fleet.run("run-0")
+    for name in ("a", "b", "c"):
+        fleet.tables[name].append(1)
+    first = fleet.session()
+    runs = first.next_work()
+    assert names(runs) == ["a", "b", "c"]
+    first.write_jobs(parallelism=2)
+    for run in runs:
+        run.session.driver.write(run.work, cluster="standalone", address="http://m:6066", driver="driver-1")
+    fleet.benches["a"].report(runs[0].session, runs[0].work, runs[0].spec_uri)
+    progress = open_storage(str(fleet.staging))
+    polls = first.leave()
+    assert (polls["streams"], polls["reported"]) == (["a", "b", "c"], 0)
+    progress.put(polls["progress"], FleetProgress({"a": 1}, {"a": "done"}).to_json())
+    assert fleet.ended == dict.fromkeys("abcd")
+
+    def resumed():
+        return fleet.session(resumed=True, attaches_to=lambda cluster: cluster == "standalone")
+
+    second = resumed()
+    second.next_work()
+    second.write_jobs(parallelism=2)
+    assert not second.commit_reported()
+    assert second.leave()["reported"] == 1
+
+    third = resumed()
+    assert names(third.next_work()) == ["b", "c"]
+    third.write_jobs(parallelism=2)
+    for run in runs[1:]:
+        fleet.benches[run.name].report(run.session, run.work, run.spec_uri)
+    third.collect(is_final=True)
+    assert third.next_work() == ()
+    result = third.finish()
+    assert outcomes(result) == {**dict.fromkeys("abc", "loaded"), "d": "unchanged"}
+    assert [one.result.files for one in result.loaded] == [1, 1, 1]
+
+
+def test_a_run_stays_with_its_drivers_once_a_batch_has_failed(fleet):
+    session = fleet.session()
+    runs = session.next_work()
+    assert session.can_leave
+    session.write_jobs(parallelism=2)
+    fleet.fail(runs[0])
+    for run in runs[1:]:
+        fleet.benches[run.name].report(run.session, run.work, run.spec_uri)
+    session.collect()
+    assert not session.can_leave
+
+
+def test_a_stream_whose_batches_were_taken_over_and_loaded_by_a_process_that_left_is_loaded_when_it_is_resumed(fleet):
+    fleet.run("run-0", dies=True)
+    first = fleet.session()
+    runs = first.next_work()
+    first.write_jobs(parallelism=2)
+    for run in runs:
+        fleet.benches[run.name].report(run.session, run.work, run.spec_uri)
+        run.commit_reported()
+    first.leave()
+    fleet.tables["b"].append(1)
+    second = fleet.session(resumed=True)
+    assert names(second.next_work()) == ["b"]
+    second.write_jobs(parallelism=2)
+    fleet.benches["b"].report(second.runs[0].session, second.runs[0].work, second.runs[0].spec_uri)
+    second.collect()
+    assert second.next_work() == ()
+    result = second.finish()
+    assert outcomes(result) == dict.fromkeys("abc", "loaded")
+    assert [one.result.batches for one in result.loaded] == [1, 2, 1]
