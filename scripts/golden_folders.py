@@ -511,6 +511,7 @@ def _triggers(maker: Maker) -> None:
     )
     from airflow_provider_fds.triggers.delta_table_change import DeltaTableChangeTrigger
     from airflow_provider_fds.triggers.driver_reports import DriverReportsTrigger
+    from airflow_provider_fds.triggers.fleet_reports import FleetReportsTrigger
     from airflow_provider_fds.triggers.stream_decision import StreamDecisionTrigger
 
     def waiting(name: str, **options: Any) -> DeltaStream:
@@ -542,17 +543,28 @@ def _triggers(maker: Maker) -> None:
     found["stream_watcher"] = DeltaTableChangeTrigger(stream=waiting("waiting"))
     asked: dict[str, Any] = {"ti_id": "01a2254b-ea43-71ec-96cc-05d0e3d0f0f5", "version": 2, "until": 4102444800.0}
     found["decision"] = StreamDecisionTrigger(stream="waiting", staging=str(STAGING), **asked)
+    attempt = "20250101T080000-0123456789ab"
+    driver: dict[str, Any] = {
+        "staging": str(STAGING),
+        "cluster": {"kind": "standalone", "master": "spark://golden:7077", "rest_port": 6066},
+        "address": "http://golden:6066",
+        "driver": "driver-20250101080000-0000",
+        "commit_after": 4102444800.0,
+    }
     found["driver"] = DriverReportsTrigger(
-        staging=str(STAGING),
         reports="waiting/attempts",
         epoch=1,
         batch_ids=[0, 1],
-        attempt_id="20250101T080000-0123456789ab",
-        cluster={"kind": "standalone", "master": "spark://golden:7077", "rest_port": 6066},
-        address="http://golden:6066",
-        driver="driver-20250101080000-0000",
-        commit_after=4102444800.0,
-        resume={"began": 1735718400.0, "own_attempt": "20250101T080000-0123456789ab"},
+        attempt_id=attempt,
+        resume={"began": 1735718400.0, "own_attempt": attempt},
+        **driver,
+    )
+    found["fleet_driver"] = FleetReportsTrigger(
+        progress=f".fleets/waiting/{attempt}.progress.json",
+        streams=["waiting", "waiting_fleet"],
+        reported=1,
+        resume={"began": 1735718400.0, "own_attempt": driver["driver"]},
+        **driver,
     )
     for name, sink in sinks.items():
         maker.keep(golden.GoldenStream(STAGING, waiting(name).to_dict(), sink.to_dict()))

@@ -42,9 +42,9 @@ def stopping_driver(tmp_path: Path) -> dict[str, str]:
 class Lost:
     """A task whose process was killed while its driver, which has stopped before it writes, was left."""
 
-    def __init__(self, dag: Any, tmp_path: Path, before: str = "") -> None:
+    def __init__(self, dag: Any, tmp_path: Path, before: str = "", stopped: str = STOPPED) -> None:
         self.dag = dag
-        self.mark = tmp_path / "marks" / STOPPED
+        self.mark = tmp_path / "marks" / stopped
         with (tmp_path / "task.log").open("wb") as log:
             process = subprocess.Popen(
                 [sys.executable, "-c", TASK.format(before), dag.fileloc, WHEN.isoformat()], stdout=log, stderr=log
@@ -73,4 +73,5 @@ class Lost:
         with create_session() as session:
             failed = update(TaskInstance).where(TaskInstance.dag_id == self.dag.dag_id).values(state="failed")
             session.execute(failed)
-        return str(installation.run(self.dag, logical_date=WHEN).state("ingest"))
+        self.done = installation.run(self.dag, logical_date=WHEN)
+        return str(self.done.state("ingest"))

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from airflow_provider_fds.backends.conf_by_size import ConfBySize, overriding
 from airflow_provider_fds.backends.job_storage import storage_of
-from airflow_provider_fds.batch.fleet_spec import fleet_attempt, progress_name
 from airflow_provider_fds.batch.next_job import next_job_name
 from airflow_provider_fds.batch.report import started_name
 from airflow_provider_fds.errors import ConfigurationError
@@ -19,7 +18,9 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from airflow_provider_fds.backends.conf_by_size import ConfBySizeArgument
+    from airflow_provider_fds.backends.fleet_application import FleetApplication
     from airflow_provider_fds.delta.storage.storage import Storage
+    from airflow_provider_fds.ledger.facts import SubmittedFacts
     from airflow_provider_fds.sinks import Sink
     from airflow_provider_fds.spark.submission.object_store import JobStorage
     from airflow_provider_fds.spark.submission.submit import SubmitArguments
@@ -161,6 +162,30 @@ class Application:
         """The attempt of its work."""
         return self.work.attempt_id
 
+    @property
+    def left(self) -> SubmittedFacts | None:
+        """The driver that an earlier attempt has started for it, if it is waited for."""
+        return self.work.submitted
+
+    @property
+    def own_name(self) -> str:
+        """Name under which the attempt that has started the driver knows it."""
+        return self.attempt_id
+
+    def started(self) -> Application:
+        """Return the application with the driver that its ledger has, which was just started."""
+        return replace(self, work=self.session.driver.left(self.work) or self.work)
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """Names of the streams whose ledgers have its driver."""
+        return (self.session.stream.name,) if self.work.batches else ()
+
+    def record(self, *, cluster: str, address: str, driver: str) -> None:
+        """Let the ledger have the driver, as :meth:`~.batch_commits.DriverRecord.write`."""
+        if self.work.batches:
+            self.session.driver.write(self.work, cluster=cluster, address=address, driver=driver)
+
     def commit(self) -> bool:
         """Commit what is reported so far, and return whether everything is."""
         collected = commit_reported(self.session, self.work)
@@ -171,93 +196,6 @@ class Application:
     def storage(self) -> JobStorage:
         """Return where the application reads and writes."""
         return storage_of(self.session, self.sink)
-
-
-@dataclass(frozen=True)
-class FleetPart:
-    """The share of one stream in an application of a fleet.
-
-    Attributes:
-        session: The run of the stream.
-        sink: Where its batches go.
-        work: Its batches, or the epoch to fence.
-        spec_uri: URI of its job spec, as Spark reads it.
-    """
-
-    session: StreamSession
-    sink: Sink
-    work: RunWork
-    spec_uri: str
-
-    @property
-    def num_bytes(self) -> int:
-        """Planned bytes of all its batches."""
-        return sum(batch.num_bytes for batch in self.work.batches)
-
-
-@dataclass(frozen=True)
-class FleetApplication:
-    """One Spark application that works for many streams.
-
-    Attributes:
-        parts: The streams, each with its run, in the order of the fleet spec.
-        spec_uri: URI of the :class:`~airflow_provider_fds.batch.fleet_spec.FleetSpec`, as Spark reads it.
-        commit: Commits what is reported so far, of all streams, and returns whether all of them have ended. It is
-            called about every three seconds while Spark runs, more often if Spark stays, by one thread at a time and
-            never after :meth:`SparkBackend.run_fleet` has returned.
-        folder: Folder of its files in the staging folder of the first stream.
-        parallelism: Number of batches that are worked on at the same time.
-        name: Name that Spark shows.
-        context: The context of the Airflow task, ``None`` on the command line.
-        conf: Settings for a driver that is started for it; the user's take precedence.
-    """
-
-    parts: tuple[FleetPart, ...]
-    spec_uri: str
-    commit: Callable[[], bool]
-    folder: str = ""
-    parallelism: int = 8
-    name: str = "fds"
-    context: Any = None
-    conf: Mapping[str, str] = field(default_factory=dict, repr=False)
-
-    @property
-    def num_bytes(self) -> int:
-        """Planned bytes of all batches of all streams."""
-        return sum(part.num_bytes for part in self.parts)
-
-    @property
-    def largest_bytes(self) -> int:
-        """Planned bytes of the largest transaction of all streams, 0 without batches."""
-        return max((largest_transaction(part.session, part.work) for part in self.parts), default=0)
-
-    @property
-    def staging(self) -> Storage:
-        """The staging folder with its files."""
-        return self.parts[0].session.connected.staging
-
-    @property
-    def next_job_key(self) -> str:
-        """Where in staging a driver that lingers looks for the jobs after these."""
-        return f"{self.folder}/{next_job_name(self.attempt_id)}"
-
-    @property
-    def begun_key(self) -> str:
-        """What is in staging once a driver has worked on the jobs."""
-        return f"{self.folder}/{progress_name(self.attempt_id)}"
-
-    @property
-    def attempt_id(self) -> str:
-        """The attempt in the name of its spec."""
-        return fleet_attempt(self.spec_uri)
-
-    def storage(self) -> JobStorage:
-        """Return where the application reads and writes: the places of all streams."""
-        from airflow_provider_fds.spark.submission.object_store import JobStorage
-
-        stores = [storage_of(part.session, part.sink) for part in self.parts]
-        places = {(place.uri, repr(sorted(place.options.items()))): place for one in stores for place in one.places}
-        return JobStorage(tuple(places.values()), any(one.needs_log_store for one in stores))
 
 
 @dataclass(frozen=True)
@@ -306,11 +244,15 @@ class SparkBackend(Protocol):
         """Return the cluster whose drivers go on without this process, as plain values; ``None``: it must wait."""
         return None
 
-    def start(self, application: Application) -> Outcome | None:  # noqa: ARG002 - for backends that can
+    def start(self, application: Application | FleetApplication) -> Outcome | None:  # noqa: ARG002 - for backends that can
         """Start a driver in :meth:`cluster_of_drivers` without waiting for it; return how that failed, if it did."""
         raise ConfigurationError(f"{type(self).__name__} cannot leave a driver that it has started.")
 
-    def works(self, application: Application, silent_seconds: float) -> bool:  # noqa: ARG002 - likewise
+    def works(
+        self,
+        application: Application | FleetApplication,  # noqa: ARG002 - likewise
+        silent_seconds: float,  # noqa: ARG002 - likewise
+    ) -> bool:
         """Return whether a driver that was left may be working; raises if the cluster does not tell for too long."""
         return False
 

@@ -9,7 +9,6 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from airflow_provider_fds.backends.base import Application
 from airflow_provider_fds.backends.staged_files import ship
 from airflow_provider_fds.credentials import is_secret, redacted
 from airflow_provider_fds.errors import ClusterLostError, ConfigurationError
@@ -17,9 +16,10 @@ from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.spark.clusters.cluster import LOST_SECONDS, ClusterError, DriverRequest, Handle
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
-    from airflow_provider_fds.backends.base import FleetApplication, UserArguments
+    from airflow_provider_fds.backends.base import Application, UserArguments
+    from airflow_provider_fds.backends.fleet_application import FleetApplication
     from airflow_provider_fds.ledger.facts import SubmittedFacts
     from airflow_provider_fds.spark.clusters.cluster import Cluster, Look
     from airflow_provider_fds.spark.submission.submit import SubmitArguments
@@ -44,6 +44,10 @@ _SETTINGS: Final = {
 }
 #: What only spark-submit can do.
 _OF_SPARK_SUBMIT: Final = ("properties_file", "keytab", "principal", "proxy_user", "yarn_queue")
+
+
+#: Streams of a fleet that a message names.
+_MOST_NAMES: Final = 8
 
 
 class DriverEndedError(Exception):
@@ -131,7 +135,9 @@ class ClusterDriver:
             raise
         return handle
 
-    def attach(self, application: Application, left: SubmittedFacts, was_ended: threading.Event) -> Exception | None:
+    def attach(
+        self, application: Application | FleetApplication, left: SubmittedFacts, was_ended: threading.Event
+    ) -> Exception | None:
         """Wait for a driver that was left; otherwise as :meth:`run`."""
         self._handle = handle = Handle(left.address, left.driver)
         logger.info(
@@ -141,7 +147,7 @@ class ClusterDriver:
         )
         return self._waited(application, handle, was_ended)
 
-    def look(self, application: Application, left: SubmittedFacts) -> Look:
+    def look(self, application: Application | FleetApplication, left: SubmittedFacts) -> Look:
         """Return what the cluster says of a driver that was left; from now on :meth:`stop` stops it."""
         self._handle = handle = Handle(left.address, left.driver)
         look = self.cluster.look(handle)
@@ -155,10 +161,8 @@ class ClusterDriver:
             LedgerError: The batches belong to another run by now.
         """
         handle = self._handle
-        if handle is not None and isinstance(application, Application) and application.work.batches:
-            application.session.driver.write(
-                application.work, cluster=self.cluster.kind, address=handle.cluster, driver=handle.id
-            )
+        if handle is not None:
+            application.record(cluster=self.cluster.kind, address=handle.cluster, driver=handle.id)
 
     def stop(self) -> None:
         """Stop the driver; may be called in a signal handler, and before it has been started."""
@@ -244,12 +248,19 @@ def _reported_page(application: Application | FleetApplication) -> object:
 
 
 def _advice(application: Application | FleetApplication) -> str:
-    if not isinstance(application, Application) or not application.work.batches:
+    if not application.streams:
         return "If the driver goes on, the next attempt finds what it has written"
+    first, *others = application.streams
+    like = f", and the same for {_named(others)}," if others else ""
     return (
         "The next attempt asks for this driver again, and starts no other one beside it. If it is known to have ended, "
-        f"`fds unlock {application.session.stream.name} --why …` lets the next run start another one"
+        f"`fds unlock {first} --why …`{like} lets the next run start another one"
     )
+
+
+def _named(streams: Sequence[str]) -> str:
+    shown = ", ".join(streams[:_MOST_NAMES])
+    return f"{shown} and {len(streams) - _MOST_NAMES} more streams" if len(streams) > _MOST_NAMES else shown
 
 
 def _request(application: Application | FleetApplication, made: SubmitArguments, given: UserArguments) -> DriverRequest:

@@ -14,7 +14,8 @@ from airflow_provider_fds.spark.clusters.kubernetes_api import NAMESPACE
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from airflow_provider_fds.backends.base import Application, FleetApplication, SubmitTask, UserArguments
+    from airflow_provider_fds.backends.base import Application, SubmitTask, UserArguments
+    from airflow_provider_fds.backends.fleet_application import FleetApplication
     from airflow_provider_fds.backends.spark_master import SparkMaster
     from airflow_provider_fds.delta.storage.storage import Storage
     from airflow_provider_fds.spark.clusters.cluster import DriverRequest

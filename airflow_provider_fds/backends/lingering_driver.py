@@ -17,7 +17,8 @@ from airflow_provider_fds.stream.run.collecting import GRACE_SECONDS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from airflow_provider_fds.backends.base import Application, FleetApplication
+    from airflow_provider_fds.backends.base import Application
+    from airflow_provider_fds.backends.fleet_application import FleetApplication
     from airflow_provider_fds.spark.submission.object_store import JobStorage
 
 logger = logging.getLogger(__name__)

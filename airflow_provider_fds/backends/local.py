@@ -7,13 +7,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from airflow_provider_fds.backends.base import (
-    Application,
-    FleetApplication,
-    Outcome,
-    SparkBackend,
-    UserArguments,
-)
+from airflow_provider_fds.backends.base import Application, Outcome, SparkBackend, UserArguments
+from airflow_provider_fds.backends.fleet_application import FleetApplication
 from airflow_provider_fds.backends.job_storage import vended_credentials
 from airflow_provider_fds.backends.lingering_driver import LingeringDriver
 from airflow_provider_fds.errors import ConfigurationError

@@ -6,13 +6,7 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_provider_fds.backends.base import (
-    Application,
-    ConnectionBackend,
-    FleetApplication,
-    Outcome,
-    UserArguments,
-)
+from airflow_provider_fds.backends.base import Application, ConnectionBackend, Outcome, UserArguments
 from airflow_provider_fds.errors import ConfigurationError, ServerLostError
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.spark.installation.cache import SparkSetupError
@@ -27,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from airflow_provider_fds.backends.base import SubmitTask
+    from airflow_provider_fds.backends.fleet_application import FleetApplication
     from airflow_provider_fds.spark.sessions.connect_fleet import ConnectFleet
 
 log = logging.getLogger(__name__)

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from airflow_provider_fds.backends.base import Application, FleetApplication, UserArguments
+    from airflow_provider_fds.backends.base import Application, UserArguments
+    from airflow_provider_fds.backends.fleet_application import FleetApplication
     from airflow_provider_fds.spark.submission.object_store import JobStorage
 
 _PACKAGES: Final = "spark.jars.packages"

@@ -11,13 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow.providers.apache.spark.hooks.spark_submit import ALLOWED_SPARK_BINARIES
 from airflow.providers.common.compat.sdk import AirflowException
 
-from airflow_provider_fds.backends.base import (
-    Application,
-    ConnectionBackend,
-    FleetApplication,
-    Outcome,
-    UserArguments,
-)
+from airflow_provider_fds.backends.base import Application, ConnectionBackend, Outcome, UserArguments
 from airflow_provider_fds.backends.job_storage import vended_credentials
 from airflow_provider_fds.backends.lingering_driver import LingeringDriver
 from airflow_provider_fds.backends.spark_master import SparkMaster, application_arguments, check_master, submitted
@@ -36,6 +30,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_fds.backends.base import SubmitTask
     from airflow_provider_fds.backends.cluster_driver import ClusterDriver
+    from airflow_provider_fds.backends.fleet_application import FleetApplication
     from airflow_provider_fds.sinks import Sink
     from airflow_provider_fds.stream.run.session import StreamSession
 
@@ -124,16 +119,23 @@ class SubmitBackend(ConnectionBackend):
 
     def run(self, application: Application) -> Outcome:
         """Call spark-submit, and commit batches as they are reported."""
-        left, meanwhile = application.work.submitted, self._committing(application)
-        if self.cluster is not None and left is not None:
-            with meanwhile as was_ended:
-                return Outcome(self.cluster.attach(application, left, was_ended))
+        meanwhile = self._committing(application)
+        if self.cluster is not None and application.left is not None:
+            return self._attach(application, meanwhile)
         if self._lingering is None or not application.work.batches:
             return self._run(application, meanwhile)
         if self.cluster is not None:
             # a driver that stays works under the name of another attempt from now on
             self.cluster.record(application)
         return self._lingering.run(application)
+
+    def _attach(
+        self, application: Application | FleetApplication, meanwhile: AbstractContextManager[threading.Event]
+    ) -> Outcome:
+        assert self.cluster is not None  # noqa: S101 - the caller has asked
+        assert application.left is not None  # noqa: S101 - likewise
+        with meanwhile as was_ended:
+            return Outcome(self.cluster.attach(application, application.left, was_ended))
 
     def _committing(self, application: Application) -> AbstractContextManager[threading.Event]:
         return collecting(application.session, application.work, application.on_commit, end=self.cancel)
@@ -150,7 +152,7 @@ class SubmitBackend(ConnectionBackend):
 
         return to_dict(self.cluster.cluster)
 
-    def start(self, application: Application) -> Outcome | None:
+    def start(self, application: Application | FleetApplication) -> Outcome | None:
         """Start a driver in the connection's cluster, and let the ledger have it.
 
         Raises:
@@ -166,17 +168,17 @@ class SubmitBackend(ConnectionBackend):
             return Outcome(failed)
         return None
 
-    def works(self, application: Application, silent_seconds: float) -> bool:
+    def works(self, application: Application | FleetApplication, silent_seconds: float) -> bool:
         """Return whether the driver of ``application`` is not known to have ended.
 
         Args:
-            application: The application; its work has the driver that was left.
+            application: The application, with the driver that was left.
             silent_seconds: How long the cluster has not told the driver's state so far.
 
         Raises:
             ClusterLostError: The cluster does not tell its state now either, and has not for too long.
         """
-        left, cluster = application.work.submitted, self.cluster
+        left, cluster = application.left, self.cluster
         assert cluster is not None  # noqa: S101 - the caller has asked
         assert left is not None  # noqa: S101 - likewise
         look = cluster.look(application, left)
@@ -195,9 +197,15 @@ class SubmitBackend(ConnectionBackend):
     def run_fleet(self, application: FleetApplication) -> Outcome:
         """Call spark-submit for the jobs of many streams, and commit batches as they are reported."""
         shared = replace(application, conf={**FLEET_CONF, **application.conf})
-        if self._lingering is not None:
-            return self._lingering.run(shared)
-        return self._run(shared, committing(application.commit, end=self.cancel))
+        meanwhile = committing(application.commit, end=self.cancel)
+        if self.cluster is not None and application.left is not None:
+            return self._attach(shared, meanwhile)
+        if self._lingering is None:
+            return self._run(shared, meanwhile)
+        if self.cluster is not None:
+            # as for one stream
+            self.cluster.record(shared)
+        return self._lingering.run(shared)
 
     def apart(self, session: StreamSession, sink: Sink) -> object | None:
         """Return the credentials of a catalog with which Spark reads the table of a stream, if it does."""

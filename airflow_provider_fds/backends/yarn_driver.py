@@ -17,7 +17,8 @@ from airflow_provider_fds.spark.clusters.yarn import YarnCluster
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from airflow_provider_fds.backends.base import Application, FleetApplication, SubmitTask, UserArguments
+    from airflow_provider_fds.backends.base import Application, SubmitTask, UserArguments
+    from airflow_provider_fds.backends.fleet_application import FleetApplication
     from airflow_provider_fds.backends.spark_master import SparkMaster
     from airflow_provider_fds.spark.clusters.cluster import DriverRequest
     from airflow_provider_fds.spark.submission.submit import SubmitArguments

@@ -305,6 +305,11 @@ def job_name(attempt_id: str, data: bytes) -> str:
     return f"{attempt_id}-{hashlib.sha256(data).hexdigest()}.job.json"
 
 
+def job_attempt(uri: str) -> str:
+    """Return the attempt in the name of a job spec."""
+    return uri.rpartition("/")[2].rpartition("-")[0]
+
+
 @dataclass(frozen=True)
 class UserJobBatch:
     """What a user job is told about its batch: one string, in the plan's XCom.

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 _Item = TypeVar("_Item")
+
+#: Streams that are worked on at the same time; they mostly wait for storage.
+THREADS: Final = 16
 
 
 def each(threads: int, work: Callable[[_Item], None], items: Sequence[_Item]) -> None:

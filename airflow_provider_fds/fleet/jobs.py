@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import logging
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from airflow_provider_fds.batch.fleet_spec import FleetJob, FleetProgress, FleetSpec, fleet_name, progress_name
+from airflow_provider_fds.batch.fleet_spec import (
+    FleetJob,
+    FleetProgress,
+    FleetSpec,
+    fleet_attempt,
+    fleet_name,
+    is_fleet,
+    progress_name,
+)
 from airflow_provider_fds.batch.next_job import next_job_name
+from airflow_provider_fds.batch.spec import job_attempt
 from airflow_provider_fds.errors import FdsError
 from airflow_provider_fds.ledger.layout import fleet_folder
 from airflow_provider_fds.stream.attempt.reports import new_attempt_id
@@ -78,10 +87,56 @@ class FleetFiles:
         self._remove_old()
         self._spec = f"{self.folder}/{fleet_name(self.attempt_id, data)}"
         self._staging.put(self._spec, data)
-        return self._connected.staging_location(self._spec)
+        return self.spec_uri
 
-    def progress(self) -> FleetProgress:
-        """Return the driver's last note of what it has reported. One GET."""
+    @classmethod
+    def of_left(cls, runs: Sequence[StreamRun], fleet: str) -> FleetFiles:
+        """Return the files of the application whose driver an earlier attempt has left at the work of ``runs``.
+
+        :attr:`spec_uri` is empty if another fleet has started the driver, or a task of one stream.
+        """
+        found = cls(runs[0].session.connected, fleet)
+        found.attempt_id = ""
+        try:
+            found._find({(run.name, run.work.attempt_id) for run in runs})  # of its own class
+        except FdsError as error:
+            logger.debug("The files of the driver that was left cannot be read.", exc_info=error)
+        return found
+
+    def _find(self, work: set[tuple[str, str]]) -> None:
+        """Find the spec that names the attempt of a stream in ``work``."""
+        for listed in list(self._staging.list_after(self.folder)):
+            key = f"{self.folder}/{listed.key.rsplit('/', 1)[-1]}"
+            if not is_fleet(key):
+                continue
+            try:
+                spec = FleetSpec.from_file(key, self._staging.get(key)[0])
+            except (FileNotFoundError, ValueError):
+                continue
+            if any((job.stream, job_attempt(job.spec)) in work for job in spec.jobs):
+                self._spec, self.attempt_id = key, fleet_attempt(key)
+                self._progress = f"{self.folder}/{progress_name(self.attempt_id)}"
+
+    @property
+    def spec_uri(self) -> str:
+        """The URI that Spark reads the spec from; empty if there is none."""
+        return self._connected.staging_location(self._spec) if self._spec else ""
+
+    def polled(self, runs: Sequence[StreamRun]) -> dict[str, Any]:
+        """Return where a trigger finds the driver's notes about the work of ``runs``, as its arguments."""
+        context, stream = self._connected.context, self._connected.stream
+        return {
+            "staging": context.staging_uri,
+            "storage_conn_id": stream.storage_conn_id,
+            "progress": self._progress,
+            "streams": [run.name for run in runs],
+            "reported": sum(run.num_reported for run in runs),
+        }
+
+    def progress(self) -> FleetProgress | None:
+        """Return the driver's last note of what it has reported; ``None``: where it is, is not known. One GET."""
+        if not self._spec:
+            return None
         try:
             return FleetProgress.from_json(self._staging.get(self._progress)[0])
         except FileNotFoundError:
@@ -93,7 +148,8 @@ class FleetFiles:
 
     def remove(self) -> None:
         """Remove the files of an application that has ended. If that fails, a later run does it."""
-        self._remove(self._spec, self._progress)
+        if self._spec:
+            self._remove(self._spec, self._progress)
 
     def remove_next(self) -> None:
         """Remove the name of the jobs after these, once they are done. If that fails, a later run does it."""

@@ -16,6 +16,7 @@ from airflow_provider_fds.ledger.staging.decisions import read_token
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.polling.alignment import table_poller
 from airflow_provider_fds.stream.run.linger import LOOK_SECONDS, SHOW_SECONDS, show_live
+from airflow_provider_fds.stream.run.purge import purge_stream
 from airflow_provider_fds.stream.run.session import StreamSession
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.delta.storage.storage import Storage
     from airflow_provider_fds.fleet.stream_run import StreamRun
     from airflow_provider_fds.fleet.value import FleetStream
+    from airflow_provider_fds.ledger.staging.housekeeping import Retention
     from airflow_provider_fds.stream.connected_stream import StreamContext
     from airflow_provider_fds.stream.polling.poll import TablePoller
     from airflow_provider_fds.stream.run.linger import Linger
@@ -37,6 +39,27 @@ _THREADS: Final = 16
 _PAUSE_TIMES: Final = 19.0
 #: Time for each stream between two status files of one stream: a fleet writes at most about two a second.
 _SHOW_EACH_SECONDS: Final = 0.6
+#: Time between two times that a run that lingers removes what a stream no longer needs.
+_PURGE_SECONDS: Final = 3600.0
+
+
+class Purges:
+    """Removes what the streams of a run no longer need; in a run that lingers at most once an hour.
+
+    Args:
+        retention: How long manifests and reports are kept; ``None``: for ever.
+    """
+
+    def __init__(self, retention: Retention | None) -> None:
+        self._retention = retention
+        self._due: dict[str, float] = {}
+
+    def purge(self, run: StreamRun) -> None:
+        """Remove what a stream no longer needs, if it is time."""
+        now = time.monotonic()
+        if self._retention is not None and now >= self._due.get(run.name, 0.0):
+            self._due[run.name] = now + _PURGE_SECONDS
+            purge_stream(run.session.connected, self._retention)
 
 
 @dataclass(slots=True, eq=False)

@@ -7,14 +7,23 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_fds.errors import FdsError
 from airflow_provider_fds.fleet.result import StreamOutcome
+from airflow_provider_fds.stream.attempt.batch_failure import with_ending
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from airflow_provider_fds.errors import BatchFailedError
     from airflow_provider_fds.fleet.result import FleetOutcome
     from airflow_provider_fds.fleet.value import FleetStream
 
 logger = logging.getLogger(__name__)
+
+
+def with_last_line(failure: BatchFailedError, spark_error: Exception | None) -> FdsError:
+    """Add how Spark ended to the error of a batch that is not reported: the first line and the last one."""
+    lines = [line.strip() for line in str(spark_error or "").splitlines()]
+    ending = " ".join([*lines[:1], *lines[1:][-1:]])
+    return with_ending(failure, ending or None)
 
 
 class Outcomes:

@@ -6,24 +6,20 @@ Each stream is worked on by one thread at a time. Threads take turns only betwee
 from __future__ import annotations
 
 import logging
-import time
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from airflow_provider_fds.errors import BatchFailedError, FdsError, StreamBusyError
-from airflow_provider_fds.fleet.in_threads import each
+from airflow_provider_fds.fleet.in_threads import THREADS, each
 from airflow_provider_fds.fleet.jobs import FleetFiles
-from airflow_provider_fds.fleet.lingering import LingeringStreams
-from airflow_provider_fds.fleet.outcomes import Outcomes
+from airflow_provider_fds.fleet.lingering import LingeringStreams, Purges
+from airflow_provider_fds.fleet.outcomes import Outcomes, with_last_line
 from airflow_provider_fds.fleet.positions import KnownPosition, KnownPositions, position_after
 from airflow_provider_fds.fleet.result import FleetResult
 from airflow_provider_fds.fleet.stream_run import StreamRun
 from airflow_provider_fds.reasons import Reason
-from airflow_provider_fds.stream.attempt.batch_failure import with_ending
 from airflow_provider_fds.stream.attempt.result import PhaseSeconds
-from airflow_provider_fds.stream.run.collecting import commit_reported
 from airflow_provider_fds.stream.run.limits import Limits
-from airflow_provider_fds.stream.run.purge import purge_stream
 from airflow_provider_fds.stream.run.session import StreamSession
 
 if TYPE_CHECKING:
@@ -38,20 +34,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Streams that are checked or planned at the same time; they mostly wait for storage.
-THREADS: Final = 16
-#: Time between two times that a run that lingers removes what a stream no longer needs.
-_PURGE_SECONDS: Final = 3600.0
-
 _STOPPED: Final = "It was not started, because another stream of the fleet failed; the next run loads it."
 _OUT_OF_TIME: Final = "The time limit is reached; the next run loads the rest."
-
-
-def with_last_line(failure: BatchFailedError, spark_error: Exception | None) -> FdsError:
-    """Add how Spark ended to the error of a batch that is not reported: the first line and the last one."""
-    lines = [line.strip() for line in str(spark_error or "").splitlines()]
-    ending = " ".join([*lines[:1], *lines[1:][-1:]])
-    return with_ending(failure, ending or None)
 
 
 class FleetSession:
@@ -67,6 +51,7 @@ class FleetSession:
         fleet: Name of the fleet, under which it remembers positions.
         deployment: Name of the Airflow installation.
         retry: Whether this run may have worked before; then all streams are read.
+        resumed: Whether an earlier process of this attempt has worked, and left a driver.
         max_batches: Maximum number of batches of a stream in one Spark application.
         stop_after_ms: No batch is started after this time (milliseconds since the epoch); ``None``: no limit.
         stop_on_failure: Whether a stream that fails ends the run: what runs is finished, nothing else is started.
@@ -77,11 +62,13 @@ class FleetSession:
             show and the one of the application.
         apart: Returns what an application can have one of, and the stream needs; ``None``: it fits beside every other
             one. Streams that need different ones get different applications, in turns. May raise.
+        attaches_to: Whether the run can wait for a driver that was left in that kind of cluster; it then does so first.
         linger: How the run stays when it has loaded everything, and loads what comes in rounds; ``None``: it does not.
         threads: Number of streams that are checked or planned at the same time.
 
     Attributes:
         phases: Wall-clock seconds by phase; the caller adds ``spark``.
+        can_leave: Whether :meth:`leave` is possible. A batch that has failed would be tried again by each process.
     """
 
     def __init__(
@@ -92,6 +79,7 @@ class FleetSession:
         fleet: str,
         deployment: str,
         retry: bool = False,
+        resumed: bool = False,
         max_batches: int = 200,
         stop_after_ms: int | None = None,
         stop_on_failure: bool = False,
@@ -99,22 +87,25 @@ class FleetSession:
         watch: Callable[[StreamSession], Callable[[Exception | None], object]] = lambda _session: lambda _error: None,
         explain: Callable[[BatchFailedError, Exception | None], FdsError] = with_last_line,
         apart: Callable[[StreamSession, Sink], object | None] = lambda _session, _sink: None,
+        attaches_to: Callable[[str], bool] = lambda _cluster: False,
         linger: Linger | None = None,
         threads: int = THREADS,
     ) -> None:
         self.streams = tuple(streams)
         self.fleet = fleet
         self.phases = PhaseSeconds()
+        self.can_leave = True
         self._context_of = context_of
         self._deployment = deployment
         self._retry = retry
-        self._max_batches = max_batches
-        self._stop_after_ms = stop_after_ms
+        self._resumed = resumed
+        self._limits = Limits(max_batches=max_batches, retry=retry, stop_after_ms=stop_after_ms)
         self._stop_on_failure = stop_on_failure
-        self._retention = retention
+        self._purges = Purges(retention)
         self._watch = watch
         self._explain = explain
         self._apart = apart
+        self._attaches_to = attaches_to
         self._threads = threads
         self._positions: KnownPositions | None = None
         self._known: dict[str, KnownPosition] = {}
@@ -124,11 +115,12 @@ class FleetSession:
         # what the application in hand has one of, and how often each had a turn
         self._turn_of: object | None = None
         self._turns: Counter[object] = Counter()
+        # the driver in hand, if an earlier attempt has left it
+        self._driver: tuple[str, str, str] | None = None
         self._files: FleetFiles | None = None
         self._files_before: FleetFiles | None = None
         self._linger = linger
         self._lingering = None if linger is None else LingeringStreams(linger)
-        self._purge_at: dict[str, float] = {}
 
     def next_work(self) -> tuple[StreamRun, ...]:
         """Return the streams that have work for Spark, with their work; none if nothing is left to do.
@@ -148,6 +140,9 @@ class FleetSession:
             self._open_arrived(self._lingering)
         if self._is_stopping:
             each(self._threads, lambda run: self._close(run, "left", reason=_STOPPED), self._with_work)
+        self._driver = next((run.driver for run in self._with_work if run.driver is not None), None)
+        if self._driver is not None:
+            return self.runs
         needs = dict.fromkeys(run.apart for run in self._with_work if run.apart is not None)
         self._turn_of = min(needs, key=lambda need: self._turns[need], default=None)
         self._turns[self._turn_of] += 1
@@ -168,6 +163,8 @@ class FleetSession:
     @property
     def runs(self) -> tuple[StreamRun, ...]:
         """The streams that have work in hand for the same application, in the order of the fleet."""
+        if self._driver is not None:
+            return tuple(run for run in self._with_work if run.driver == self._driver)
         return tuple(run for run in self._with_work if run.apart is None or run.apart is self._turn_of)
 
     @property
@@ -183,8 +180,12 @@ class FleetSession:
             max_bytes_in_flight: Planned bytes of these batches; ``None``: no limit.
 
         Returns:
-            The URI of the fleet's spec, as Spark reads it; ``None`` if no job could be written.
+            The URI of the fleet's spec, as Spark reads it; ``None`` if no job could be written, empty if those of a
+            driver that was left are not found.
         """
+        if self._driver is not None:
+            self._files = FleetFiles.of_left(self.runs, self.fleet)
+            return self._files.spec_uri
         each(self._threads, self._write_job, self.runs)
         runs = self.runs
         if not runs:
@@ -195,7 +196,7 @@ class FleetSession:
             parallelism=parallelism,
             max_bytes_in_flight=max_bytes_in_flight,
             stop_on_failure=self._stop_on_failure,
-            stop_after_ms=self._stop_after_ms,
+            stop_after_ms=self._limits.stop_after_ms,
             linger_seconds=None if self._linger is None else self._linger.driver_seconds,
         )
 
@@ -214,26 +215,32 @@ class FleetSession:
         if self._files is None:
             return False
         progress = self._files.progress()
+        if progress is None:
+            each(self._threads, StreamRun.commit_reported, self.runs)
+            return all(run.num_committed == len(run.work.batches) for run in self.runs)
         reports = progress.reports
         each(
             self._threads,
-            self._commit_reported,
+            StreamRun.commit_reported,
             [run for run in self.runs if reports.get(run.name, 0) > run.num_reported],
         )
         for run in self.runs:
             run.num_reported = max(run.num_reported, reports.get(run.name, 0))
         return all(run.name in progress.ended for run in self.runs)
 
-    def collect(self, spark_error: Exception | None = None) -> None:
+    def collect(self, spark_error: Exception | None = None, *, is_final: bool = False) -> None:
         """Commit what Spark has done, and end the streams that failed or have no more time.
 
         Args:
             spark_error: The error of the application, ``None`` if it ended well.
+            is_final: Whether what a driver that was left has not done has failed: the driver is this attempt's own, or
+                the run has to end. Otherwise it is work for another one.
         """
         failures: dict[StreamRun, BatchFailedError] = {}
         has_error = spark_error is not None
         with self.phases.phase("commit"):
-            each(self._threads, lambda run: self._collect(run, failures, spark_failed=has_error), self.runs)
+            each(self._threads, lambda run: self._collect(run, failures, has_error, is_final), self.runs)
+            self.can_leave = self.can_leave and not failures
             is_failure = any(one.reason_code != Reason.SPARK_ENDED_EARLY for one in failures.values())
             was_stopped = self._stop_on_failure and not has_error and (self._outcomes.has_failed or is_failure)
             for run, failure in failures.items():
@@ -246,6 +253,12 @@ class FleetSession:
             if self._files_before is not None:
                 self._files_before.remove_next()
             self._files_before, self._files = self._files, None
+
+    def leave(self) -> dict[str, Any]:
+        """Let go of the streams, whose driver goes on without this process; return what a trigger polls."""
+        for run in self._with_work:
+            run.end(None)
+        return self.files.polled(self.runs)
 
     def finish(self) -> FleetResult:
         """Remember the positions for the next run, and return what became of each stream."""
@@ -307,23 +320,23 @@ class FleetSession:
             return
         # what ends otherwise than well must be read by the next run
         self._known.pop(stream.stream.name, None)
-        session.limit(Limits(max_batches=self._max_batches, retry=self._retry, stop_after_ms=self._stop_after_ms))
+        session.limit(self._limits)
         session.scope.is_open_ended = self._lingering is not None
         try:
             apart = self._apart(session, stream.sink)
         except Exception as error:  # noqa: BLE001  # a stream fails alone
             self._outcomes.end(stream, "failed", error=error)
             return
-        run = StreamRun(stream, session, self._watch(session), apart)
+        run = StreamRun(stream, session, self._watch(session), apart, is_resumed=self._resumed)
         assert self._runs is not None  # noqa: S101  # the caller has set it
         self._runs[run.name] = run
         self._turn(run)
 
     def _turn(self, run: StreamRun) -> None:
         """Begin the next work of a stream, or end its run if there is none."""
-        run.num_reported = 0
         try:
             work = None if self._is_stopping else run.session.next_work(run.stream.sink)
+            run.turn(work, self._attaches_to)
         except StreamBusyError as busy:
             self._close(run, "busy", reason=str(busy))
             return
@@ -342,15 +355,13 @@ class FleetSession:
         except Exception as error:  # noqa: BLE001  # a stream fails alone
             self._close(run, "failed", error=error)
 
-    def _commit_reported(self, run: StreamRun) -> None:
-        try:
-            commit_reported(run.session, run.work)
-        except Exception as error:  # noqa: BLE001  # the call after Spark has ended meets it again
-            logger.warning("Stream %s: its batches are committed only after Spark has ended: %s", run.name, error)
-
-    def _collect(self, run: StreamRun, failures: dict[StreamRun, BatchFailedError], *, spark_failed: bool) -> None:
+    def _collect(
+        self, run: StreamRun, failures: dict[StreamRun, BatchFailedError], spark_failed: bool, is_final: bool
+    ) -> None:
         """Commit what Spark has done for a stream; a batch that is not done is added to ``failures``."""
         try:
+            if not is_final and run.has_rest_of_left():
+                return
             collected = run.session.collect(run.work, spark_failed=spark_failed)
         except Exception as error:  # noqa: BLE001  # a stream fails alone
             self._close(run, "failed", error=error)
@@ -370,7 +381,7 @@ class FleetSession:
         try:
             result = run.session.result()
             if result is not None:
-                self._purge(run)
+                self._purges.purge(run)
         except Exception as failure:  # noqa: BLE001  # the run ends for its own reason
             logger.warning("Stream %s: %s", run.name, failure)
         session = run.session
@@ -385,10 +396,3 @@ class FleetSession:
         self._outcomes.end(run.stream, outcome, reason=reason, error=error, result=result, stopped=stopped)
         if self._lingering is not None and outcome in ("loaded", "up_to_date", "waiting") and stopped is None:
             self._lingering.keep_after(run)
-
-    def _purge(self, run: StreamRun) -> None:
-        """Remove what a stream no longer needs; in a run that lingers at most once an hour."""
-        now = time.monotonic()
-        if self._retention is not None and now >= self._purge_at.get(run.name, 0.0):
-            self._purge_at[run.name] = now + _PURGE_SECONDS
-            purge_stream(run.session.connected, self._retention)

@@ -13,11 +13,16 @@ from airflow_provider_fds.hooks.rendering import ValueTemplates
 from airflow_provider_fds.operators.lineage.emits_lineage import EmitsFleetLineage
 from airflow_provider_fds.operators.lineage.outlets import add_alert_outlet, add_checkpoint_inlet, default_outlet
 from airflow_provider_fds.operators.links import ShowsLinks
-from airflow_provider_fds.operators.task.ingest_arguments import argument_problems, check_conf_by_size, time_problems
+from airflow_provider_fds.operators.task.ingest_arguments import (
+    argument_problems,
+    check_conf_by_size,
+    deferral_problems,
+    time_problems,
+)
 from airflow_provider_fds.operators.task.one_sink import check_one_sink
 from airflow_provider_fds.operators.task.spark_task import SparkTask
 from airflow_provider_fds.operators.task.waiting import ARGUMENTS as WAITING_ARGUMENTS
-from airflow_provider_fds.operators.task.waiting import Waiting, waiting_problems
+from airflow_provider_fds.operators.task.waiting import Waiting, seconds_of, waiting_problems
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -82,11 +87,15 @@ class DeltaFleetOperator(ValueTemplates, ShowsLinks, EmitsFleetLineage, SparkTas
         conf_by_size: See :class:`DeltaIngestOperator`; the largest batch of all streams decides.
         wait: Whether to wait, without a worker, until a stream has something to do.
         poll_interval: With ``wait``: time between two polls of all tables, one HEAD each; default
-            ``[fds] poll_interval``.
+            ``[fds] poll_interval``. With ``deferrable`` also that between two polls for reports; default at most 10
+            seconds.
         timeout: With ``wait``: maximum time that one attempt waits; default ``[sensors] default_timeout``, a week.
         linger: Once everything is loaded, keep Spark and the worker, poll all tables, and load what comes, until
             nothing has come for this long. A stream that fails, is held or is finished leaves the others at work. The
             task ends earlier at ``run_time_limit``. With ``wait`` it lingers only once it has loaded something.
+        deferrable: Whether to leave the worker while a cluster runs Spark's driver, as for
+            :class:`DeltaIngestOperator`. A trigger polls the driver's note of its progress, one HEAD per poll. Once a
+            batch has failed, the task stays with the driver of the other streams.
         alerts: Which notifiers to call, once per incident of a stream; see :class:`StreamAlerts`. Streams that are
             unchanged are not checked.
 
@@ -127,13 +136,15 @@ class DeltaFleetOperator(ValueTemplates, ShowsLinks, EmitsFleetLineage, SparkTas
         poll_interval: timedelta | float | None = None,
         timeout: timedelta | float | None = None,
         linger: timedelta | float | str | None = None,
+        deferrable: bool = False,
         alerts: StreamAlerts | None = None,
         **kwargs: Any,
     ) -> None:
         waiting = {**dict.fromkeys(WAITING_ARGUMENTS), "poll_interval": poll_interval, "timeout": timeout}
         problems = [
             *argument_problems(kwargs, on_no_data, batches_per_application, type(self).__name__),
-            *waiting_problems(waiting, wait=wait),
+            *waiting_problems(waiting, wait=wait, deferrable=deferrable),
+            *deferral_problems(linger, deferrable=deferrable),
             *_number_problems(parallelism, max_bytes_in_flight),
             *time_problems(batch_timeout=batch_timeout, run_time_limit=run_time_limit, linger=linger),
         ]
@@ -174,6 +185,8 @@ class DeltaFleetOperator(ValueTemplates, ShowsLinks, EmitsFleetLineage, SparkTas
         if not self.outlets:
             self.outlets = [default_outlet(self.dag_id, self.task_id)]
         self.linger = parse_duration(linger)
+        self.deferrable = deferrable
+        self.report_interval = None if poll_interval is None else seconds_of(poll_interval)
         self.alerts = alerts
         add_alert_outlet(self, alerts)
 
@@ -210,6 +223,20 @@ class DeltaFleetOperator(ValueTemplates, ShowsLinks, EmitsFleetLineage, SparkTas
         if deadline is None and self.waiting is not None:
             deadline = self.waiting.deadline
         return self._run(context, deadline=deadline, was_woken=True)
+
+    def execute_reported(self, context: Any, event: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Resume a run whose driver was left in the cluster: commit what it has reported, and go on.
+
+        Args:
+            context: The task's context.
+            event: The trigger's event, see :class:`FleetReportsTrigger`; what it says is only why the task was woken.
+        """
+        from airflow_provider_fds.operators.run.fleet_run import FleetRun
+        from airflow_provider_fds.operators.run.left_driver import Resumed
+
+        self.log.info("The trigger of the driver's reports fired: %s.", event.get("reason"))
+        resumed = Resumed.of(event)
+        return FleetRun(self, context, resumed).run(deadline=resumed.deadline)
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Any) -> Any:
         """Resume after a deferral. If the wait timed out, check one last time."""

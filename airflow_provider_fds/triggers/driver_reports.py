@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 from weakref import WeakKeyDictionary
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
@@ -28,23 +29,25 @@ LOOK_SECONDS: Final = 60.0
 #: Clusters that all triggers of a process ask at once: one that does not answer must not take the threads of others.
 _LOOKS_AT_ONCE: Final = 2
 
+logger = logging.getLogger(__name__)
+
 _looks: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
 
 
-class DriverReportsTrigger(BaseTrigger):
-    """Fires once, when the task that has left a driver in a cluster has something to do for it.
+class WatchesDriver:
+    """A trigger that fires once, when the task that has left a driver in a cluster has something to do for it.
 
-    A poll asks staging for the report on the next batch: one HEAD. The trigger writes nothing, and what it says is a
-    reason to wake the task, which asks the ledger, the sink and the cluster itself. It never fails on an error of
-    staging or of the cluster: the poll is repeated with growing pauses, and the driver goes on.
+    A subclass says what a poll of staging finds. The trigger writes nothing, and what it says is a reason to wake the
+    task, which asks the ledger, the sink and the cluster itself. It never fails on an error of staging or of the
+    cluster: the poll is repeated with growing pauses, and the driver goes on.
 
     The cluster is asked about the driver after each report, else every ``look_seconds``.
 
     Events:
         ``{"status": "success", "reason": str, "silent_seconds": float, "resume": {…}}``. The reasons:
 
-        - ``reported``: there is a report on each batch.
-        - ``progress``: there is a report on some batches, and it is ``commit_after``.
+        - ``reported``: the driver has reported everything.
+        - ``progress``: there is a new report, and it is ``commit_after``.
         - ``ended``: the cluster says that the driver has ended.
         - ``silent``: the cluster has not told its state for ``silent_seconds``, at least 10 minutes.
         - ``timeout``: it is ``until``.
@@ -55,10 +58,6 @@ class DriverReportsTrigger(BaseTrigger):
     Args:
         staging: URI of the staging folder.
         storage_conn_id: Airflow connection of staging; ``None``: the environment's credentials.
-        reports: Folder of the reports in staging.
-        epoch: The epoch of the batches, or the generation of their interval.
-        batch_ids: The batches that are not committed, in order.
-        attempt_id: The attempt under whose name the driver reports.
         cluster: The cluster, see :func:`~.stored.to_dict`.
         address: Where the cluster was asked for the driver.
         driver: The cluster's name of the driver.
@@ -68,16 +67,17 @@ class DriverReportsTrigger(BaseTrigger):
         until: When to fire in any case, in seconds since the epoch; ``None``: never.
         resume: Returned in the event: plain values of the task.
         obsolete: Arguments that an older or newer version of FDS has stored; ignored.
+
+    Attributes:
+        POLLS: Names of the arguments that say where to poll, besides those of staging.
     """
+
+    POLLS: ClassVar[tuple[str, ...]] = ()
 
     def __init__(
         self,
         *,
         staging: str,
-        reports: str,
-        epoch: int,
-        batch_ids: Sequence[int],
-        attempt_id: str,
         cluster: Mapping[str, Any],
         address: str,
         driver: str,
@@ -89,13 +89,9 @@ class DriverReportsTrigger(BaseTrigger):
         resume: Mapping[str, Any] | None = None,
         **obsolete: Any,
     ) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.staging = staging
         self.storage_conn_id = storage_conn_id
-        self.reports = reports
-        self.epoch = int(epoch)
-        self.batch_ids = list(batch_ids)
-        self.attempt_id = attempt_id
         self.cluster = dict(cluster)
         self.address = address
         self.driver = driver
@@ -105,23 +101,23 @@ class DriverReportsTrigger(BaseTrigger):
         self.until = until
         self.resume = dict(resume or {})
         self._storage: Storage | None = None
-        self._reported = 0
+        #: How many reports are there, of which the task knows the first ones.
+        self._reported = self._known = 0
+        self._is_all = False
         self._look: asyncio.Task[Look] | None = None
         self._silent_since: float | None = None
         if obsolete:
-            self.log.info(
+            logger.info(
                 "Ignoring the arguments %s of this trigger: they come from another version of FDS.", sorted(obsolete)
             )
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class path and all arguments that another triggerer needs to continue."""
-        polls = ("staging", "storage_conn_id", "reports", "epoch", "batch_ids", "attempt_id", "poll_interval")
+        polls = ("staging", "storage_conn_id", *self.POLLS, "poll_interval")
         asks = ("cluster", "address", "driver", "look_seconds")
         names = (*polls, *asks, "commit_after", "until", "resume")
-        return (
-            "airflow_provider_fds.triggers.driver_reports.DriverReportsTrigger",
-            {name: getattr(self, name) for name in names},
-        )
+        kind = type(self)
+        return f"{kind.__module__}.{kind.__name__}", {name: getattr(self, name) for name in names}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Poll until the task has something to do, report it, and end."""
@@ -136,7 +132,7 @@ class DriverReportsTrigger(BaseTrigger):
                 except Exception as error:  # noqa: BLE001  # storage or Airflow's API server may be restarting
                     refusals += 1
                     self._storage = None
-                    self.log.warning("Poll %d for reports in %s was refused: %s", refusals, self.staging, error)
+                    logger.warning("Poll %d for reports in %s was refused: %s", refusals, self.staging, error)
                 ended = self._answer()
                 if (reason := self._reason(ended=ended)) is not None:
                     yield self._event(reason)
@@ -156,21 +152,20 @@ class DriverReportsTrigger(BaseTrigger):
             return
         said = await asyncio.to_thread(cluster.stop, self._handle)
         if said is None:
-            self.log.info("Driver %s was stopped, because a user has marked or cleared its task.", self.driver)
+            logger.info("Driver %s was stopped, because a user has marked or cleared its task.", self.driver)
         else:
-            self.log.warning("Driver %s could not be stopped: %s", self.driver, said)
+            logger.warning("Driver %s could not be stopped: %s", self.driver, said)
 
     async def _poll(self) -> None:
-        """Count the batches that the driver has reported, in order."""
         async with poll_slot():
             if self._storage is None:
                 # a connection is looked up
                 self._storage = await sync_to_async(self._open, thread_sensitive=False)()
-            while self._reported < len(self.batch_ids):
-                name = report_name(self.epoch, self.batch_ids[self._reported], self.attempt_id)
-                if await self._storage.head_async(f"{self.reports}/{name}") is None:
-                    return
-                self._reported += 1
+            await self._count(self._storage)
+
+    async def _count(self, staging: Storage) -> None:
+        """Count what the driver has reported, with one request if that is nothing new."""
+        raise NotImplementedError
 
     def _open(self) -> Storage:
         return open_folder(self.storage_conn_id, self.staging)
@@ -200,7 +195,7 @@ class DriverReportsTrigger(BaseTrigger):
             self._silent_since = None
         elif self._silent_since is None:
             self._silent_since = time.monotonic()
-            self.log.warning("The cluster does not tell the state of driver %s: %s", self.driver, words)
+            logger.warning("The cluster does not tell the state of driver %s: %s", self.driver, words)
         return state == "ended"
 
     def _cluster(self) -> Cluster | None:
@@ -218,7 +213,7 @@ class DriverReportsTrigger(BaseTrigger):
 
     def _reason(self, *, ended: bool) -> str | None:
         now = time.time()
-        if self._reported == len(self.batch_ids):
+        if self._is_all:
             return "reported"
         if ended:
             return "ended"
@@ -226,7 +221,7 @@ class DriverReportsTrigger(BaseTrigger):
             return "timeout"
         if self._silent_seconds >= LOST_SECONDS:
             return "silent"
-        return "progress" if self._reported and now >= self.commit_after else None
+        return "progress" if self._reported > self._known and now >= self.commit_after else None
 
     def _pause_seconds(self, refusals: int) -> float:
         pause = pause_seconds(self.poll_interval, refusals)
@@ -240,3 +235,33 @@ class DriverReportsTrigger(BaseTrigger):
             "resume": self.resume,
         }
         return TriggerEvent(payload)  # type: ignore[no-untyped-call]
+
+
+class DriverReportsTrigger(WatchesDriver, BaseTrigger):
+    """Watches the driver of one stream: a poll asks staging for the report on the next batch, with one HEAD.
+
+    Args:
+        reports: Folder of the reports in staging.
+        epoch: The epoch of the batches, or the generation of their interval.
+        batch_ids: The batches that are not committed, in order.
+        attempt_id: The attempt under whose name the driver reports.
+        driver: Arguments of :class:`WatchesDriver`.
+    """
+
+    POLLS: ClassVar = ("reports", "epoch", "batch_ids", "attempt_id")
+
+    def __init__(self, *, reports: str, epoch: int, batch_ids: Sequence[int], attempt_id: str, **driver: Any) -> None:
+        super().__init__(**driver)
+        self.reports = reports
+        self.epoch = int(epoch)
+        self.batch_ids = list(batch_ids)
+        self.attempt_id = attempt_id
+
+    async def _count(self, staging: Storage) -> None:
+        """Count the batches that the driver has reported, in order."""
+        while self._reported < len(self.batch_ids):
+            name = report_name(self.epoch, self.batch_ids[self._reported], self.attempt_id)
+            if await staging.head_async(f"{self.reports}/{name}") is None:
+                return
+            self._reported += 1
+        self._is_all = True

@@ -18,7 +18,7 @@ import pytest
 from airflow_provider_fds.backends.cluster_driver import ClusterDriver
 from airflow_provider_fds.fault_points import ASKED_BY, MARKS_IN
 from airflow_provider_fds.spark.clusters.standalone import StandaloneCluster
-from tests.lost_task import KILLED_BEFORE_THE_ENTRY, Lost, stopping_driver
+from tests.lost_task import KILLED_BEFORE_THE_ENTRY, STOPPED, Lost, stopping_driver
 from tests.standalone_cluster import SMALL, master, running
 
 if TYPE_CHECKING:
@@ -44,6 +44,30 @@ with DAG("{name}", schedule=None, start_date=datetime(2026, 1, 1)):
         {more}
     )
 """
+FLEET_TEXT = """
+from datetime import datetime
+from airflow.sdk import DAG
+from airflow_provider_fds import DeltaFleetOperator, DeltaStream, DeltaAppendSink
+
+with DAG("{name}", schedule=None, start_date=datetime(2026, 1, 1)):
+    DeltaFleetOperator(
+        task_id="ingest",
+        conn_id="{name}",
+        deploy_mode="cluster",
+        driver_memory="600m",
+        env_vars={env_vars!r},
+        conf={conf!r},
+        streams=[
+            dict(
+                stream=DeltaStream(f"{name}_{{part}}", table="{lake}/orders", starting_version="earliest"{options}),
+                sink=DeltaAppendSink(f"{lake}/{name}_{{part}}"),
+            )
+            for part in ("a", "b")
+        ],
+        parallelism=1,
+        {more}
+    )
+"""
 CONF = {**SMALL, "spark.cores.max": "1", "spark.driver.host": "127.0.0.1"}
 
 
@@ -62,12 +86,12 @@ def masters():
 
 @pytest.fixture
 def dag_of(installation, lake, cluster, monkeypatch):
-    def make(name, rest_port=None, more="", options="", **faults):
+    def make(name, rest_port=None, more="", options="", text=DAG_TEXT, **faults):
         extra = {"rest-port": rest_port or cluster.rest_port}
         host, port = cluster.master.rsplit(":", 1)
         connection = {"conn_type": "spark", "host": host, "port": int(port), "extra": extra}
         monkeypatch.setenv(f"AIRFLOW_CONN_{name.upper()}", json.dumps(connection))
-        text = DAG_TEXT.format(
+        text = text.format(
             name=name,
             lake=lake.uri,
             env_vars={"PYSPARK_PYTHON": sys.executable, **faults},
@@ -210,6 +234,32 @@ def test_a_driver_that_no_entry_names_is_joined_by_another_one_and_rows_land_onc
     assert lake.ids("unnamed") == [1, 2]
 
 
+def test_the_next_attempt_of_a_fleet_waits_for_its_driver_which_loads_all_streams(
+    dag_of, installation, lake, tmp_path, faults, started, seen, caplog
+):
+    lake.append("orders", 1, 2)
+    lost = Lost(dag_of("fleet_left", text=FLEET_TEXT, **faults), tmp_path)
+    seen.then[2] = lost.go_on
+    assert lost.run_again(installation) == "success", caplog.text
+    assert len(started()) == 1
+    assert [lake.ids(f"fleet_left_{part}") for part in "ab"] == [[1, 2]] * 2
+
+
+def test_the_next_attempt_of_a_fleet_whose_driver_died_commits_what_it_has_reported_and_starts_one_for_the_rest(
+    dag_of, installation, lake, tmp_path, faults, started, caplog
+):
+    lake.append("orders", 1, 2)
+    faults[ASKED_BY] = second = f"{STOPPED}#2"
+    lost = Lost(dag_of("fleet_died", text=FLEET_TEXT, **faults), tmp_path, stopped=second)
+    os.kill(int(lost.mark.read_text()), signal.SIGKILL)
+    assert lost.run_again(installation) == "success", caplog.text
+    assert len(started()) == 2
+    assert [lake.ids(f"fleet_died_{part}") for part in "ab"] == [[1, 2]] * 2
+    others = [text for text in caplog.messages if "another driver loads" in text]
+    assert len(others) == 1
+    assert "Loading 1 batches of 1 streams" in caplog.text
+
+
 def kill_master(cluster, masters):
     """Kill the master that leads: the first one, or one that a test has started again."""
     masters.close()
@@ -244,13 +294,13 @@ def triggers(monkeypatch):
     from airflow_provider_fds.triggers import driver_reports
 
     found = []
-    event = driver_reports.DriverReportsTrigger._event
+    event = driver_reports.WatchesDriver._event
 
     def kept(self, reason):
         found.append((self.serialize(), reason))
         return event(self, reason)
 
-    monkeypatch.setattr(driver_reports.DriverReportsTrigger, "_event", kept)
+    monkeypatch.setattr(driver_reports.WatchesDriver, "_event", kept)
     return found
 
 
@@ -258,10 +308,10 @@ def test_a_task_leaves_its_driver_and_fails_if_it_dies_and_the_next_run_commits_
     dag_of, installation, lake, tmp_path, started, triggers, monkeypatch, caplog, capsys
 ):
     from airflow_provider_fds.operators.run import left_driver
-    from airflow_provider_fds.triggers.driver_reports import DriverReportsTrigger
+    from airflow_provider_fds.triggers.driver_reports import WatchesDriver
 
     monkeypatch.setattr(left_driver, "COMMIT_SECONDS", 0.0)
-    monkeypatch.setitem(DriverReportsTrigger.__init__.__kwdefaults__, "look_seconds", 1.0)
+    monkeypatch.setitem(WatchesDriver.__init__.__kwdefaults__, "look_seconds", 1.0)
     for number in range(1, 4):
         lake.append("orders", number)
     more = f"{DEFERRED}, batches_per_application=2, run_time_limit=3600"
@@ -313,3 +363,30 @@ def test_a_task_whose_triggerer_was_killed_finds_its_driver_also_when_the_master
     assert [reason for _, reason in triggers] == ["reported"]
     assert len(started()) == 1
     assert lake.ids("left_and_lost") == [1, 2]
+
+
+def test_a_fleet_leaves_its_driver_finds_it_after_the_triggerer_was_killed_and_leaves_the_next_one_too(
+    dag_of, installation, lake, tmp_path, faults, started, seen, triggers, caplog
+):
+    for number in (1, 2):
+        lake.append("orders", number)
+    # the first stream is loaded, the second one is not
+    faults[ASKED_BY] = second = f"{STOPPED}#2"
+    more = f"{DEFERRED}, batches_per_application=1, run_time_limit=3600"
+    dag = dag_of("fleet_deferred", text=FLEET_TEXT, more=more, options=", max_versions_per_batch=1", **faults)
+    lost = Lost(dag, tmp_path, stopped=second)
+    assert "the task leaves its worker until the driver reports" in (tmp_path / "task.log").read_text()
+    assert len(started()) == 1
+    seen.then[1] = lost.go_on
+    assert lost.run_again(installation) == "success", caplog.text
+    assert len(started()) == 2
+    assert [lake.ids(f"fleet_deferred_{part}") for part in "ab"] == [[1, 2]] * 2
+    assert [reason for _, reason in triggers] == ["reported"] * 2
+    own = [arguments["resume"]["own_attempt"] for (_, arguments), _ in triggers]
+    assert own[0] == ""
+    assert own[1].startswith("driver-")
+    assert len({arguments["resume"]["stop_after_ms"] for (_, arguments), _ in triggers}) == 1
+    result = lost.done.xcom("ingest")
+    assert result["counts"] == {"loaded": 2}
+    assert [result["streams"][f"fleet_deferred_{part}"]["batches"] for part in "ab"] == [2, 2]
+    assert result["seconds"]["spark"] > 5

@@ -7,6 +7,7 @@ import json
 import threading
 import time
 from contextlib import suppress
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -14,6 +15,7 @@ from airflow.jobs import triggerer_job_runner
 from airflow.triggers.base import BaseTrigger
 
 from airflow_provider_fds import DeltaAppendSink, DeltaFleetOperator, DeltaIngestOperator, DeltaStream, FleetStream
+from airflow_provider_fds.batch.fleet_spec import FleetProgress
 from airflow_provider_fds.delta.storage.local import LocalStorage
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.operators.run.left_driver import Resumed
@@ -22,6 +24,7 @@ from airflow_provider_fds.spark.clusters.stored import from_dict, to_dict
 from airflow_provider_fds.spark.clusters.yarn import YarnCluster
 from airflow_provider_fds.triggers import driver_reports
 from airflow_provider_fds.triggers.driver_reports import DriverReportsTrigger
+from airflow_provider_fds.triggers.fleet_reports import FleetReportsTrigger
 
 pytestmark = pytest.mark.usefixtures("airflow_database")
 
@@ -223,6 +226,67 @@ def test_a_restarted_triggerer_goes_on_with_the_stored_arguments_and_leaves_the_
     assert not [path for path in master.asked if "/kill/" in path]
 
 
+@pytest.fixture
+def fleet_trigger_of(trigger_of):
+    def make(**more):
+        values = trigger_of().serialize()[1]
+        for name in DriverReportsTrigger.POLLS:
+            values.pop(name)
+        polls = {"progress": ".fleets/shop/f1.progress.json", "streams": ["a", "b"]}
+        return FleetReportsTrigger(**{**values, **polls, **more})
+
+    return make
+
+
+@pytest.fixture
+def note(tmp_path):
+    def put(**progress):
+        folder = tmp_path / "staging" / ".fleets" / "shop"
+        folder.mkdir(parents=True, exist_ok=True)
+        LocalStorage(str(folder)).put("f1.progress.json", FleetProgress(**progress).to_json())
+
+    return put
+
+
+def test_the_trigger_of_a_fleet_fires_once_the_jobs_of_its_streams_have_ended(fleet_trigger_of, note):
+    note(reports={"a": 2, "other": 9}, ended={"a": "done", "other": "done"})
+    done = {"a": "done", "b": "failed"}
+    payload = asyncio.run(fired(fleet_trigger_of(), meanwhile=lambda: note(reports={"a": 2, "b": 1}, ended=done)))
+    assert payload["reason"] == "reported"
+
+
+def test_the_trigger_of_a_fleet_fires_for_reports_that_the_task_does_not_know(fleet_trigger_of, note):
+    note(reports={"a": 2, "other": 9})
+    trigger = fleet_trigger_of(reported=2, commit_after=0.0)
+    payload = asyncio.run(fired(trigger, meanwhile=lambda: note(reports={"a": 3})))
+    assert payload["reason"] == "progress"
+
+
+def test_the_trigger_of_a_fleet_reads_the_note_only_if_it_has_changed(fleet_trigger_of, note, monkeypatch):
+    read, get = [], LocalStorage.get
+
+    def counted(self, key):
+        read.append(key)
+        return get(self, key)
+
+    monkeypatch.setattr(LocalStorage, "get", counted)
+    note(reports={"a": 1})
+    done = {"a": "done", "b": "done"}
+    asyncio.run(fired(fleet_trigger_of(), meanwhile=lambda: note(reports={"a": 1, "b": 1}, ended=done)))
+    assert read == [".fleets/shop/f1.progress.json"] * 2
+
+
+def test_the_trigger_of_a_fleet_fires_if_its_driver_has_ended_and_is_stored_with_its_arguments(
+    fleet_trigger_of, master
+):
+    master.answers[:] = ["FAILED"]
+    path, arguments = fleet_trigger_of(reported=3).serialize()
+    assert path == f"{FleetReportsTrigger.__module__}.{FleetReportsTrigger.__name__}"
+    again = FleetReportsTrigger(**json.loads(json.dumps(arguments)), of_the_future=1)
+    assert again.serialize() == (path, arguments)
+    assert asyncio.run(fired(again, meanwhile=None))["reason"] == "ended"
+
+
 async def cancelled(trigger, message):
     """Cancel a trigger that Airflow's own runner runs, as the runner does with this message."""
     runner = triggerer_job_runner.TriggerRunner()
@@ -281,8 +345,12 @@ def test_tasks_that_cannot_leave_their_driver_refuse_to():
         ingest(deferrable=True, linger=60)
     with pytest.raises(ConfigurationError, match="deferrable must be True or False, got 'yes'"):
         ingest(deferrable="yes")
-    with pytest.raises(ConfigurationError, match="deferrable=True is not available for DeltaFleetOperator"):
-        DeltaFleetOperator(task_id="fleet", streams=[FleetStream(ORDERS, SINK)], deferrable=True)
+    fleet = partial(DeltaFleetOperator, task_id="fleet", streams=[FleetStream(ORDERS, SINK)])
+    assert fleet(deferrable=True, poll_interval=5).report_interval == 5
+    with pytest.raises(ConfigurationError, match=r"linger cannot be used with deferrable=True: .*Omit one"):
+        fleet(deferrable=True, linger=60)
+    with pytest.raises(ConfigurationError, match="poll_interval has no effect without wait=True"):
+        fleet(poll_interval=5)
     from airflow.sdk import task
 
     @task.delta_batch(stream=ORDERS, deferrable=True)

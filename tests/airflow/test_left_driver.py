@@ -54,9 +54,9 @@ def task(tmp_path, monkeypatch):
             execution_timeout=execution_timeout,
             was_killed=was_killed,
             on_kill=backend.cancel,
-            run_spark=lambda _application: WAITED,
         )
-        work = RunWork("work", 1, (SimpleNamespace(batch_id=0), SimpleNamespace(batch_id=1)), submitted=LEFT)
+        batches = (SimpleNamespace(batch_id=0), SimpleNamespace(batch_id=1))
+        work = RunWork("work", 1, batches, attempt_id="t1", submitted=LEFT)
         monkeypatch.setattr(Application, "begun_key", "begun")
         session = SimpleNamespace(
             connected=SimpleNamespace(staging=LocalStorage(str(tmp_path))),
@@ -64,7 +64,7 @@ def task(tmp_path, monkeypatch):
             collect=lambda _work, is_running: Collected(work.batches[:committed]),
         )
         found = {"began": time.time(), "own_attempt": "t1", "left_at": time.time(), **resumed}
-        left = LeftDriver(operator, Resumed(**found), PhaseSeconds())
+        left = LeftDriver(operator, lambda _application: WAITED, Resumed(**found), PhaseSeconds())
         return SimpleNamespace(
             driver=left, run=lambda: left.run(Application(session, None, work, "")), stopped=cluster.stopped
         )
@@ -112,17 +112,18 @@ def test_the_execution_timeout_counts_over_all_deferrals_and_stops_the_driver(ta
 
 
 def test_a_task_knows_the_driver_that_it_has_started_and_when_its_time_is_over(task):
-    assert task(Look("running")).driver.is_own(LEFT)
+    assert task(Look("running")).driver.is_own("t1")
     of_others = task(Look("running"), own_attempt="")
-    assert not of_others.driver.is_own(LEFT)
+    assert not of_others.driver.is_own("t1")
     assert of_others.run() is None
-    assert not of_others.driver.is_own(LEFT)
+    assert not of_others.driver.is_own("t1")
     assert task(Look("running"), stop_after_ms=5).driver.keep_limit(9) == 5
 
 
 def test_the_seconds_of_earlier_processes_and_of_the_deferral_count():
     seconds = PhaseSeconds()
     operator = SimpleNamespace(conn_id="c", spark=SimpleNamespace(cluster_of_drivers=lambda: {"kind": "yarn"}))
-    LeftDriver(operator, Resumed(0.0, left_at=time.time() - 100, seconds={"plan": 2.0, "spark": 1.0}), seconds)
+    resumed = Resumed(0.0, left_at=time.time() - 100, seconds={"plan": 2.0, "spark": 1.0})
+    LeftDriver(operator, lambda _application: WAITED, resumed, seconds)
     assert seconds.to_dict()["plan"] == 2
     assert 101 <= seconds.to_dict()["spark"] < 200

@@ -10,7 +10,8 @@ import json
 import sys
 from pathlib import Path
 
-from airflow_provider_fds.backends.base import FleetApplication, FleetPart, UserArguments
+from airflow_provider_fds.backends.base import UserArguments
+from airflow_provider_fds.backends.fleet_application import FleetApplication, FleetPart
 from airflow_provider_fds.backends.registry import command_line_backend
 from airflow_provider_fds.checkpoint.file import FileCheckpointStore
 from airflow_provider_fds.fleet.session import FleetSession

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from airflow_provider_fds.backends import cluster_driver
 from airflow_provider_fds.backends.base import Application, UserArguments
 from airflow_provider_fds.backends.cluster_driver import ClusterDriver, DriverEndedError
+from airflow_provider_fds.backends.fleet_application import FleetApplication, FleetPart
 from airflow_provider_fds.delta.storage.local import LocalStorage
 from airflow_provider_fds.errors import ClusterLostError, ConfigurationError, LedgerError
 from airflow_provider_fds.ledger.facts import SubmittedFacts
@@ -45,7 +47,13 @@ class Saying(Cluster):
 
 @pytest.fixture
 def run(tmp_path):
-    application = SimpleNamespace(staging=LocalStorage(str(tmp_path / "staging")), begun_key="begun", name="fds")
+    application = SimpleNamespace(
+        staging=LocalStorage(str(tmp_path / "staging")),
+        begun_key="begun",
+        name="fds",
+        streams=(),
+        record=lambda **_: None,
+    )
     for name in ("modules.zip", "delta.jar"):
         (tmp_path / name).write_text(name)
 
@@ -205,6 +213,57 @@ def test_a_driver_that_the_ledger_does_not_take_is_stopped(run, tmp_path):
     with pytest.raises(LedgerError, match="taken the batches over"):
         run(cluster, work=one_stream(tmp_path, refused))
     assert cluster.stopped == [HANDLE]
+
+
+def fleet_of(tmp_path, **writes):
+    """An application of a fleet, of which each stream has one batch; by name, what is called with its driver."""
+    parts = tuple(
+        FleetPart(one_stream(tmp_path, write).session, None, SimpleNamespace(batches=(1,)), "")
+        for write in writes.values()
+    )
+    for name, part in zip(writes, parts, strict=True):
+        part.session.stream.name = name
+    return FleetApplication(parts, f"file:/t1-{'0' * 64}.fleet.json", lambda: True)
+
+
+def refuse(*_, **__):
+    raise LedgerError("another run has taken the batches over")
+
+
+def test_the_ledger_of_each_stream_of_a_fleet_has_the_driver_and_one_that_refuses_it_holds_no_other_back(
+    run, tmp_path, caplog
+):
+    written = []
+
+    def write(_work, **driver):
+        written.append(driver["driver"])
+
+    cluster = Saying(Look("ended"))
+    assert run(cluster, work=fleet_of(tmp_path, a=write, b=refuse, c=write)) is None
+    assert written == [HANDLE.id] * 2
+    assert "Stream b: its ledger does not have the driver" in caplog.text
+    assert cluster.stopped == []
+
+
+def test_a_driver_that_the_ledger_of_no_stream_takes_is_stopped(run, tmp_path):
+    cluster = Saying(Look("running"))
+    with pytest.raises(LedgerError, match="taken the batches over"):
+        run(cluster, work=fleet_of(tmp_path, a=refuse, b=refuse))
+    assert cluster.stopped == [HANDLE]
+
+
+def test_a_driver_can_be_left_if_ledgers_name_it_for_all_streams_and_its_notes_are_known(tmp_path):
+    found = fleet_of(tmp_path, a=None, b=None)
+    assert found.can_be_left
+    fence = FleetPart(found.parts[0].session, None, SimpleNamespace(batches=()), "")
+    assert not replace(found, parts=(*found.parts, fence)).can_be_left
+    assert not replace(found, spec_uri="").can_be_left
+
+
+def test_a_driver_of_a_fleet_that_stays_unknown_names_what_frees_the_batches_of_its_streams(tmp_path):
+    driver = ClusterDriver(Saying(SILENT), "spark://host:7077", poll_seconds=0, lost_seconds=0)
+    with pytest.raises(ClusterLostError, match=r"`fds unlock a --why …`, and the same for b, c, lets"):
+        driver.attach(fleet_of(tmp_path, a=None, b=None, c=None), LEFT, threading.Event())
 
 
 def test_a_driver_of_an_earlier_attempt_is_waited_for_and_none_is_started(tmp_path):

@@ -161,7 +161,7 @@ def _run(
     backend: SparkBackend, session: FleetSession, spec_uri: str, group: FleetGroup, progress: FleetProgress
 ) -> None:
     """Run one application, and commit what it does."""
-    from airflow_provider_fds.backends.base import FleetApplication, FleetPart
+    from airflow_provider_fds.backends.fleet_application import FleetApplication, FleetPart
 
     parts = tuple(FleetPart(one.session, one.stream.sink, one.work, one.spec_uri) for one in session.runs)
     batches = format_count(sum(len(part.work.batches) for part in parts), "batch", "batches")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from airflow.providers.common.compat.sdk import AirflowSkipException
 
-from airflow_provider_fds.backends.base import FleetApplication, FleetPart
+from airflow_provider_fds.backends.fleet_application import FleetApplication, FleetPart
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.fleet.discovery import describe_left_out, find_tables
 from airflow_provider_fds.fleet.result import FleetResult, StreamOutcome
@@ -37,6 +37,8 @@ from airflow_provider_fds.operators.run.sessions import session_context
 from airflow_provider_fds.operators.run.spark_failure import explained, without_command
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.sinks import DeltaSink
+from airflow_provider_fds.spark.runtime.settings import FLEET_CONF
+from airflow_provider_fds.stream.attempt.result import PhaseSeconds
 from airflow_provider_fds.stream.monitoring.alerts import find_alerts
 from airflow_provider_fds.stream.monitoring.all_statuses import unreadable
 from airflow_provider_fds.stream.run.linger import Linger
@@ -45,6 +47,7 @@ from airflow_provider_fds.stream.run.session import STOPPED
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from airflow_provider_fds.backends.base import Outcome
     from airflow_provider_fds.checkpoint.store import CheckpointStore
     from airflow_provider_fds.delta.storage.storage import Storage
     from airflow_provider_fds.errors import BatchFailedError, FdsError, TableNotFoundError
@@ -52,6 +55,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.hooks.stats import RunReport
     from airflow_provider_fds.ledger.owner import Owner
     from airflow_provider_fds.ledger.position import Checkpoint
+    from airflow_provider_fds.operators.run.left_driver import LeftDriver, Resumed
     from airflow_provider_fds.sinks import Sink
     from airflow_provider_fds.stream.connected_stream import ConnectedStream, StreamContext
     from airflow_provider_fds.stream.monitoring.status import StreamStatus
@@ -73,10 +77,12 @@ class FleetRun:
     Args:
         operator: The :class:`DeltaFleetOperator`, rendered.
         context: The task's context.
+        resumed: What an earlier process of this attempt has handed over, if it has left a driver in the cluster.
     """
 
-    def __init__(self, operator: Any, context: Any) -> None:
+    def __init__(self, operator: Any, context: Any, resumed: Resumed | None = None) -> None:
         self._operator = operator
+        self._resumed = resumed
         self._context = context
         ti = context["ti"]
         mapped = "" if ti.map_index < 0 else f".{ti.map_index}"
@@ -103,7 +109,7 @@ class FleetRun:
             operator.spark.check()
             with connections_looked_up_once():
                 streams, gone = self._streams()
-                result = self._load(streams)
+                result = self._load(streams, deadline)
             result = replace(result, outcomes=(*result.outcomes, *gone))
             log.info("%s", result.describe())
             for one in result.loaded:
@@ -174,10 +180,14 @@ class FleetRun:
             return [StreamOutcome(stream=name, outcome="failed", error=error) for name, error in errors.items()]
         return [StreamOutcome(stream=name, outcome="gone", reason=str(error)) for name, error in errors.items()]
 
-    def _load(self, streams: tuple[FleetStream, ...]) -> FleetResult:
-        """Run one application after another until no stream has anything left to do."""
+    def _load(self, streams: tuple[FleetStream, ...], deadline: float | None) -> FleetResult:
+        """Run one application after another until no stream has anything left to do, or defer the task."""
         operator, limit = self._operator, self._operator.run_time_limit
         stop_after_ms = None if limit is None else int((time.time() + limit.total_seconds()) * 1000)
+        phases = PhaseSeconds()
+        leaving = self._leaving(phases)
+        if leaving is not None:
+            stop_after_ms = leaving.keep_limit(stop_after_ms)
         linger = Linger.of(operator.linger, ends_at_ms=stop_after_ms, needs_data=operator.waiting is not None)
         session = FleetSession(
             streams,
@@ -185,6 +195,7 @@ class FleetRun:
             fleet=self._fleet,
             deployment=deployment(),
             retry=self._context["ti"].try_number > 1,
+            resumed=self._resumed is not None,
             max_batches=operator.batches_per_application,
             stop_after_ms=stop_after_ms,
             stop_on_failure=operator.on_stream_failure == "fail_fast",
@@ -192,8 +203,10 @@ class FleetRun:
             watch=self._watch,
             explain=self._explain,
             apart=operator.apart,
+            attaches_to=operator.spark.attaches_to,
             linger=linger,
         )
+        session.phases = phases
         stays = nullcontext() if linger is None else operator.lingering()
         with reporting_interruption(self._report_interruption), stays:
             while session.next_work():
@@ -202,12 +215,36 @@ class FleetRun:
                 )
                 if spec_uri is None:
                     continue
-                with session.phases.phase("spark"):
-                    error = self._run_spark(session, spec_uri)
-                session.collect(error)
-            return session.finish()
+                application = self._application(session, spec_uri)
+                is_own = leaving is not None and leaving.is_own(application.own_name)
+                is_left = False
+                with phases.phase("spark"):
+                    is_late = stop_after_ms is not None and time.time() * 1000 >= stop_after_ms
+                    if leaving is None or is_late or not session.can_leave or not application.can_be_left:
+                        outcome = operator.run_fleet(application)
+                    else:
+                        outcome = leaving.run(application)
+                        is_left = leaving.has_left
+                if is_left:
+                    break
+                session.collect(_told(outcome), is_final=is_own or operator.was_killed)
+            else:
+                return session.finish()
+        assert leaving is not None  # noqa: S101  # it has left a driver
+        from airflow_provider_fds.triggers.fleet_reports import FleetReportsTrigger
 
-    def _run_spark(self, session: FleetSession, spec_uri: str) -> Exception | None:
+        leaving.defer_to(FleetReportsTrigger, deadline=deadline, **session.leave())
+        raise AssertionError  # it has deferred the task
+
+    def _leaving(self, phases: PhaseSeconds) -> LeftDriver | None:
+        if not self._operator.deferrable:
+            return None
+        # most tasks stay with their driver
+        from airflow_provider_fds.operators.run.left_driver import LeftDriver
+
+        return LeftDriver(self._operator, self._operator.run_fleet, self._resumed, phases)
+
+    def _application(self, session: FleetSession, spec_uri: str) -> FleetApplication:
         operator = self._operator
         runs = session.runs
         parts = tuple(FleetPart(one.session, one.stream.sink, one.work, one.spec_uri) for one in runs)
@@ -215,22 +252,16 @@ class FleetRun:
         log.info("Loading %d batches of %d streams, %d at a time.", batches, len(runs), operator.parallelism)
         name = f"fds-{self._fleet}" if operator.name == _DEFAULT_NAME else str(operator.name)
         operator.set_agent_settings(self._context, self._sink_for_agent(runs))
-        outcome = operator.run_fleet(
-            FleetApplication(
-                parts,
-                spec_uri,
-                session.commit_reported,
-                session.files.folder,
-                parallelism=operator.parallelism,
-                name=name,
-                context=self._context,
-                conf=operator.agent_settings,
-            )
+        return FleetApplication(
+            parts,
+            spec_uri,
+            session.commit_reported,
+            session.files.folder,
+            parallelism=operator.parallelism,
+            name=name,
+            context=self._context,
+            conf={**FLEET_CONF, **operator.agent_settings},
         )
-        error: Exception | None = outcome.error
-        if error is not None:
-            log.warning("Spark ended with an error; what is in the sinks is committed: %s", without_command(error))
-        return error
 
     @staticmethod
     def _sink_for_agent(runs: tuple[StreamRun, ...]) -> Sink:
@@ -336,6 +367,13 @@ class FleetRun:
             kwargs={"deadline": deadline},
             timeout=timedelta(seconds=remaining),
         )
+
+
+def _told(outcome: Outcome) -> Exception | None:
+    """Return how Spark ended, after a warning if that is an error."""
+    if outcome.error is not None:
+        log.warning("Spark ended with an error; what is in the sinks is committed: %s", without_command(outcome.error))
+    return outcome.error
 
 
 class _Locked:

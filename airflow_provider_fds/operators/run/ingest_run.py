@@ -25,6 +25,7 @@ from airflow_provider_fds.stream import DeltaStream
 from airflow_provider_fds.stream.attempt.batch_versions import describe_plan
 from airflow_provider_fds.stream.attempt.result import PhaseSeconds, RunResult
 from airflow_provider_fds.stream.declaration.sink_needs import coerce_sink
+from airflow_provider_fds.stream.run.collecting import has_done_all
 from airflow_provider_fds.stream.run.limits import Limits
 from airflow_provider_fds.stream.run.session import STOPPED
 
@@ -120,9 +121,7 @@ class IngestRun:
             BatchFailedError: A batch is not done.
         """
         operator = self._operator
-        left = session.driver.left(work)
-        if left is not None and left.submitted is not None and operator.spark.attaches_to(left.submitted.cluster):
-            work = left
+        work = session.driver.left(work, operator.spark.attaches_to) or work
         if work.batches:
             plan = describe_plan(work.batches, session.connected.state.snapshot)
             self._log.info("Loading %s into %s: %s.", session.connected.table.uri, sink.describe(), plan)
@@ -146,7 +145,7 @@ class IngestRun:
         spark_error = outcome.error
         with self._phases.phase("commit"):
             others = self._of_others(work)
-            if others is not None and not operator.was_killed and not self._has_done(session, work):
+            if others is not None and not operator.was_killed and not has_done_all(session, work):
                 ending = spark_error or f"driver {others.driver} ended"
                 self._log.warning("An earlier attempt's %s. Another driver loads the batches that it has left.", ending)
                 return True
@@ -161,7 +160,7 @@ class IngestRun:
     def _of_others(self, work: RunWork) -> SubmittedFacts | None:
         """Return the driver of ``work`` if an earlier attempt has started it."""
         leaving = self._left_driver
-        is_own = leaving is not None and work.submitted is not None and leaving.is_own(work.submitted)
+        is_own = leaving is not None and work.submitted is not None and leaving.is_own(work.attempt_id)
         return None if is_own else work.submitted
 
     def _find_spark(self, stream: DeltaStream, sink: Sink) -> None:
@@ -172,18 +171,11 @@ class IngestRun:
             # most tasks stay with their driver
             from airflow_provider_fds.operators.run.left_driver import LeftDriver
 
-            self._left_driver = LeftDriver(operator, self._resumed, self._phases)
+            self._left_driver = LeftDriver(operator, operator.run_spark, self._resumed, self._phases)
         operator.spark.check()
         operator.set_agent_settings(self._context, sink)
         if operator.name == _DEFAULT_NAME:
             operator.name = f"fds-{stream.name}"
-
-    def _has_done(self, session: StreamSession, work: RunWork) -> bool:
-        """Commit what a driver that was left has reported; return whether that is all, else record its end."""
-        if len(session.collect(work, is_running=True).committed) == len(work.batches):
-            return True
-        session.driver.ended(work)
-        return False
 
     def _work_off(self, session: StreamSession, sink: Sink) -> LoadResult | None:
         """Run one application after another until the run's target, the time limit or a failure, or leave a driver."""

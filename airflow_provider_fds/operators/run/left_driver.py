@@ -14,10 +14,10 @@ from airflow_provider_fds.hooks.settings import poll_interval_seconds
 from airflow_provider_fds.reasons import Reason
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from airflow_provider_fds.backends.base import Application, Outcome
-    from airflow_provider_fds.ledger.facts import SubmittedFacts
+    from airflow_provider_fds.backends.fleet_application import FleetApplication
     from airflow_provider_fds.stream.attempt.result import PhaseSeconds
     from airflow_provider_fds.stream.run.session import StreamSession
 
@@ -33,8 +33,8 @@ class Resumed:
 
     Attributes:
         began: When the first process of the attempt began, in seconds since the epoch.
-        own_attempt: Name of the attempt under which the driver of this task reports; empty: it is that of an earlier
-            attempt.
+        own_attempt: Name under which this attempt knows its driver, see ``own_name`` of the application; empty: it is
+            that of an earlier attempt.
         stop_after_ms: As in :class:`~airflow_provider_fds.stream.run.limits.Limits`.
         deadline: When to stop waiting for data, in seconds since the epoch.
         left_at: When the driver was left, in seconds since the epoch.
@@ -54,7 +54,7 @@ class Resumed:
 
     @classmethod
     def of(cls, event: Mapping[str, Any]) -> Resumed:
-        """Return what :class:`DriverReportsTrigger` has brought back."""
+        """Return what the trigger has brought back, see :class:`~.driver_reports.WatchesDriver`."""
         known = {name: value for name, value in event.get("resume", {}).items() if name in cls.__slots__}
         silent, is_reported = float(event.get("silent_seconds", 0.0)), event.get("reason") == "reported"
         return cls(**{"began": time.time(), **known, "silent_seconds": silent, "is_reported": is_reported})
@@ -64,12 +64,15 @@ class LeftDriver:
     """Starts the driver of each application of a run, and leaves it while it works.
 
     Args:
-        operator: The :class:`DeltaIngestOperator`, rendered, with its backend.
+        operator: The task's operator, rendered, with its backend.
+        wait: Has the backend run an application, and waits for its end.
         resumed: What an earlier process of this attempt has handed over; ``None``: this is the first one.
         phases: The run's seconds by phase.
     """
 
-    def __init__(self, operator: Any, resumed: Resumed | None, phases: PhaseSeconds) -> None:
+    def __init__(
+        self, operator: Any, wait: Callable[[Any], Outcome], resumed: Resumed | None, phases: PhaseSeconds
+    ) -> None:
         cluster = operator.spark.cluster_of_drivers()
         if cluster is None:
             raise ConfigurationError(
@@ -80,11 +83,12 @@ class LeftDriver:
                 reason=Reason.SPARK_UNUSABLE,
             )
         self._operator = operator
+        self._wait = wait
         self._cluster: dict[str, Any] = cluster
         self._phases = phases
         self._resumed = resumed or Resumed(time.time())
         self._is_first = resumed is None
-        self._application: Application | None = None
+        self._application: Application | FleetApplication | None = None
         if resumed is not None:
             phases.add(resumed.seconds)
             phases.add({"spark": max(0.0, time.time() - resumed.left_at)})
@@ -101,11 +105,11 @@ class LeftDriver:
         self._resumed = replace(self._resumed, stop_after_ms=stop_after_ms)
         return stop_after_ms
 
-    def is_own(self, submitted: SubmittedFacts) -> bool:
-        """Whether this attempt has started a driver; otherwise an earlier one has."""
-        return submitted.attempt_id == self._resumed.own_attempt
+    def is_own(self, name: str) -> bool:
+        """Whether this attempt has started the driver of an application with that ``own_name``."""
+        return name == self._resumed.own_attempt
 
-    def run(self, application: Application) -> Outcome | None:
+    def run(self, application: Application | FleetApplication) -> Outcome | None:
         """Have a driver work on an application: return how it ended, ``None`` if it is left.
 
         Raises:
@@ -113,27 +117,24 @@ class LeftDriver:
             AirflowTaskTimeout: The task's ``execution_timeout`` is over; the driver is stopped.
         """
         operator = self._operator
-        is_new = application.work.submitted is None
+        is_new = application.left is None
         if is_new:
             if (failed := operator.spark.start(application)) is not None:
                 return failed  # type: ignore[no-any-return]
-            left = application.session.driver.left(application.work)
-            assert left is not None  # noqa: S101  # the ledger has the driver
-            application = replace(application, work=left)
+            application = application.started()
+            assert application.left is not None  # noqa: S101  # the ledger has the driver
         elif self._is_over(application):
-            return operator.run_spark(application)  # type: ignore[no-any-return]
+            return self._wait(application)
         if operator.was_killed:
             # it ends, too
-            return operator.run_spark(application)  # type: ignore[no-any-return]
+            return self._wait(application)
         self._check_time()
-        submitted = application.work.submitted
-        assert submitted is not None  # noqa: S101  # it was started, or found
-        is_own = is_new or self.is_own(submitted)
-        self._resumed = replace(self._resumed, own_attempt=submitted.attempt_id if is_own else "")
+        is_own = is_new or self.is_own(application.own_name)
+        self._resumed = replace(self._resumed, own_attempt=application.own_name if is_own else "")
         self._application = application
         return None
 
-    def _is_over(self, application: Application) -> bool:
+    def _is_over(self, application: Application | FleetApplication) -> bool:
         """Commit what a driver has reported; return whether it has ended, or will by itself, within seconds."""
         is_done, reports_no_more = application.commit(), self._resumed.is_reported
         # only for the driver that the trigger has watched
@@ -141,7 +142,7 @@ class LeftDriver:
         return is_done or reports_no_more or not self._operator.spark.works(application, self._resumed.silent_seconds)
 
     def defer(self, session: StreamSession, *, deadline: float | None) -> None:
-        """Defer the task until the driver that was left has reported, or has ended.
+        """Defer the task until the driver that was left for a stream has reported, or has ended.
 
         Args:
             session: The run.
@@ -149,9 +150,31 @@ class LeftDriver:
         """
         from airflow_provider_fds.triggers.driver_reports import DriverReportsTrigger
 
+        work = self._application.work  # type: ignore[union-attr]  # the caller has left one of a stream
+        planned = {batch.batch_id for batch in session.scope.planned}
+        ids = [one.last.batch_id for one in session.scope.transactions(work.batches)]
+        self.defer_to(
+            DriverReportsTrigger,
+            deadline=deadline,
+            staging=session.context.staging_uri,
+            storage_conn_id=session.stream.storage_conn_id,
+            reports=session.scope.reports,
+            epoch=work.epoch,
+            batch_ids=[each for each in ids if each in planned],
+            attempt_id=work.attempt_id,
+        )
+
+    def defer_to(self, trigger: Callable[..., Any], *, deadline: float | None, **polls: Any) -> None:
+        """Defer the task to a trigger that watches the driver that was left.
+
+        Args:
+            trigger: Its class.
+            deadline: As for :meth:`defer`.
+            polls: Its arguments that say where to poll.
+        """
         application, operator = self._application, self._operator
         assert application is not None  # noqa: S101  # the caller has asked
-        left = application.work.submitted
+        left = application.left
         assert left is not None  # noqa: S101  # likewise
         now = time.time()
         resume = replace(
@@ -161,18 +184,10 @@ class LeftDriver:
             seconds=self._phases.to_dict(),
             silent_seconds=0.0,
         )
-        planned = {batch.batch_id for batch in session.scope.planned}
-        transactions = session.scope.transactions(application.work.batches)
-        ids = [one.last.batch_id for one in transactions if one.last.batch_id in planned]
         operator.log.info("Driver %s is at work; the task leaves its worker until the driver reports.", left.driver)
         operator.defer(
-            trigger=DriverReportsTrigger(
-                staging=session.context.staging_uri,
-                storage_conn_id=session.stream.storage_conn_id,
-                reports=session.scope.reports,
-                epoch=left.epoch,
-                batch_ids=ids,
-                attempt_id=left.attempt_id,
+            trigger=trigger(
+                **polls,
                 cluster=self._cluster,
                 address=left.address,
                 driver=left.driver,

@@ -85,15 +85,19 @@ def check_linger(stream: object, linger: object, *, deferrable: object = False) 
         problems.append(
             "linger cannot be used with read='data_interval': an interval is over when its run begins. Omit it."
         )
-    if not isinstance(deferrable, bool):
-        problems.append(f"deferrable must be True or False, got {deferrable!r}.")
-    elif deferrable and linger is not None:
-        problems.append(
-            "linger cannot be used with deferrable=True: a run that lingers stays on its worker with its driver. Omit "
-            "one of them."
-        )
+    problems += deferral_problems(linger, deferrable=deferrable)
     if problems:
         raise ConfigurationError(*problems, subject="DeltaIngestOperator")
+
+
+def deferral_problems(linger: object, *, deferrable: object) -> list[str]:
+    """Return what is wrong with leaving the worker, one sentence each."""
+    if not isinstance(deferrable, bool):
+        return [f"deferrable must be True or False, got {deferrable!r}."]
+    if deferrable and linger is not None:
+        why = "a run that lingers stays on its worker with its driver"
+        return [f"linger cannot be used with deferrable=True: {why}. Omit one of them."]
+    return []
 
 
 def check_asking(stream: object, approvers: object, ask_timeout: object) -> None:
@@ -197,8 +201,8 @@ def argument_problems(
         )
     if kwargs.get("deferrable"):
         problems.append(
-            f"deferrable=True is not available for {operator}: only DeltaIngestOperator leaves its worker while Spark "
-            "works. Omit it."
+            f"deferrable=True is not available for {operator}: only DeltaIngestOperator and DeltaFleetOperator leave "
+            "their worker while Spark works. Omit it."
         )
     if on_no_data not in ("skip", "succeed"):
         problems.append(f"on_no_data must be 'skip' or 'succeed', got {on_no_data!r}.")

@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from contextlib import AbstractContextManager
 
-    from airflow_provider_fds.backends.base import Application, FleetApplication, Outcome, SparkBackend
+    from airflow_provider_fds.backends.base import Application, Outcome, SparkBackend
     from airflow_provider_fds.backends.conf_by_size import ConfBySizeArgument
+    from airflow_provider_fds.backends.fleet_application import FleetApplication
     from airflow_provider_fds.operators.task.submit_hook import SubmitHook
     from airflow_provider_fds.sinks import Sink
     from airflow_provider_fds.spark.submission.submit import SubmitArguments

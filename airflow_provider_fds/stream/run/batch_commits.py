@@ -192,13 +192,17 @@ class DriverRecord:
             )
         )
 
-    def left(self, work: RunWork) -> RunWork | None:
+    def left(self, work: RunWork, attaches_to: Callable[[str], bool] = lambda _cluster: True) -> RunWork | None:
         """Return the part of ``work`` on which the driver of an earlier attempt works, ``None`` if there is none.
 
         It is the work of that attempt, so whoever takes it commits what the driver reports.
+
+        Args:
+            work: The work of this attempt.
+            attaches_to: Whether this attempt can wait for a driver in that kind of cluster.
         """
         found = self._of(work)
-        if found is None:
+        if found is None or not attaches_to(found.cluster):
             return None
         batches = tuple(batch for batch in work.batches if batch.batch_id <= found.batch_id)
         is_more = work.is_more or len(batches) < len(work.batches)

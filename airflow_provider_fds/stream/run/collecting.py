@@ -44,6 +44,19 @@ def commit_reported(session: StreamSession, work: RunWork) -> Collected:
         return Collected()
 
 
+def has_done_all(session: StreamSession, work: RunWork) -> bool:
+    """Commit what a driver has reported that an earlier attempt had left and that has ended.
+
+    Returns:
+        Whether that is all of ``work``; else its end is recorded, and the next attempt at the batches starts another
+        driver.
+    """
+    if len(session.collect(work, is_running=True).committed) == len(work.batches):
+        return True
+    session.driver.ended(work)
+    return False
+
+
 @contextmanager
 def collecting(
     session: StreamSession,

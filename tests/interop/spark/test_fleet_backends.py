@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 
 from airflow_provider_fds.backends import local, spark_submit
-from airflow_provider_fds.backends.base import FleetApplication, FleetPart, UserArguments
+from airflow_provider_fds.backends.base import UserArguments
+from airflow_provider_fds.backends.fleet_application import FleetApplication, FleetPart
 from airflow_provider_fds.backends.local import LocalBackend
 from airflow_provider_fds.backends.spark_connect import ConnectBackend
 from airflow_provider_fds.backends.spark_master import SparkMaster

@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_fds.backends.base import FleetApplication, FleetPart, UserArguments
+from airflow_provider_fds.backends.base import UserArguments
+from airflow_provider_fds.backends.fleet_application import FleetApplication, FleetPart
 from airflow_provider_fds.backends.registry import command_line_backend
 from airflow_provider_fds.catalog.registry import catalog_at
 from airflow_provider_fds.catalog.table import CatalogPlaces

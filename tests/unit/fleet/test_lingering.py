@@ -235,7 +235,7 @@ def test_a_poll_costs_one_head_a_table(fleet, meanwhile, monkeypatch):
 
 def test_what_is_no_longer_needed_is_removed_once_an_hour(fleet, meanwhile, monkeypatch):
     purged = []
-    purge = "airflow_provider_fds.fleet.session.purge_stream"
+    purge = "airflow_provider_fds.fleet.lingering.purge_stream"
     monkeypatch.setattr(purge, lambda connected, _retention: purged.append(connected.stream.name))
     meanwhile += [fleet.tables["a"].append] * 2
     fleet.run(linger=soon(), retention=Retention())
