@@ -61,15 +61,15 @@ class IntervalRound:
         self._tally.hit("killed" if fault.effect == "kill" else "stalled", fault.point)
         return actor
 
-    def hit_each(self, effect: str, points: Sequence[str]) -> tuple[int, list[Actor]]:
-        """Let a run come to each point. Returns the number of the last interval, and the runs."""
-        interval, actors = self.close(), []
+    def hit_each(self, effect: str, points: Sequence[str]) -> tuple[list[int], list[Actor]]:
+        """Let a run come to each point. Returns the numbers of the intervals, and the runs."""
+        intervals, actors = [self.close()], []
         for point in points:
-            actors.append(self.hit(interval, Fault(effect, point)))
-            if point == "entry.after.committed":
-                # the interval is loaded: a run that comes now has nothing to do in it
-                interval = self.close()
-        return interval, actors
+            actors.append(self.hit(intervals[-1], Fault(effect, point)))
+            if point in ("entry.after.planned", "entry.after.committed"):
+                # a run that comes now takes over its plan, or has nothing to do in it
+                intervals.append(self.close())
+        return intervals, actors
 
     def go_on(self, actors: list[Actor]) -> None:
         self._round.go_on(actors)
@@ -115,11 +115,10 @@ def test_a_run_of_an_interval_that_is_killed_at_any_point_is_finished_by_its_ret
 ):
     points = INTERVALS if IS_LONG else [point for point in INTERVALS if not point.startswith("checkpoint")]
     with an_interval_round(tmp_path, warm_spark, seed.getrandbits(32), tally, kind) as round_:
-        first, killed = round_.hit_each("kill", points)
+        hit, killed = round_.hit_each("kill", points)
         assert all(actor.process.wait() < 0 for actor in killed)
-        second = round_.close()
-        well_ended(round_.start(second))
-        well_ended(round_.start(first))
+        for interval in (round_.close(), *hit):
+            well_ended(round_.start(interval))
 
 
 @pytest.mark.skipif(not IS_LONG, reason="the short profile kills runs of intervals only")
@@ -128,8 +127,9 @@ def test_a_run_of_an_interval_that_is_overtaken_at_any_point_does_no_harm_when_i
     kind: str, warm_spark: int, tmp_path: Path, seed: random.Random, tally: Tally
 ):
     with an_interval_round(tmp_path, warm_spark, seed.getrandbits(32), tally, kind) as round_:
-        first, stalled = round_.hit_each("stop", INTERVALS)
-        well_ended(round_.start(first))
+        hit, stalled = round_.hit_each("stop", INTERVALS)
+        for interval in hit:
+            well_ended(round_.start(interval))
         seed.shuffle(stalled)
         round_.go_on(stalled)
         well_ended(round_.start(round_.close()))

@@ -69,6 +69,7 @@ class Entry:
         digest: Of the manifest; what a fence removed, or empty.
         rows: Rows that were written, or that a fence removed.
         end: Where the batch ends (inclusive), offset JSON; empty for a fence.
+        last_version: Last version of the source in the batch.
     """
 
     epoch: int
@@ -79,6 +80,7 @@ class Entry:
     version: int
     attempt: str
     first_version: Optional[int] = None
+    last_version: Optional[int] = None
 
 
 class Account:
@@ -287,8 +289,8 @@ class Account:
 
     def _entries(self, where: str, values: Tuple[Any, ...], order: str = "ORDER BY version") -> List[Entry]:
         rows = self._connection.execute(
-            f'SELECT epoch, batch, digest, rows, "end", version, attempt, first_version FROM {self._of("batches")} '
-            f"WHERE uuid = %s AND target = %s AND {where} {order}",
+            'SELECT epoch, batch, digest, rows, "end", version, attempt, first_version, last_version '
+            f"FROM {self._of('batches')} WHERE uuid = %s AND target = %s AND {where} {order}",
             values,
         ).fetchall()
         return [Entry(*row) for row in rows]

@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import select
 import socket
 import threading
+import time
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import Any, Dict, Iterator, Optional
@@ -26,6 +29,9 @@ _DEFAULTS: Dict[str, Any] = {
     "keepalives_count": 3,
     "fallback_application_name": "airflow-provider-fds",
 }
+
+#: How libpq traces the server's error: severity in its language, severity, and SQLSTATE.
+_ERROR_RESPONSE = re.compile(rb'\tErrorResponse\t S "[^"\n]*" V "[A-Z]+" C "([0-9A-Z]{5})"')
 
 
 class NoPsycopgError(Exception):
@@ -73,13 +79,61 @@ def grant(conn_id: str, parameters: Dict[str, Any]) -> None:
 
 @contextmanager
 def connected(conn_id: Optional[str]) -> Iterator[Any]:
-    """Yield a connection, which is closed afterwards; a transaction that is open then is rolled back."""
-    connection = psycopg().connect(**parameters_of(conn_id), client_encoding="UTF8", prepare_threshold=None)
+    """Yield a connection, which is closed afterwards; a transaction that is open then is rolled back.
+
+    The error of a refused connection has the SQLSTATE of the server, if libpq is new enough to show it.
+    """
+    parameters = parameters_of(conn_id)
+    try:
+        connection = psycopg().connect(**parameters, client_encoding="UTF8", prepare_threshold=None)
+    except psycopg().OperationalError as error:
+        if error.sqlstate is None and not isinstance(error, psycopg().errors.ConnectionTimeout):
+            error.sqlstate = _refusing_state(parameters, error)
+        raise
     try:
         yield connection
     finally:
         with suppress(Exception):
             connection.close()
+
+
+def _refusing_state(parameters: Dict[str, Any], error: Any) -> Optional[str]:
+    """Return the SQLSTATE with which the server refuses a connection, ``None`` if it is unknown.
+
+    libpq tells only the text, in the language of the server. A second attempt is traced, in memory: a trace may have
+    the password. Before libpq 18 it lacks what comes before the login.
+    """
+    pq = psycopg().pq
+    failed: Any = getattr(error, "pgconn", None)
+    if getattr(failed, "needs_password", False):
+        # libpq ends the login itself, and the server would say this
+        return "28P01"
+    with suppress(Exception):
+        # of several hosts, the error is about the last one
+        place = {} if not failed.host else {"host": failed.host.decode(), "port": failed.port.decode()}
+        info = psycopg().conninfo.make_conninfo(**{**parameters, **place})
+        with os.fdopen(os.memfd_create("fds"), "rb") as trace:
+            attempt = pq.PGconn.connect_start(info.encode())
+            try:
+                attempt.trace(trace.fileno())
+                _end_attempt(attempt, pq.PollingStatus)
+            finally:
+                # writes what the trace still buffers
+                attempt.untrace()
+                attempt.finish()
+            trace.seek(0)
+            states = _ERROR_RESPONSE.findall(trace.read())
+        return states[-1].decode() if states else None
+    return None
+
+
+def _end_attempt(attempt: Any, status: Any) -> None:
+    deadline = time.monotonic() + _DEFAULTS["connect_timeout"]
+    now = status.WRITING
+    while now in (status.READING, status.WRITING) and (left := deadline - time.monotonic()) > 0:
+        waited = [attempt.socket]
+        select.select(*((waited, [], []) if now == status.READING else ([], waited, [])), left)
+        now = attempt.connect_poll()
 
 
 @contextmanager

@@ -8,7 +8,7 @@ by the server. Standard library and pyspark, Python 3.9 syntax.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Sequence, Tuple
 
 from airflow_provider_fds.batch.report import FenceEvidence, FenceReport, LandedBatch, RemovedRows
 from airflow_provider_fds.batch.sink.postgres_account import FENCE, Account, Entry
@@ -17,7 +17,7 @@ from airflow_provider_fds.batch.spec import fence_version, txn_version
 from airflow_provider_fds.fault_points import reach
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.spark.fence.failed_fence import failed_fence
-from airflow_provider_fds.spark.fence.postgres_removal import PostgresRemoval
+from airflow_provider_fds.spark.fence.postgres_removal import PostgresRemoval, written_rows
 from airflow_provider_fds.spark.runtime.failures import RefusalError
 from airflow_provider_fds.spark.runtime.postgres_errors import refusals
 
@@ -138,7 +138,24 @@ class _Fence:
                     RemovedRows(entry.epoch, entry.version, entry.digest, entry.first_version) for entry in removals
                 ),
             ),
+            warnings=self._difference(entries, fence) if has_removed and fence.digest else (),
         )
+
+    def _difference(self, before: Sequence[Entry], fence: Entry) -> Tuple[str, ...]:
+        """Return a warning if the fence removed another number of rows than the stream had written."""
+        written = written_rows(before, fence.digest, fence.first_version)
+        if written.least <= fence.rows <= written.most:
+            return ()
+        why = (
+            "another writer had removed rows, which are loaded again unless the source no longer has them"
+            if fence.rows < written.least
+            else "the others were of other writers, and are not loaded again"
+        )
+        text = (
+            f"the fence of epoch {fence.epoch} removed {fence.rows} rows from {self._sink.describe()}, and the account "
+            f"says that the stream wrote {written.describe()} of them: {why}"
+        )
+        return (text,)
 
     def _end_holders(self) -> None:
         sink = self._sink

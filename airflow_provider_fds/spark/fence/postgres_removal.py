@@ -1,14 +1,16 @@
 """What a fence removes from a table of PostgreSQL, and when it must not, by the rules of :mod:`.removal`.
 
 The rows are deleted in the transaction that records the fence. A database keeps no log of other writers, so rows count
-as the stream's if they have a source version, and no other stream writes to the table. Standard library, Python 3.9
-syntax.
+as the stream's if they have a source version, no other stream writes to the table, and they are not more than the
+account says that the stream wrote. Standard library, Python 3.9 syntax.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Iterable, List, Optional
 
+from airflow_provider_fds.batch.sink.postgres_account import FENCE
 from airflow_provider_fds.credentials import redacted
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.sinks.constants import PROVENANCE
@@ -17,13 +19,68 @@ from airflow_provider_fds.spark.fence.removal import FORCE
 from airflow_provider_fds.spark.runtime.failures import RefusalError
 
 if TYPE_CHECKING:
-    from airflow_provider_fds.batch.sink.postgres_account import Account
+    from airflow_provider_fds.batch.sink.postgres_account import Account, Entry
     from airflow_provider_fds.batch.spec import FenceSpec
     from airflow_provider_fds.sinks import PostgresSink
 
 _SOURCE_VERSION = PROVENANCE["_commit_version"]
 #: How SQLSTATE begins for rows of other tables that refer to a row, and for other constraints.
 _CONSTRAINT = "23"
+
+
+@dataclass(frozen=True)
+class WrittenRows:
+    """How many rows the account expects a removal to take: a batch on both sides of its version gives only bounds."""
+
+    least: int
+    most: int
+
+    def describe(self) -> str:
+        """Return the number, or both bounds."""
+        return f"{self.least}" if self.least == self.most else f"{self.least} to {self.most}"
+
+
+def written_rows(entries: Iterable[Entry], what: str, from_version: Optional[int]) -> WrittenRows:
+    """Return how many rows a removal takes from what the stream has written.
+
+    Args:
+        entries: The stream's commits before the removal, oldest first.
+        what: As in ``FenceSpec.removes``.
+        from_version: As in ``FenceSpec``.
+    """
+    held: List[_Held] = []
+    for entry in entries:
+        if entry.batch != FENCE:
+            held.append(_Held(entry.first_version, entry.last_version, entry.rows, entry.rows))
+        elif entry.digest:
+            held = [left for batch in held if (left := batch.after(entry.digest, entry.first_version)) is not None]
+    least = most = 0
+    for batch in held:
+        left = batch.after(what, from_version)
+        if left is None:
+            least += batch.least
+        if left != batch:
+            most += batch.most
+    return WrittenRows(least, most)
+
+
+@dataclass(frozen=True)
+class _Held:
+    """What the table has of a batch: versions of the source (inclusive), and bounds of the number of rows."""
+
+    first: Optional[int]
+    last: Optional[int]
+    least: int
+    most: int
+
+    def after(self, what: str, from_version: Optional[int]) -> Optional[_Held]:
+        """Return what a removal leaves of it, or ``None``."""
+        version = from_version or 0
+        if what == "all" or (self.first is not None and self.first >= version):
+            return None
+        if self.last is not None and self.last < version:
+            return self
+        return _Held(self.first, version - 1, 0, self.most)
 
 
 class PostgresRemoval:
@@ -64,6 +121,16 @@ class PostgresRemoval:
         removed = self._delete(which)
         if self._has(which):
             raise self._refusal(Reason.ROWS_DIFFER, "rows are still in it, because a trigger keeps them")
+        written = written_rows(
+            account.since(self._fence.uuid, target, 0), self._fence.removes or "", self._fence.from_version
+        )
+        if removed > written.most and not self._fence.is_forced:
+            raise self._refusal(
+                Reason.SINK_SHARED,
+                f"{removed} rows would be removed, but the account says that the stream wrote {written.describe()} of "
+                "them, so it may not load the others again",
+                FORCE,
+            )
         return removed
 
     def _delete(self, which: str) -> int:

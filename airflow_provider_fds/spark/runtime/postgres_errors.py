@@ -28,15 +28,17 @@ _LASTING: Tuple[Tuple[str, Reason, str], ...] = (
     ("28", Reason.SINK_UNSUITABLE, "Correct the login of the connection"),
     ("3D", Reason.SINK_UNSUITABLE, "Correct the database of the connection"),
 )
-#: A connection that is refused has no SQLSTATE: words of libpq and of the server, and what to do. In another language
-#: it counts as lost.
+#: How SQLSTATE begins if it is the connection that is refused.
+_AT_LOGIN = ("28", "3D")
+#: What libpq finds itself has no SQLSTATE, and neither has the server's error before libpq 18: words of both, and what
+#: to do. In another language it counts as lost.
 _REFUSED: Tuple[Tuple[Tuple[str, ...], str], ...] = (
     (
         ("certificate verify failed", "does not match host name", "root certificate file", "does not support SSL"),
         "Correct sslmode and sslrootcert of the connection, or the certificate of the server",
     ),
     (
-        ("password authentication failed", "no password supplied", "no pg_hba.conf entry"),
+        ("password authentication failed", "no pg_hba.conf entry"),
         "Correct the login of the connection",
     ),
 )
@@ -78,8 +80,9 @@ def refusals(what: str) -> Iterator[None]:
             ) from error
         for beginning, reason, advice in _LASTING:
             if state.startswith(beginning):
+                refuses = "cannot be connected to" if state.startswith(_AT_LOGIN) else "refuses it"
                 raise RefusalError(
-                    reason, f"{what}: the database refuses it ({state}: {text}). Nothing was written. {advice}"
+                    reason, f"{what}: the database {refuses} ({state}: {text}). Nothing was written. {advice}"
                 ) from error
         for words, advice in _REFUSED:
             if not state and any(word in text for word in words):

@@ -142,3 +142,52 @@ def test_a_server_without_tls_is_refused_by_a_connection_that_needs_it(spark, st
     assert (code, report.reason) == (11, "SINK_UNSUITABLE")
     assert "Correct sslmode and sslrootcert of the connection" in report.error_message
     assert database.rows() == []
+
+
+@pytest.fixture(scope="module")
+def foreign_server() -> Iterator[PostgresServer]:
+    """A server that answers in German."""
+    if (problem := missing("psycopg")) is not None:
+        pytest.skip(problem)
+    folder = Path(tempfile.mkdtemp(prefix="fds-postgresql-"))
+    server = PostgresServer(folder, "fds", "lc_messages=C.utf8")
+    rules = "host all fds all trust\nhost all loader all scram-sha-256\n"
+    (folder / "data" / "pg_hba.conf").write_text(rules)
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            # gettext translates by this list in any locale but C
+            patch.setenv("LANGUAGE", "de")
+            server.start()
+        Database(server, "postgres").run("CREATE ROLE loader LOGIN SUPERUSER PASSWORD 'right'")
+        yield server
+    finally:
+        server.stop(FAST)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.mark.parametrize(
+    ("given", "state", "advice"),
+    [
+        ({"user": "loader", "password": "wrong"}, "28P01", "Correct the login"),
+        ({"user": "loader"}, "28P01", "Correct the login"),
+        ({"user": "nobody"}, "28000", "Correct the login"),
+        ({"dbname": "absent"}, "3D000", "Correct the database"),
+    ],
+    ids=["password", "no password", "role", "database"],
+)
+def test_a_refused_connection_is_recognized_in_every_language(spark, stream, foreign_server, given, state, advice):
+    import psycopg
+
+    database = Database(foreign_server, "postgres")
+    if psycopg.pq.version() < 180000:
+        pytest.skip("libpq before 18 does not show the SQLSTATE of a refused connection")
+    with database.connection() as connection, pytest.raises(psycopg.Error) as error:
+        connection.execute("SELECT 1 / 0")
+    if "division by zero" in str(error.value):
+        pytest.skip("the server has no messages in German")
+    grant("pg", database.parameters(**given))
+    code, (report,) = stream.work(spark, stream.job(stream.plan()[0]))
+    assert (code, report.reason, report.retryable) == (11, "SINK_UNSUITABLE", False), report
+    assert f"the database cannot be connected to ({state}: " in report.error_message
+    assert advice in report.error_message
+    assert "wrong" not in report.error_message

@@ -42,7 +42,7 @@ def test_a_fence_removes_what_is_read_again_and_a_closed_epoch_brings_nothing_ba
     for _ in range(2):
         code, closed = removal(spark, stream, reports[0])
         assert (code, closed.outcome, closed.has_removed, closed.removed_rows) == (0, "fenced", True, 20)
-        assert closed.landed == ()
+        assert (closed.landed, closed.warnings) == ((), ())
         (removed,) = closed.evidence.removed
         assert (removed.epoch, removed.sink_version, removed.what, removed.from_version) == (2, 4, "rows", 1)
         assert database.rows() == ALL[:10]
@@ -128,6 +128,38 @@ def test_rows_without_a_source_version_are_removed_only_by_force(spark, stream, 
     code, closed = fence(spark, stream, epoch=3, is_forced=True, **everything)
     assert (code, closed.outcome, closed.removed_rows, closed.landed) == (0, "fenced", 30, ())
     assert database.rows() == []
+
+
+def test_rows_that_the_account_does_not_know_are_removed_only_by_force(spark, stream, database, loaded):
+    database.run("INSERT INTO public.orders SELECT * FROM public.orders WHERE _source_version = 2 LIMIT 1")
+    before = database.rows()
+    code, closed = removal(spark, stream, loaded[1][2])
+    assert (code, closed.reason) == (11, "SINK_SHARED"), closed
+    assert "21 rows would be removed, but the account says that the stream wrote 20" in closed.error_message
+    assert "repeat the request with --replace --force-sink" in closed.error_message
+    assert database.rows() == before
+
+    for _ in range(2):
+        code, closed = removal(spark, stream, loaded[1][2], epoch=3, is_forced=True)
+        assert (code, closed.removed_rows) == (0, 21)
+        (warning,) = closed.warnings
+        assert "removed 21 rows" in warning
+        assert "the others were of other writers" in warning
+    assert database.rows() == ALL[:10]
+
+
+def test_a_removal_tells_that_rows_were_gone_before(spark, stream, database, loaded):
+    database.run("DELETE FROM public.orders WHERE id = 29")
+    code, closed = removal(spark, stream, loaded[1][2])
+    assert (code, closed.outcome, closed.removed_rows) == (0, "fenced", 19), closed
+    (warning,) = closed.warnings
+    assert "removed 19 rows" in warning
+    assert "says that the stream wrote 20 of them: another writer had removed rows" in warning
+    assert database.rows() == ALL[:10]
+
+    # what an earlier fence removed is not expected again
+    code, closed = removal(spark, stream, loaded[1][2], epoch=3, removes="all", from_version=None)
+    assert (code, closed.removed_rows, closed.warnings) == (0, 10, ())
 
 
 def test_a_table_that_is_empty_has_no_rows_of_others(spark, stream, database):
