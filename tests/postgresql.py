@@ -98,6 +98,44 @@ def running_server(user: str, *settings: str) -> Iterator[PostgresServer]:
 
 
 @contextmanager
+def running_pooler(server: PostgresServer) -> Iterator[int]:
+    """Run pgbouncer before a server, and yield its port: each transaction gets any of a few sessions."""
+    folder = Path(tempfile.mkdtemp(prefix="fds-pgbouncer-"))
+    as_user: dict[str, Any] = {}
+    if os.geteuid() == 0:
+        # neither does pgbouncer
+        as_user = {"user": "nobody", "group": "nogroup", "extra_groups": []}
+        shutil.chown(folder, "nobody", "nogroup")
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        port = holder.getsockname()[1]
+    (folder / "users.txt").write_text(f'"{server.user}" ""\n')
+    (folder / "pgbouncer.ini").write_text(
+        f"[databases]\n* = host=127.0.0.1 port={server.port}\n[pgbouncer]\nlisten_addr=127.0.0.1\n"
+        f"listen_port={port}\nunix_socket_dir=\nauth_type=trust\nauth_file={folder}/users.txt\n"
+        "pool_mode=transaction\ndefault_pool_size=3\n"
+    )
+    command = [_pooler() or "pgbouncer", "-q", str(folder / "pgbouncer.ini")]
+    process = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **as_user)
+    try:
+        _wait_for(port, process)
+        yield port
+    finally:
+        process.kill()
+        process.wait(60)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def missing_pooler() -> str | None:
+    """Return that there is no pgbouncer, ``None`` if there is one."""
+    return None if _pooler() else "needs pgbouncer: apt-get install pgbouncer"
+
+
+def _pooler() -> str | None:
+    return shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin")
+
+
+@contextmanager
 def postgresql() -> Iterator[str]:
     """Run a server for one Airflow, and yield its SQLAlchemy URL: on SQLite, `airflow backfill create` is refused."""
     with running_server("airflow", "fsync=off") as server:
