@@ -126,13 +126,14 @@ def test_a_task_that_airflow_kills_says_so(is_killed):
         return Outcome(error)
 
     task.run_spark = run_spark
+    task.spark = SimpleNamespace(attaches_to=lambda _: False)
     work = RunWork("work", 1)
     session = SimpleNamespace(
         stream=task.stream,
         job=lambda *_, **__: "spec",
         collect=lambda *_, **__: Collected((), (), failure),
         is_out_of_time=False,
-        driver=SimpleNamespace(left=lambda _: None),
+        driver=SimpleNamespace(left=lambda *_: None),
     )
     with pytest.raises(BatchFailedError) as caught:
         IngestRun(task, {}).work(session, task.sink, work)
