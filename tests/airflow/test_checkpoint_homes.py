@@ -150,9 +150,13 @@ def remove_xcoms(*runs):
 
 def edit_xcom(run, value):
     from airflow.models.xcom import XComModel
+    from airflow.utils.session import create_session
+    from sqlalchemy import update
 
-    where = {"dag_id": run.dag_id, "task_id": "plan", "run_id": run.run_id}
-    XComModel.set("fds_checkpoint.orders", value, **where, serialize=False)
+    where = {"dag_id": run.dag_id, "task_id": "plan", "run_id": run.run_id, "key": "fds_checkpoint.orders"}
+    with create_session() as session:
+        edited = session.execute(update(XComModel).filter_by(**where).values(value=value))
+        assert edited.rowcount == 1
 
 
 def test_with_xcom_as_home_each_run_shows_its_position_and_the_next_continues_from_it(installation, lake, dag_of):

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from airflow_provider_fds.airflow_version import is_airflow_at_least
+
 EXAMPLES = sorted((Path(__file__).parents[2] / "airflow_provider_fds" / "example_dags").glob("*.py"))
 
 _PARSE = '''
@@ -137,10 +139,14 @@ def test_a_dag_file_loads_only_what_declaring_tasks_needs(airflow_home):
     assert loaded & {"obstore", "numpy", "pyarrow", "pyroaring", "pyspark"} == set()
 
 
+#: Two modules stand for what Airflow 3.1 lacks.
+_MORE = 0 if is_airflow_at_least(3, 2) else 2
+
+
 def test_the_load_operator_and_its_values_are_few_modules(airflow_home):
     loaded = _loaded_by("from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaAppendSink")
     # as many as there are, and a few: each costs about half a millisecond in every DAG file that is parsed
-    assert len(loaded) <= 52, sorted(loaded)
+    assert len(loaded) <= 52 + _MORE, sorted(loaded)
 
 
 #: What a task imports when a trigger has woken it, until it hands its batch to a Spark Connect server.
@@ -180,7 +186,7 @@ def test_a_resumed_task_loads_only_what_its_batch_needs(airflow_home):
     assert own & _NOT_FOR_A_BATCH == set()
     assert loaded & {"airflow.triggers.base", "numpy", "obstore", "pandas", "pyarrow", "pyspark", "yaml"} == set()
     # as many as there are, and a few: each costs about a millisecond of every resumed task
-    assert len(own) <= 258, len(own)
+    assert len(own) <= 258 + _MORE, len(own)
 
 
 _LOAD_PLUGINS = """
