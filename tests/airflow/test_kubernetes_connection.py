@@ -78,9 +78,9 @@ def test_a_task_whose_connection_has_the_token_itself_is_not_deferred_because_a_
     operator = SimpleNamespace(conn_id="on_kubernetes", spark=backend_of({f"{SUBMISSION}.oauthToken": "t0ken"}))
     assert operator.spark.attaches_to("kubernetes")
     with pytest.raises(ConfigurationError, match=r"deferrable=True requires.*k8s://… whose token is in a file"):
-        LeftDriver(operator, None, PhaseSeconds())
+        LeftDriver(operator, lambda _: None, None, PhaseSeconds())
     operator.spark = backend_of({f"{SUBMISSION}.oauthTokenFile": "/token"})
-    LeftDriver(operator, None, PhaseSeconds())
+    LeftDriver(operator, lambda _: None, None, PhaseSeconds())
 
 
 def test_pods_read_the_files_of_the_worker_in_staging(backend_of, tmp_path, monkeypatch):
