@@ -30,8 +30,8 @@ _LASTING: Tuple[Tuple[str, Reason, str], ...] = (
 )
 #: How SQLSTATE begins if it is the connection that is refused.
 _AT_LOGIN = ("28", "3D")
-#: What libpq finds itself has no SQLSTATE, and neither has the server's error where libpq does not trace it: words of both, and what
-#: to do. In another language it counts as lost.
+#: What libpq finds itself has no SQLSTATE, and neither has the server's error where libpq does not trace it: words of
+#: both, and what to do. In another language it counts as lost.
 _REFUSED: Tuple[Tuple[Tuple[str, ...], str], ...] = (
     (
         ("certificate verify failed", "does not match host name", "root certificate file", "does not support SSL"),
