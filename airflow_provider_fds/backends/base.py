@@ -6,7 +6,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from airflow_provider_fds.backends.conf_by_size import ConfBySize, overriding
+from airflow_provider_fds.backends.conf_by_size import ConfBySize, largest_transaction, overriding
 from airflow_provider_fds.backends.job_storage import storage_of
 from airflow_provider_fds.batch.next_job import next_job_name
 from airflow_provider_fds.batch.report import started_name
@@ -207,12 +207,6 @@ class Outcome:
     """
 
     error: Exception | None = None
-
-
-def largest_transaction(session: StreamSession, work: RunWork) -> int:
-    """Return the planned bytes of the largest transaction of a run's work, 0 without batches."""
-    transactions = session.scope.transactions(work.batches) if work.batches else []
-    return max((sum(part.num_bytes for part in one.parts) for one in transactions), default=0)
 
 
 class SparkBackend(Protocol):

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.source.options import option_values
+
+if TYPE_CHECKING:
+    from airflow_provider_fds.stream.attempt.result import RunWork
+    from airflow_provider_fds.stream.run.session import StreamSession
 
 #: What a user gives: pairs of bytes and settings, or a function from bytes to settings.
 ConfBySizeArgument = Sequence[tuple[int | str, Mapping[str, Any]]] | Callable[[int], Mapping[str, Any]]
@@ -101,6 +105,12 @@ def overriding(settings: Iterable[str], arguments: Mapping[str, Any]) -> list[st
         for argument, setting in _OVERRIDING.items()
         if setting in names and arguments.get(argument) is not None
     ]
+
+
+def largest_transaction(session: StreamSession, work: RunWork) -> int:
+    """Return the planned bytes of the largest transaction of a run's work, 0 without batches."""
+    transactions = session.scope.transactions(work.batches) if work.batches else []
+    return max((sum(part.num_bytes for part in one.parts) for one in transactions), default=0)
 
 
 def _conf_problems(conf: object) -> list[str]:

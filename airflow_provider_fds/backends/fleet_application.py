@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_fds.backends.base import largest_transaction
+from airflow_provider_fds.backends.conf_by_size import largest_transaction
 from airflow_provider_fds.backends.job_storage import storage_of
 from airflow_provider_fds.batch.fleet_spec import fleet_attempt, progress_name
 from airflow_provider_fds.batch.next_job import next_job_name
