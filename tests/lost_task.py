@@ -1,4 +1,4 @@
-"""A task whose process is killed while a cluster runs its driver."""
+"""Tasks that are killed, or whose cluster is restarted, while the cluster runs their driver."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -13,8 +14,32 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_fds.fault_points import ASKED_BY, MARKS_IN
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
+    import pytest
+
+    from airflow_provider_fds.spark.clusters.cluster import Cluster, Handle, Look
+
+#: A task whose connection has the deploy mode.
+DAG_TEXT = """
+from datetime import datetime
+from airflow.sdk import DAG
+from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaAppendSink
+
+with DAG("{name}", schedule=None, start_date=datetime(2026, 1, 1)):
+    DeltaIngestOperator(
+        task_id="ingest",
+        conn_id="{conn_id}",
+        driver_memory="600m",
+        env_vars={env!r},
+        conf={conf!r},
+        stream=DeltaStream("{name}", table="{lake}/orders", starting_version="earliest"),
+        sink=DeltaAppendSink("{lake}/{name}"),
+        deferrable={deferrable},
+        poll_interval=0.5 if {deferrable} else None,
+    )
+"""
 WHEN = datetime(2026, 1, 1, tzinfo=UTC)
 #: A task in a process of its own, which can be killed. ``{}`` is what happens before.
 TASK = """
@@ -75,3 +100,60 @@ class Lost:
             session.execute(failed)
         self.done = installation.run(self.dag, logical_date=WHEN)
         return str(self.done.state("ingest"))
+
+
+def kill_once_it_runs(
+    patch: pytest.MonkeyPatch, kind: type[Cluster], words: str, seen: Callable[[str], Any] = str
+) -> list[Any]:
+    """Let Airflow kill the task as soon as its driver runs.
+
+    Args:
+        patch: Undoes it.
+        kind: Class of the cluster.
+        words: Its words for a driver that runs.
+        seen: Called with the driver's id before the kill.
+
+    Returns:
+        What ``seen`` has returned, once it was called.
+    """
+    from airflow_provider_fds.operators.task.spark_task import SparkTask
+
+    tasks: list[SparkTask] = []
+    found: list[Any] = []
+    begin, look = SparkTask.run_spark, kind.look
+
+    def remember(self: SparkTask, application: Any) -> Any:
+        tasks.append(self)
+        return begin(self, application)
+
+    def then_kill(self: Cluster, handle: Handle) -> Look:
+        at = look(self, handle)
+        if at.words == words and not tasks[0].was_killed:
+            found.append(seen(handle.id))
+            killing = threading.Thread(target=tasks[0].on_kill)
+            killing.start()
+            killing.join()
+        return at
+
+    patch.setattr(SparkTask, "run_spark", remember)
+    patch.setattr(kind, "look", then_kill)
+    return found
+
+
+def restart_once_it_runs(
+    patch: pytest.MonkeyPatch, kind: type[Cluster], words: str, kill: Callable[[], Any], start: Callable[[], Any]
+) -> list[Look]:
+    """Kill the cluster's server as soon as the driver runs, and start it again; return all looks at the driver."""
+    look, looks = kind.look, []
+
+    def then_restart(self: Cluster, handle: Handle) -> Look:
+        found = look(self, handle)
+        if found.words == words and not any(each.state == "unknown" for each in looks):
+            kill()
+            found = look(self, handle)
+            start()
+        looks.append(found)
+        return found
+
+    patch.setattr(kind, "look", then_restart)
+    return looks

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from airflow_provider_fds.errors import FdsError
+from airflow_provider_fds.fleet.in_threads import THREADS
 from airflow_provider_fds.ledger.layout import StreamFolder
 from airflow_provider_fds.ledger.staging.decisions import read_token
 from airflow_provider_fds.source.offset import Offset
@@ -32,9 +33,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Tables that are polled, and ledgers and status files that are asked and written, at the same time.
+#: Tables that are polled at the same time; ledgers and status files are asked and written in :data:`THREADS`.
 _POLLS_AT_ONCE: Final = 64
-_THREADS: Final = 16
 #: The pause after a poll of all tables is at least this many times its CPU time: polling takes 5 % of a core at most.
 _PAUSE_TIMES: Final = 19.0
 #: Time for each stream between two status files of one stream: a fleet writes at most about two a second.
@@ -239,7 +239,7 @@ class LingeringStreams:
             return staging.head(StreamFolder(one.stream.name).entry(one.entry + 1)) is not None
 
         try:
-            with ThreadPoolExecutor(_THREADS, thread_name_prefix="fds-fleet") as threads:
+            with ThreadPoolExecutor(THREADS, thread_name_prefix="fds-fleet") as threads:
                 found = list(threads.map(has_entry, streams))
         except FdsError as error:
             logger.warning("The ledgers of the fleet cannot be asked, FDS tries again: %s", error)
@@ -251,7 +251,7 @@ class LingeringStreams:
         """Write from time to time that the run is there, for those who watch the streams: of a few streams at once."""
         seconds = max(SHOW_SECONDS, _SHOW_EACH_SECONDS * len(self._streams))
         now = time.monotonic()
-        due = [one for one in self._streams.values() if one.show_at <= now][:_THREADS]
+        due = [one for one in self._streams.values() if one.show_at <= now][:THREADS]
 
         def show(one: WaitingStream) -> None:
             try:

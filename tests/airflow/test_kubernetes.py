@@ -6,43 +6,22 @@ import json
 import os
 import re
 import subprocess
-import threading
 import time
 
 import pytest
 import yaml
 
-from airflow_provider_fds.operators.task.spark_task import SparkTask
 from airflow_provider_fds.spark.clusters.cluster import DriverRequest, Handle
 from airflow_provider_fds.spark.clusters.kubernetes import KubernetesCluster
 from airflow_provider_fds.spark.installation.install import bundled_spark_home
 from tests.kubernetes_cluster import NAMESPACE, ROLES, running_kubernetes
-from tests.lost_task import Lost, stopping_driver
+from tests.lost_task import DAG_TEXT, Lost, kill_once_it_runs, restart_once_it_runs, stopping_driver
 from tests.standalone_cluster import SMALL
 
 pytestmark = [
     pytest.mark.timeout(600),
     pytest.mark.skipif(os.environ.get("FDS_K8S") != "1", reason="make k8s-test builds the API server, and runs them"),
 ]
-
-DAG_TEXT = """
-from datetime import datetime
-from airflow.sdk import DAG
-from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaAppendSink
-
-with DAG("{name}", schedule=None, start_date=datetime(2026, 1, 1)):
-    DeltaIngestOperator(
-        task_id="ingest",
-        conn_id="on_kubernetes",
-        driver_memory="600m",
-        env_vars={env!r},
-        conf={conf!r},
-        stream=DeltaStream("{name}", table="{lake}/orders", starting_version="earliest"),
-        sink=DeltaAppendSink("{lake}/{name}"),
-        deferrable={deferrable},
-        poll_interval=0.5 if {deferrable} else None,
-    )
-"""
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +47,11 @@ def dag_of(installation, lake, kubernetes, monkeypatch):
     conf = {**SMALL, "spark.executor.instances": "1", "spark.kubernetes.executor.request.cores": "100m"}
 
     def make(name, *, deferrable=False, **env):
-        return installation.add(DAG_TEXT.format(name=name, lake=lake.uri, env=env, conf=conf, deferrable=deferrable))
+        return installation.add(
+            DAG_TEXT.format(
+                name=name, conn_id="on_kubernetes", lake=lake.uri, env=env, conf=conf, deferrable=deferrable
+            )
+        )
 
     return make
 
@@ -86,7 +69,7 @@ def test_a_killed_task_deletes_its_pod_and_the_next_one_outlives_a_restart_of_th
     lake.append("orders", 1, 2)
     dag = dag_of("in_pod")
     with monkeypatch.context() as patch:
-        processes = kill_once_it_runs(patch, kubernetes)
+        processes = kill_once_it_runs(patch, KubernetesCluster, "Running", kubernetes.kubelet.process_of)
         assert installation.run(dag).state("ingest") == "failed"
     (process,) = processes
     process.wait(60)
@@ -96,7 +79,9 @@ def test_a_killed_task_deletes_its_pod_and_the_next_one_outlives_a_restart_of_th
     assert started() == []
 
     with monkeypatch.context() as patch:
-        looks = restart_once_it_runs(patch, kubernetes)
+        looks = restart_once_it_runs(
+            patch, KubernetesCluster, "Running", kubernetes.kill_server, kubernetes.start_server
+        )
         assert installation.run(dag).state("ingest") == "success", caplog.text
     assert lake.ids("in_pod") == [1, 2]
     assert {each.state for each in looks} == {"running", "unknown", "ended"}
@@ -106,46 +91,6 @@ def test_a_killed_task_deletes_its_pod_and_the_next_one_outlives_a_restart_of_th
     # of the page's template
     assert pod["spec"]["securityContext"]["runAsNonRoot"]
     assert f"Driver {pod['metadata']['name']} has been started on k8s://{kubernetes.url}." in caplog.text
-
-
-def kill_once_it_runs(patch, kubernetes):
-    """Let Airflow kill the task as soon as its driver runs; return the driver's process."""
-    tasks, processes = [], []
-    begin, look = SparkTask.run_spark, KubernetesCluster.look
-
-    def remember(self, application):
-        tasks.append(self)
-        return begin(self, application)
-
-    def then_kill(self, handle):
-        found = look(self, handle)
-        if found.words == "Running" and not tasks[0].was_killed:
-            processes.append(kubernetes.kubelet.process_of(handle.id))
-            killing = threading.Thread(target=tasks[0].on_kill)
-            killing.start()
-            killing.join()
-        return found
-
-    patch.setattr(SparkTask, "run_spark", remember)
-    patch.setattr(KubernetesCluster, "look", then_kill)
-    return processes
-
-
-def restart_once_it_runs(patch, kubernetes):
-    """Kill the API server as soon as the driver runs, and start it again; return all looks at the driver."""
-    look, looks = KubernetesCluster.look, []
-
-    def then_restart(self, handle):
-        found = look(self, handle)
-        if found.words == "Running" and not any(each.state == "unknown" for each in looks):
-            kubernetes.kill_server()
-            found = look(self, handle)
-            kubernetes.start_server()
-        looks.append(found)
-        return found
-
-    patch.setattr(KubernetesCluster, "look", then_restart)
-    return looks
 
 
 def test_a_driver_that_cannot_start_fails_the_task_with_its_diagnosis_and_then_the_end_of_its_log(

@@ -4,37 +4,17 @@ from __future__ import annotations
 
 import json
 import sys
-import threading
 import time
 
 import pytest
 
-from airflow_provider_fds.operators.task.spark_task import SparkTask
 from airflow_provider_fds.spark.clusters.yarn import YarnCluster
 from airflow_provider_fds.spark.installation.install import bundled_spark_home
+from tests.lost_task import DAG_TEXT, kill_once_it_runs, restart_once_it_runs
 from tests.standalone_cluster import SMALL
 from tests.yarn_cluster import running_yarn
 
 pytestmark = pytest.mark.timeout(600)
-
-DAG_TEXT = """
-from datetime import datetime
-from airflow.sdk import DAG
-from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaAppendSink
-
-with DAG("{name}", schedule=None, start_date=datetime(2026, 1, 1)):
-    DeltaIngestOperator(
-        task_id="ingest",
-        conn_id="on_yarn",
-        driver_memory="600m",
-        env_vars={env!r},
-        conf={conf!r},
-        stream=DeltaStream("{name}", table="{lake}/orders", starting_version="earliest"),
-        sink=DeltaAppendSink("{lake}/{name}"),
-        deferrable={deferrable},
-        poll_interval=0.5 if {deferrable} else None,
-    )
-"""
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +42,9 @@ def dag_of(installation, lake, yarn, monkeypatch):
     env = {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
 
     def make(name, *, deferrable=False, **more_env):
-        text = DAG_TEXT.format(name=name, lake=lake.uri, env={**env, **more_env}, conf=conf, deferrable=deferrable)
+        text = DAG_TEXT.format(
+            name=name, conn_id="on_yarn", lake=lake.uri, env={**env, **more_env}, conf=conf, deferrable=deferrable
+        )
         return installation.add(text)
 
     return make
@@ -74,7 +56,7 @@ def test_a_killed_task_ends_its_application_and_the_next_one_outlives_a_restart_
     lake.append("orders", 1, 2)
     dag = dag_of("in_yarn")
     with monkeypatch.context() as patch:
-        kill_once_it_runs(patch)
+        kill_once_it_runs(patch, YarnCluster, "RUNNING")
         assert installation.run(dag).state("ingest") == "failed"
     killed = newest_of(yarn)
     assert (killed["state"], killed["name"]) == ("KILLED", "fds-in_yarn")
@@ -84,7 +66,7 @@ def test_a_killed_task_ends_its_application_and_the_next_one_outlives_a_restart_
     assert left == []
 
     with monkeypatch.context() as patch:
-        looks = restart_once_it_runs(patch, yarn)
+        looks = restart_once_it_runs(patch, YarnCluster, "RUNNING", yarn.kill_manager, yarn.start_manager)
         assert installation.run(dag).state("ingest") == "success", caplog.text
     assert lake.ids("in_yarn") == [1, 2]
     assert {each.state for each in looks} == {"running", "unknown", "ended"}
@@ -98,44 +80,6 @@ def test_a_killed_task_ends_its_application_and_the_next_one_outlives_a_restart_
 
 def newest_of(yarn):
     return max(yarn.applications(), key=lambda each: each["startedTime"])
-
-
-def kill_once_it_runs(patch):
-    """Let Airflow kill the task as soon as its driver runs."""
-    tasks: list[SparkTask] = []
-    begin, look = SparkTask.run_spark, YarnCluster.look
-
-    def remember(self, application):
-        tasks.append(self)
-        return begin(self, application)
-
-    def then_kill(self, handle):
-        found = look(self, handle)
-        if found.words == "RUNNING" and not tasks[0].was_killed:
-            killing = threading.Thread(target=tasks[0].on_kill)
-            killing.start()
-            killing.join()
-        return found
-
-    patch.setattr(SparkTask, "run_spark", remember)
-    patch.setattr(YarnCluster, "look", then_kill)
-
-
-def restart_once_it_runs(patch, yarn):
-    """Kill the ResourceManager as soon as the driver runs, and start it again; return all looks at the driver."""
-    look, looks = YarnCluster.look, []
-
-    def then_restart(self, handle):
-        found = look(self, handle)
-        if found.words == "RUNNING" and not any(each.state == "unknown" for each in looks):
-            yarn.kill_manager()
-            found = look(self, handle)
-            yarn.start_manager()
-        looks.append(found)
-        return found
-
-    patch.setattr(YarnCluster, "look", then_restart)
-    return looks
 
 
 def test_a_driver_that_cannot_start_fails_the_task_with_its_diagnosis_and_then_the_end_of_its_log(

@@ -81,7 +81,7 @@ def grant(conn_id: str, parameters: Dict[str, Any]) -> None:
 def connected(conn_id: Optional[str]) -> Iterator[Any]:
     """Yield a connection, which is closed afterwards; a transaction that is open then is rolled back.
 
-    The error of a refused connection has the SQLSTATE of the server, if libpq is new enough to show it.
+    The error of a refused connection has the SQLSTATE of the server, if libpq traces it.
     """
     parameters = parameters_of(conn_id)
     try:
@@ -101,7 +101,7 @@ def _refusing_state(parameters: Dict[str, Any], error: Any) -> Optional[str]:
     """Return the SQLSTATE with which the server refuses a connection, ``None`` if it is unknown.
 
     libpq tells only the text, in the language of the server. A second attempt is traced, in memory: a trace may have
-    the password. Before libpq 18 it lacks what comes before the login.
+    the password. libpq 18 traces what comes before the login, too.
     """
     pq = psycopg().pq
     failed: Any = getattr(error, "pgconn", None)

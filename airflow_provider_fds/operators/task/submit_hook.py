@@ -11,6 +11,7 @@ from airflow.providers.apache.spark.hooks import spark_submit
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.providers.common.compat.sdk import AirflowException
 
+from airflow_provider_fds.spark.clusters.kubernetes import WAITS
 from airflow_provider_fds.spark.installation.install import child_environment
 from airflow_provider_fds.spark.submission.launch import end_group, end_group_with
 from airflow_provider_fds.spark.submission.submit import LOAD_DEFAULTS
@@ -27,9 +28,6 @@ _WANTED: Final = re.compile(
     r"^FDS |application_\d+_\d+|driver-\d+|pod name:|submission ID|spark-app-selector|[eE]xit code|"
     r"\b(?:WARN|ERROR|FATAL)\b|Exception|Error:"
 )
-
-#: Set to ``false`` where FDS asks Kubernetes about the driver.
-_WAITS: Final = "spark.kubernetes.submission.waitAppCompletion"
 
 #: What the driver prints if its application goes to Spark's history, see ``tell_ui_address``.
 _APPLICATION: Final = re.compile(r"FDS Spark application: (\S+)")
@@ -139,7 +137,7 @@ class SubmitHook(SparkSubmitHook):
 
 def leaves_its_driver(conf: Mapping[str, Any] | None) -> bool:
     """Whether spark-submit with these settings ends as soon as Kubernetes has the driver."""
-    return str((conf or {}).get(_WAITS, "")).lower() == "false"
+    return str((conf or {}).get(WAITS, "")).lower() == "false"
 
 
 @contextmanager
