@@ -45,6 +45,7 @@ DAGS.mkdir()
         executor = LocalExecutor
         default_task_retry_delay = 1
         dags_are_paused_at_creation = False
+        min_serialized_dag_update_interval = 0
         fernet_key = c2l4dHktZm91ciBieXRlcyBvZiBub3RoaW5nIHMhISE=
         simple_auth_manager_all_admins = True
         [api]
