@@ -109,9 +109,10 @@ models:  ## Play the models of the protocol on new random histories (EXAMPLES=30
 	@scripts/bootstrap.sh dev
 	FDS_MODEL_EXAMPLES=$(or $(EXAMPLES),3000) .venv/bin/python -m pytest -p no:randomly --timeout 0 -k whatever tests/unit/ledger
 
-chaos:  ## Kill and stall runs at every fault point, and write the table of docs/failures.md (SEED=1 PAIRS=60; RECORD=file: go on where a session with that file was broken off)
+chaos:  ## Kill and stall runs at every fault point, and write the table of docs/failures.md (SEED=1 PAIRS=60; RESUME=1: what has not passed in the last 100 commits)
 	@scripts/bootstrap.sh dev
-	FDS_CHAOS=long FDS_CHAOS_SEED=$(SEED) FDS_CHAOS_PAIRS=$(PAIRS) $(if $(RECORD),FDS_CHAOS_RECORD=$(RECORD)) FDS_CHAOS_PAGE=docs/failures.md \
+	FDS_CHAOS=long FDS_CHAOS_SEED=$(SEED) FDS_CHAOS_PAIRS=$(PAIRS) FDS_CHAOS_RESUME=$(RESUME) \
+	    FDS_CHAOS_RESULTS=tests/chaos/results.json FDS_CHAOS_PAGE=docs/failures.md \
 	    .venv/bin/python -m pytest -p no:randomly tests/chaos tests/stack/test_chaos.py
 	@.venv/bin/python scripts/long_runs.py record chaos
 
@@ -177,7 +178,7 @@ upgrade-test:  ## Run Airflow with processes of an older FDS and of this one (FR
 	FDS_UPGRADE_FROM=$(CURDIR)/.compat/older .venv/bin/python -m pytest tests/stack/test_rolling_upgrade.py
 	@.venv/bin/python scripts/long_runs.py record upgrade-test
 
-matrix:  ## Run every Airflow from 3.1 and every Spark from 3.5; writes docs/compatibility.md (ROWS="airflow-3.1 spark-4.0"; RESUME=1: what has not passed)
+matrix:  ## Run every Airflow from 3.1 and every Spark from 3.5; writes docs/compatibility.md (ROWS="airflow-3.1 spark-4.0"; RESUME=1: what has not passed in the last 100 commits)
 	@scripts/bootstrap.sh dev
 	@.venv/bin/python scripts/matrix.py $(if $(RESUME),--resume) $(if $(CHECK),--check) $(ROWS)
 	@$(if $(ROWS)$(CHECK),,.venv/bin/python scripts/long_runs.py record matrix)

@@ -3,7 +3,7 @@
     scripts/matrix.py                          everything, and the tables of docs/compatibility.md
     scripts/matrix.py airflow-3.1 spark-4.1    these rows
     scripts/matrix.py airflow-3.1/stack        this cell
-    scripts/matrix.py --resume [ROW …]         only what has not passed yet
+    scripts/matrix.py --resume [ROW …]         only what has not passed in the last 100 commits
     scripts/matrix.py --check ROW …            writes no results, as in CI
 
 Each cell of the tables is a program of its own, and its result goes to docs/compatibility.json as soon as it has ended:
@@ -24,11 +24,11 @@ import sys
 import tempfile
 import time
 from contextlib import ExitStack, contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from unittest.mock import patch
 
+import long_runs
 from environments import ROOT, environment, pinned, pip_install
 
 if TYPE_CHECKING:
@@ -311,9 +311,10 @@ def known_results() -> dict[str, dict[str, dict[str, str]]]:
 def keep(row: Row, found: dict[str, Result]) -> None:
     """Add results to the file, and write the tables anew."""
     results = known_results()
-    today = f"{datetime.now(UTC):%Y-%m-%d}"
+    today, commit = long_runs.now(ROOT)
+    when = {"date": today, "commit": commit}
     cells = results.setdefault(row.name, {})
-    cells |= {cell: {"verdict": result.verdict, "what": result.what, "date": today} for cell, result in found.items()}
+    cells |= {cell: {"verdict": result.verdict, "what": result.what, **when} for cell, result in found.items()}
     text = json.dumps(results, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
     RESULTS.write_text(text, encoding="utf-8")
     PAGE.write_text(with_tables(PAGE.read_text(encoding="utf-8"), results), encoding="utf-8")
@@ -352,11 +353,16 @@ def table_line(row: Row, cells: dict[str, dict[str, str]]) -> str:
     return f"| {version} | {' | '.join(shown)} |"
 
 
+def _is_done(result: dict[str, str]) -> bool:
+    has_passed = result.get("verdict") in ("passed", "refused")
+    return has_passed and long_runs.is_recent(ROOT, result.get("commit", ""))
+
+
 def main() -> int:
     """Run what the command line names, or everything."""
     parser = argparse.ArgumentParser(description="Run FDS with each Airflow and each Spark.")
     parser.add_argument("rows", nargs="*", metavar="ROW", help=f"of {', '.join(ROWS)} (default: all)")
-    parser.add_argument("--resume", action="store_true", help="only cells that have not passed")
+    parser.add_argument("--resume", action="store_true", help="only cells that have not passed in the last 100 commits")
     parser.add_argument("--check", action="store_true", help="write no results")
     parser.add_argument("--tables", action="store_true", help="only write the tables again from the results")
     arguments = parser.parse_args()
@@ -373,7 +379,7 @@ def main() -> int:
             if only and only not in cells:
                 continue
             known = known_results().get(row.name, {})
-            if arguments.resume and all(known.get(cell, {}).get("verdict") in ("passed", "refused") for cell in cells):
+            if arguments.resume and all(_is_done(known.get(cell, {})) for cell in cells):
                 continue
             print(f"== {row.name}: {', '.join(cells)}", flush=True)
             found = work()

@@ -15,8 +15,9 @@ SEED: Final = int(os.environ.get("FDS_CHAOS_SEED") or 0) or random.SystemRandom(
 #: How many pairs of points; 0 means all of them.
 PAIRS: Final = int(os.environ.get("FDS_CHAOS_PAIRS") or 0) if IS_LONG else 3
 
-#: File that records what passed in an interrupted session: a later one with the same seed skips and counts it.
-RECORD: Final = os.environ.get("FDS_CHAOS_RECORD")
+#: File with what each test has shown, beside the page, and whether recent results of this seed and these pairs count.
+RESULTS: Final = os.environ.get("FDS_CHAOS_RESULTS")
+RESUMES: Final = bool(os.environ.get("FDS_CHAOS_RESUME"))
 
 #: The page that gets the table of a session without failures.
 PAGE: Final = os.environ.get("FDS_CHAOS_PAGE")

@@ -5,37 +5,52 @@ from __future__ import annotations
 import copy
 import json
 import random
-from pathlib import Path
-from typing import TYPE_CHECKING
+import sys
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.chaos.actors import ROOT
-from tests.chaos.profile import IS_LONG, PAGE, PAIRS, PROFILE, RECORD, SEED
+from tests.chaos.profile import IS_LONG, PAGE, PAIRS, PROFILE, RESULTS, RESUMES, SEED
 from tests.chaos.tally import Tally
+
+sys.path.insert(0, str(ROOT / "scripts"))
+import long_runs  # a script, not part of the package
+
+sys.path.pop(0)
 
 if TYPE_CHECKING:
     from collections.abc import Generator
+    from pathlib import Path
 
 _TALLY = pytest.StashKey[Tally]()
-_PASSED = pytest.StashKey[set[str]]()
+_KNOWN = pytest.StashKey[dict[str, dict[str, Any]]]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.stash[_TALLY] = tally = Tally()
-    config.stash[_PASSED] = passed = set()
-    if RECORD is None or not Path(RECORD).exists():
-        return
-    for line in Path(RECORD).read_text(encoding="utf-8").splitlines():
-        said = json.loads(line)
-        if said["seed"] != SEED:
-            raise pytest.UsageError(f"{RECORD} is of a session with SEED={said['seed']}, and this one has {SEED}")
-        passed.add(said["test"])
-        tally.add(Tally.from_json(said))
+    config.stash[_TALLY] = Tally()
+    config.stash[_KNOWN] = _recent_results(ROOT / RESULTS) if RESULTS is not None and RESUMES else {}
+
+
+def _recent_results(file: Path) -> dict[str, dict[str, Any]]:
+    """Return what tests have shown with this seed and these pairs, on commits that still count, by test."""
+    found: dict[str, dict[str, Any]] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    asked = (SEED, PAIRS)
+    return {
+        test: said
+        for test, said in found.items()
+        if (said["seed"], said["pairs"]) == asked and long_runs.is_recent(ROOT, said["commit"])
+    }
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    passed = [item for item in items if item.nodeid in config.stash[_PASSED]]
+    recent, known = config.stash[_KNOWN], {}
+    passed = [item for item in items if item.nodeid in recent]
+    for item in passed:
+        known[item.nodeid] = recent[item.nodeid]
+        config.stash[_TALLY].add(Tally.from_json(recent[item.nodeid]))
+    # without those of tests that are no more
+    config.stash[_KNOWN] = known
     config.hook.pytest_deselected(items=passed)
     items[:] = [item for item in items if item not in passed]
 
@@ -46,10 +61,20 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
     before = copy.deepcopy(tally)
     done = yield
     counted = tally.since(before)
-    if RECORD is not None and counted.total and item.session.testsfailed == failures:
-        with Path(RECORD).open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"test": item.nodeid, "seed": SEED, **counted.to_json()}) + "\n")
+    if RESULTS is not None and counted.total and item.session.testsfailed == failures:
+        day, commit = long_runs.now(ROOT)
+        when = {"date": day, "commit": commit, "seed": SEED, "pairs": PAIRS}
+        known = item.config.stash[_KNOWN]
+        known[item.nodeid] = {**when, **counted.to_json()}
+        lines = ",\n".join(f"{json.dumps(test)}: {json.dumps(said)}" for test, said in sorted(known.items()))
+        (ROOT / RESULTS).write_text(f"{{\n{lines}\n}}\n", encoding="utf-8")
     return done
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and session.config.stash[_KNOWN]:
+        # all tests have recent results
+        session.exitstatus = pytest.ExitCode.OK
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config) -> None:
@@ -61,7 +86,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatu
     terminalreporter.write_line(tally.summary())
     if IS_LONG and tally.not_reached:
         terminalreporter.write_line(f"the page is not written, points were not reached: {tally.not_reached}", red=True)
-    elif PAGE and exitstatus == 0:
+    elif PAGE and exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
         page = ROOT / PAGE
         page.write_text(
             tally.written_into(

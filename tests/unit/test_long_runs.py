@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -84,6 +85,36 @@ def test_a_run_on_a_commit_of_another_history_is_a_problem(repository):
     runs = long_runs.read(repository)
     long_runs.write(repository, {**runs, "compat": ("2026-01-01", "0123456789ab")})
     assert "is not in the history" in problem(repository, "compat")
+
+
+def test_a_run_in_parts_is_as_old_as_its_oldest_part(repository):
+    results = repository / long_runs.RESULTS["chaos"]
+    results.parent.mkdir(parents=True)
+    results.write_text("{}")
+    git(repository, "add", ".")
+    commit(repository)
+    assert "is not recorded: a result in tests/chaos/results.json is not of" in long_runs.record(repository, "chaos")
+
+    first = {"date": "2026-01-01", "commit": long_runs.now(repository)[1], "faults": [["killed", "submit.before", 1]]}
+    commit(repository)
+    second = {"date": "2026-01-02", "commit": long_runs.now(repository)[1]}
+    results.write_text(json.dumps({"b": second, "a": first}))
+    assert "is recorded" in long_runs.record(repository, "chaos")
+    assert long_runs.read(repository)["chaos"] == ("2026-01-01", first["commit"])
+
+    results.write_text(json.dumps({"a": first, "b": {**second, "commit": ""}}))
+    assert "is not recorded" in long_runs.record(repository, "chaos")
+
+
+def test_a_result_counts_for_a_number_of_commits(repository, monkeypatch):
+    monkeypatch.setattr(long_runs, "MOST_COMMITS", 1)
+    _, now = long_runs.now(repository)
+    commit(repository)
+    assert long_runs.is_recent(repository, now)
+    commit(repository)
+    assert not long_runs.is_recent(repository, now)
+    assert not long_runs.is_recent(repository, "0123456789ab")
+    assert not long_runs.is_recent(repository, "")
 
 
 def test_every_run_of_the_table_is_a_target_that_records_itself():

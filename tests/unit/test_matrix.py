@@ -53,11 +53,19 @@ def test_results_are_kept_cell_by_cell_so_that_a_run_continues_where_it_was_brok
 
     runs = tuple(((name,), lambda name=name: work(name)) for name in "ab")
     monkeypatch.setattr(matrix, "ROWS", {"spark-4.0": matrix.Row("spark-4.0", "spark", ("a", "b"), runs)})
+    recent = {"1"}
+    monkeypatch.setattr(matrix.long_runs, "now", lambda root: ("2026-01-01", "1"))
+    monkeypatch.setattr(matrix.long_runs, "is_recent", lambda root, commit: commit in recent)
     monkeypatch.setattr(sys, "argv", ["matrix.py", "--resume"])
     assert matrix.main() == 1
     assert matrix.main() == 0
     assert matrix.main() == 0
     assert ran == ["a", "b", "b"]
+    # results of a commit that many have followed
+    recent.clear()
+    assert matrix.main() == 0
+    assert ran == ["a", "b", "b", "a", "b"]
+    del ran[3:]
 
     before = (tmp_path / "results.json").read_text()
     monkeypatch.setattr(sys, "argv", ["matrix.py", "--check", "spark-4.0/a"])
