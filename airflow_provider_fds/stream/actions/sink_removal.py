@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final, Literal
 from airflow_provider_fds.batch.sink.shared_sink import why_shared
 from airflow_provider_fds.errors import ConfigurationError, FdsError
 from airflow_provider_fds.ledger.values import Removal
-from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.stream.epochs.rows_read_again import reads_again, removal_problem
 from airflow_provider_fds.stream.sink_record.sink_commits import newest_first
 
@@ -162,6 +161,5 @@ def _refuse_shared(state: StreamState, sink_log: DeltaLog, option: str) -> None:
     if why is not None:
         raise ConfigurationError(
             f"stream {state.name!r}: {option} is not available: {why}. If their rows may be removed too, add "
-            "--force-sink (operator: force_sink=True). Otherwise use --sink-rows keep.",
-            reason=Reason.SINK_SHARED,
+            "--force-sink (operator: force_sink=True). Otherwise use --sink-rows keep."
         )
