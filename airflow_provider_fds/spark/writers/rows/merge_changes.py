@@ -127,11 +127,14 @@ class MergeChanges:
         )
 
     def _unique_keys(self) -> str:
-        rows = "empty" if self._sink.can_remove_rows else "keep"
+        name = self._batch.stream
+        again = f"`fds rewind {name} --to start --sink-rows keep --why …`"
+        if self._sink.can_remove_rows:
+            again = f"`fds rewind {name} --to start --sink-rows empty --why …`"
         return (
             "With read_change_feed keys must be unique in the source, because the delete of a row deletes its key: "
             "choose other keys, exclude such rows (where='…'), or correct the source; then load everything again by "
-            f"running `fds rewind {self._batch.stream} --to start --sink-rows {rows} --why …`"
+            f"running {again}"
         )
 
     def _refused(self, why: str) -> RefusalError:
