@@ -12,6 +12,7 @@ import json
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Callable, Dict, FrozenSet, Iterable, Optional, Sequence, Tuple
 
+from airflow_provider_fds.batch.sink.sink_commit import leaves_no_rows
 from airflow_provider_fds.batch.version_ranges import describe_range
 
 if TYPE_CHECKING:
@@ -25,12 +26,6 @@ _BASE, _END = -100, (1 << 63) - 1
 
 #: A stream with more separate pieces than this is not recorded; they are then folded from the whole log.
 _MOST_PIECES = 64
-
-#: Operations that leave a table without rows.
-_EMPTYING = ("CREATE TABLE", "REPLACE TABLE", "CREATE OR REPLACE TABLE")
-
-#: Conditions of a DELETE that removes every row, as Delta writes them.
-_NO_CONDITION = ("", "[]", '["true"]')
 
 
 @dataclass(frozen=True)
@@ -212,9 +207,7 @@ class Loaded:
         elif "batch_id" in told:
             stream = self.streams.get(told["uuid"], LoadedStream(told["stream"]))
             found = {**self.streams, told["uuid"]: stream.with_batch(told, commit.version)}
-        elif commit.operation in _EMPTYING or (
-            commit.operation in ("DELETE", "TRUNCATE") and commit.parameters.get("predicate", "") in _NO_CONDITION
-        ):
+        elif leaves_no_rows(commit):
             found = {}
         return Loaded(commit.version, self.streams if found is None else found)
 

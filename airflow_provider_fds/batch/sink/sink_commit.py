@@ -22,6 +22,23 @@ if TYPE_CHECKING:
 #: transactions (a batch would be skipped), a clone drops them (a batch would land again).
 _BREAKING = ("RESTORE", "CLONE", "CREATE", "REPLACE", "CONVERT")
 
+#: Operations, by Delta's names, that add no new rows. Any other operation is a write.
+_BRINGS_NO_ROWS = frozenset(
+    (
+        *("OPTIMIZE", "REORG", "VACUUM START", "VACUUM END", "DELETE", "TRUNCATE", "RESTORE", "CREATE TABLE"),
+        *("SET TBLPROPERTIES", "UNSET TBLPROPERTIES", "UPGRADE PROTOCOL", "DROP FEATURE", "CLUSTER BY"),
+        *("ADD COLUMNS", "CHANGE COLUMN", "CHANGE COLUMNS", "RENAME COLUMN", "DROP COLUMNS", "REPLACE COLUMNS"),
+        *("SET COLUMN DEFAULT", "ADD CONSTRAINT", "DROP CONSTRAINT", "COMPUTE STATS", "UPDATE SCHEMA"),
+        *("ROW TRACKING BACKFILL", "DOMAIN METADATA CLEANUP", "REMOVE COLUMN MAPPING"),
+    )
+)
+
+#: Operations that leave a table without rows.
+_EMPTYING = ("CREATE TABLE", "REPLACE TABLE", "CREATE OR REPLACE TABLE")
+
+#: Conditions of a DELETE that removes every row, as Delta writes them.
+_NO_CONDITION = ("", "[]", '["true"]')
+
 _WANTED = re.compile(rb'\s*\{\s*"(commitInfo|txn|metaData|protocol|remove)"')
 _TAKES_ROWS = re.compile(rb'"dataChange"\s*:\s*true')
 
@@ -198,6 +215,18 @@ def changes_rows(commit: SinkCommit, uuid: str) -> bool:
         return False
     changed = {"UPDATE": "numUpdatedRows", "MERGE": "numTargetRowsUpdated"}.get(commit.operation)
     return changed is not None and metric_of(commit, changed) != 0
+
+
+def brings_rows(commit: SinkCommit) -> bool:
+    """Whether a commit may add rows to those that the table has had before."""
+    return commit.operation.upper() not in _BRINGS_NO_ROWS and commit.rows_written != 0
+
+
+def leaves_no_rows(commit: SinkCommit) -> bool:
+    """Whether the operation of a commit leaves the table without rows."""
+    if commit.operation in ("DELETE", "TRUNCATE"):
+        return commit.parameters.get("predicate", "") in _NO_CONDITION
+    return commit.operation in _EMPTYING
 
 
 def is_of_stream(commit: SinkCommit, uuid: str) -> bool:

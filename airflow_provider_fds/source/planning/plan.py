@@ -23,6 +23,7 @@ from airflow_provider_fds.errors import (
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.source.changes.barrier import NO_ALLOWANCES, Allowances, Barrier
 from airflow_provider_fds.source.changes.change_feed import as_inserts, read_changes
+from airflow_provider_fds.source.changes.change_recording import with_last
 from airflow_provider_fds.source.changes.classify import CommitContent, Skip
 from airflow_provider_fds.source.offset import BASE_INDEX, Offset
 from airflow_provider_fds.source.planned import PlanOutcome
@@ -141,7 +142,7 @@ class BatchPlanner:
                 yield from self._snapshot_batches()
                 yield from self._commit_batches()
         except _STOPS as stop:
-            error = stop
+            error = with_last(stop, self._log, self._target)
         except DAMAGE as found:
             error = self._damaged(found)
         if error is not None and self._cutter.is_inside_version:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Set
 
+from airflow_provider_fds.batch.sink.shared_sink import why_shared
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.sinks.constants import PROVENANCE
 from airflow_provider_fds.sinks.merge import VALIDITY
@@ -14,7 +15,6 @@ from airflow_provider_fds.spark.runtime.failures import RefusalError
 from airflow_provider_fds.spark.sink_log.history import quoted, read_properties
 
 if TYPE_CHECKING:
-    from airflow_provider_fds.batch.sink.sink_commit import SinkCommit
     from airflow_provider_fds.batch.spec import FenceSpec
     from airflow_provider_fds.sinks import DeltaSink
     from airflow_provider_fds.spark.sink_log.history import History
@@ -26,17 +26,6 @@ FORCE = (
 )
 
 _SOURCE_VERSION = PROVENANCE["_commit_version"]
-
-#: Operations, by Delta's names, that add no new rows. Any other operation is a write.
-_BRINGS_NO_ROWS = frozenset(
-    (
-        *("OPTIMIZE", "REORG", "VACUUM START", "VACUUM END", "DELETE", "TRUNCATE", "RESTORE", "CREATE TABLE"),
-        *("SET TBLPROPERTIES", "UNSET TBLPROPERTIES", "UPGRADE PROTOCOL", "DROP FEATURE", "CLUSTER BY"),
-        *("ADD COLUMNS", "CHANGE COLUMN", "CHANGE COLUMNS", "RENAME COLUMN", "DROP COLUMNS", "REPLACE COLUMNS"),
-        *("SET COLUMN DEFAULT", "ADD CONSTRAINT", "DROP CONSTRAINT", "COMPUTE STATS", "UPDATE SCHEMA"),
-        *("ROW TRACKING BACKFILL", "DOMAIN METADATA CLEANUP", "REMOVE COLUMN MAPPING"),
-    )
-)
 
 
 class Removal:
@@ -104,26 +93,10 @@ class Removal:
             )
 
     def _check_others(self, history: History) -> None:
-        other = next((commit for commit in reversed(history.commits) if self._is_of_others(commit)), None)
-        if other is not None:
-            raise RefusalError(
-                Reason.SINK_SHARED,
-                f"version {other.version} of the sink {self._path} ({other.operation}) was not written by stream "
-                f"{self._fence.stream!r}, so the sink may have rows that the stream does not load again; nothing was "
-                f"removed. {FORCE}. {self._instead()}",
-            )
-        if history.oldest_version > 0:
-            raise RefusalError(
-                Reason.SINK_SHARED,
-                f"the log of the sink {self._path} reaches back only to version {history.oldest_version}, so it "
-                f"does not show whether writers other than stream {self._fence.stream!r} wrote to it; nothing was "
-                f"removed. {FORCE}. {self._instead()}",
-            )
-
-    def _is_of_others(self, commit: SinkCommit) -> bool:
-        if commit.metadata is not None and commit.metadata.get("uuid") == self._fence.uuid:
-            return False
-        return commit.operation.upper() not in _BRINGS_NO_ROWS and commit.rows_written != 0
+        name = self._fence.stream
+        why = why_shared(history.commits, history.oldest_version, path=self._path, stream=name, uuid=self._fence.uuid)
+        if why is not None:
+            raise RefusalError(Reason.SINK_SHARED, f"{why}; nothing was removed. {FORCE}. {self._instead()}")
 
     def _check_provenance(self, names: Set[str]) -> None:
         if _SOURCE_VERSION not in names:

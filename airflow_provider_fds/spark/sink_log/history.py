@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Set, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
 
 from airflow_provider_fds.batch.sink.loaded_streams import Loaded, read_loaded
 from airflow_provider_fds.batch.sink.sink_account import NEWEST, Kept, kept
@@ -126,6 +126,21 @@ class SinkLog:
                 return history
             commits *= 4
         return None
+
+    def tells(self, judge: Callable[[Sequence[SinkCommit]], Optional[bool]]) -> bool:
+        """Return the answer of the newest commits, newest first; ``judge`` returns ``None`` to get earlier ones, too.
+
+        Without an answer, also of all commits that there are, it is false.
+        """
+        commits = _WINDOW
+        while (history := self.history(NEWEST)) is not None:
+            down_to = max(0, history.newest_version - commits)
+            history = History(history.newest_version, self._commits(down_to))
+            answer = judge(history.commits)
+            if answer is not None or down_to == 0 or history.oldest_version > down_to:
+                return answer is True
+            commits *= 4
+        return False
 
     def loaded(self, history: History) -> Loaded:
         """Return what the streams have loaded, according to a history that was just read, and to earlier commits."""

@@ -6,8 +6,9 @@ writes what the merge would leave, and so creates the table in one commit.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Dict, Set
+from typing import TYPE_CHECKING, Any, Dict, Optional, Set
 
+from airflow_provider_fds.batch.sink.first_load import has_only_snapshot, snapshot_of
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.sinks.merge import VALIDITY
 from airflow_provider_fds.spark.runtime.failures import RefusalError
@@ -17,6 +18,7 @@ from airflow_provider_fds.spark.runtime.versions import minor
 from airflow_provider_fds.spark.sink_log.history import quoted
 from airflow_provider_fds.spark.writers.delta_append_writer import DeltaAppendWriter
 from airflow_provider_fds.spark.writers.rows.merge_changes import ORDER, MergeChanges, merge_rows
+from airflow_provider_fds.spark.writers.rows.merge_sql import key_twice
 from airflow_provider_fds.spark.writers.rows.prepared_rows import CHANGE_TYPE
 
 if TYPE_CHECKING:
@@ -93,7 +95,7 @@ class DeltaMergeWriter(DeltaAppendWriter):
     def _write(self, rows: Any, batch: BatchSpec) -> None:
         changes = self._changes(batch)
         with temporary_view(self._spark, rows) as view:
-            sql = changes.sql(view, rows)
+            sql = changes.sql(view, rows, self._first_snapshot(rows, batch))
             changes.check_order(self._spark, sql)
             if self._table_id is None:
                 first = sql.first_history() if self._merge.keeps_history else sql.first_rows()
@@ -105,8 +107,26 @@ class DeltaMergeWriter(DeltaAppendWriter):
                 evolves = False
             merge = sql.upsert_history(table, evolves) if self._merge.keeps_history else sql.upsert(table, evolves)
             joins = session_conf(self._spark, hash_join_conf(self._spark, batch.num_bytes))
-            with joins, self._transaction(batch):
-                self._spark.sql(merge).collect()
+            try:
+                with joins, self._transaction(batch):
+                    self._spark.sql(merge).collect()
+            except Exception as error:
+                key = key_twice(error)
+                if sql.snapshot is None or key is None:
+                    raise
+                raise changes.twice(key, sql.snapshot) from error
+
+    def _first_snapshot(self, rows: Any, batch: BatchSpec) -> Optional[int]:
+        """Return the version of the initial snapshot whose keys must be new in the sink, or ``None``.
+
+        They must be if changes are merged, and the sink has nothing but earlier files of this snapshot. With
+        ``sequence_by``, several rows may have a key.
+        """
+        snapshot = snapshot_of(batch)
+        if snapshot is None or self._merge.sequence_by is not None or CHANGE_TYPE not in rows.columns:
+            return None
+        is_first = self._table_id is not None and self._log.tells(lambda commits: has_only_snapshot(commits, batch))
+        return snapshot.end[0] if is_first else None
 
     def _evolve(self, rows: Any) -> None:
         """Add the columns that the sink lacks, and widen its types, by an append without rows before the merge.

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Literal
+from itertools import islice
+from typing import TYPE_CHECKING, Final, Literal
 
-from airflow_provider_fds.errors import ConfigurationError
+from airflow_provider_fds.batch.sink.shared_sink import why_shared
+from airflow_provider_fds.errors import ConfigurationError, FdsError
 from airflow_provider_fds.ledger.values import Removal
 from airflow_provider_fds.stream.epochs.rows_read_again import reads_again, removal_problem
+from airflow_provider_fds.stream.sink_record.sink_commits import newest_first
 
 if TYPE_CHECKING:
     from airflow_provider_fds.delta.reader.log import DeltaLog
     from airflow_provider_fds.ledger.staging.log import Ledger
+    from airflow_provider_fds.ledger.state import StreamState
     from airflow_provider_fds.ledger.values import SinkBinding
     from airflow_provider_fds.stream.actions.rewind_target import Destination
 
 
 #: What may become of the rows in the sink that are read again.
 SinkRows = Literal["keep", "delete", "empty"]
+
+#: Number of commits of the sink that a request reads; the fence reads all.
+_MOST_READ: Final = 1000
 
 
 def removal_of(
@@ -76,6 +83,8 @@ def removal_of(
             f"stream {name!r}: {option} is not available: {problem}. Use --sink-rows keep, or `fds rewind {name} --to "
             "start --sink-rows empty --why …`, which loads everything again."
         )
+    if sink_log is not None and not is_forced:
+        _refuse_shared(ledger.state, sink_log, option)
     from_version = start.version if what == "rows" and start is not None else None
     return Removal(what=what, from_version=from_version, is_forced=is_forced)
 
@@ -138,3 +147,19 @@ def _sink_problem(sink_log: DeltaLog | None, what: str) -> str | None:
     if what == "rows" and "_source_version" not in names:
         return f"the sink {sink_log.table_uri} has no column _source_version (provenance=True writes it)"
     return None
+
+
+def _refuse_shared(state: StreamState, sink_log: DeltaLog, option: str) -> None:
+    """Refuse a removal that may take rows of others; the fence checks this again."""
+    try:
+        earliest = sink_log.earliest()
+        commits = islice(newest_first(sink_log, earliest, sink_log.latest()), _MOST_READ)
+        why = why_shared(commits, earliest, path=sink_log.table_uri, stream=state.name, uuid=state.uuid)
+    except FdsError:
+        # a log with a gap or a damaged commit
+        return
+    if why is not None:
+        raise ConfigurationError(
+            f"stream {state.name!r}: {option} is not available: {why}. If their rows may be removed too, add "
+            "--force-sink (operator: force_sink=True). Otherwise use --sink-rows keep."
+        )

@@ -59,14 +59,15 @@ def newest_commits(
         The commits, oldest first.
     """
     found: list[SinkCommit] = []
-    for commit in _newest_first(log, earliest, newest):
+    for commit in newest_first(log, earliest, newest):
         found.append(commit)
         if is_enough(commit):
             break
     return found[::-1]
 
 
-def _newest_first(log: DeltaLog, earliest: int, newest: int) -> Iterator[SinkCommit]:
+def newest_first(log: DeltaLog, earliest: int, newest: int) -> Iterator[SinkCommit]:
+    """Yield the commits from ``newest`` back to ``earliest``, both inclusive; they are read as they are asked for."""
     last, window = newest, _FIRST_WINDOW
     while last >= earliest:
         first = max(earliest, last - window + 1)

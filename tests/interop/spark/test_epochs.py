@@ -481,8 +481,11 @@ def test_rows_that_were_written_before_provenance_are_not_overlooked(spark, tmp_
 def test_rows_of_others_are_not_removed_unless_it_is_forced(full_desk):
     other = "SELECT id + 100 AS id, 'other' AS name, 7L AS _source_version, current_timestamp() AS _source_timestamp"
     full_desk.spark.sql(f"{other} FROM range(3)").write.format("delta").mode("append").save(full_desk.path)
-    full_desk.move("rewind", to=1, sink_rows="delete")
-    with pytest.raises(BatchRejectedError, match=r"SINK_SHARED: version 3 of the sink .* \(WRITE\).*--force-sink"):
+    others = r"version 3 of the sink .* \(WRITE\) was not written by stream 'orders'.*--force-sink"
+    with pytest.raises(ConfigurationError, match=rf"--sink-rows delete is not available: {others}"):
+        full_desk.move("rewind", to=1, sink_rows="delete")
+    ask_without_the_sink(full_desk, to=1, sink_rows="delete")
+    with pytest.raises(BatchRejectedError, match=rf"SINK_SHARED: {others}"):
         full_desk.load()
     assert full_desk.ids() == [*EACH_ONCE, 100, 101, 102]
 

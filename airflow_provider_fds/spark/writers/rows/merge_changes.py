@@ -6,7 +6,7 @@ syntax.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Any, Optional, Union
 
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.spark.runtime.failures import RefusalError
@@ -37,6 +37,7 @@ class MergeChanges:
         self._place = place
         self._batch = batch
         self._what = what
+        self._is_feed = False
 
     def refuse_part(self, frame: Any) -> None:
         """Refuse a batch of changes with only part of a commit, unless the source's log shows that this is harmless."""
@@ -53,14 +54,22 @@ class MergeChanges:
             f"`fds replan {batch.stream} --why …`",
         )
 
-    def sql(self, view: str, rows: Any) -> MergeSql:
-        """Return the statements of the merge of ``rows``, which are the view."""
+    def sql(self, view: str, rows: Any, snapshot: Optional[int] = None) -> MergeSql:
+        """Return the statements of the merge of ``rows``, which are the view.
+
+        Args:
+            view: The rows, for SQL.
+            rows: The rows, as :func:`merge_rows` returns them.
+            snapshot: See :class:`MergeSql`.
+        """
+        self._is_feed = CHANGE_TYPE in rows.columns
         return MergeSql(
             view,
             self._sink.keys,
             tuple(name for name in rows.columns if name.lower() not in (*ORDER, CHANGE_TYPE)),
             self._sink.sequence_by,
-            has_change_types=CHANGE_TYPE in rows.columns,
+            has_change_types=self._is_feed,
+            snapshot=snapshot,
         )
 
     def check_order(self, spark: Any, sql: MergeSql) -> int:
@@ -101,13 +110,35 @@ class MergeChanges:
 
     def unordered(self, problem: str) -> RefusalError:
         """Return the error of a batch that leaves open which row of a key is the last."""
+        if self._is_feed:
+            return self._refused(f"{problem}. Nothing was written. {self._unique_keys()}")
         other = "" if self._sink.sequence_by is None else f"other than {self._sink.sequence_by} "
-        return RefusalError(
-            Reason.MERGE_ORDER_UNKNOWN,
-            f"{self._what} cannot be merged into {self._place}: {problem}. Nothing was written. Set sequence_by to a "
+        return self._refused(
+            f"{problem}. Nothing was written. Set sequence_by to a "
             f"column {other}by which the rows of a key have an order, choose other keys, correct the source, exclude "
             "such rows (where='…'), or resolve them in your own function (transform='pkg.module:function')",
         )
+
+    def twice(self, key: str, snapshot: int) -> RefusalError:
+        """Return the error of a batch of a snapshot with a key, as JSON, that an earlier batch of it has written."""
+        return self._refused(
+            f"two rows of the source at version {snapshot}, its initial snapshot, have the key {key}, and an earlier "
+            f"batch has written one of them. Nothing was written. {self._unique_keys()}"
+        )
+
+    def _unique_keys(self) -> str:
+        name = self._batch.stream
+        again = f"`fds rewind {name} --to start --sink-rows keep --why …`"
+        if self._sink.can_remove_rows:
+            again = f"`fds rewind {name} --to start --sink-rows empty --why …`"
+        return (
+            "With read_change_feed keys must be unique in the source, because the delete of a row deletes its key: "
+            "choose other keys, exclude such rows (where='…'), or correct the source; then load everything again by "
+            f"running {again}"
+        )
+
+    def _refused(self, why: str) -> RefusalError:
+        return RefusalError(Reason.MERGE_ORDER_UNKNOWN, f"{self._what} cannot be merged into {self._place}: {why}")
 
 
 def merge_rows(frame: Any, sink: Union[DeltaMergeSink, PostgresSink], place: str) -> Any:

@@ -6,6 +6,7 @@ Python 3.9 syntax.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Optional, Sequence, Tuple
 
@@ -19,6 +20,9 @@ _AFTER = ("insert", "update_postimage")
 
 _FROM, _TO, _CURRENT = VALIDITY
 
+#: Begins the error of a MERGE at a key that must not be there; the key follows.
+_TWICE = "fds: key twice "
+
 
 @dataclass(frozen=True)
 class MergeSql:
@@ -30,6 +34,8 @@ class MergeSql:
         columns: Columns that are written, including the keys.
         sequence_by: Column that orders the changes to a key; the commit decides among equal values.
         has_change_types: Whether the rows of the batch have a change type.
+        snapshot: Version of an initial snapshot of which the table must not have a key that the batch has, too;
+            ``None``: it may have any key.
     """
 
     view: str
@@ -37,6 +43,7 @@ class MergeSql:
     columns: Tuple[str, ...]
     sequence_by: Optional[str]
     has_change_types: bool
+    snapshot: Optional[int] = None
 
     def problems(self) -> str:
         """Return a query of one row: the number of rows, and how many lack an order or a key, with examples."""
@@ -72,19 +79,23 @@ class MergeSql:
     def newest(self) -> str:
         """Return a query of one row per key: its last change, and whether that is a deletion."""
         partition = self._key_list
+        first = shown = ""
+        if self.snapshot is not None:
+            first, shown = f", min(_fds_commit) OVER (PARTITION BY {partition}) AS _fds_first", ", _fds_first"
         return f"""
-            SELECT {self._column_list}, _fds_before AS _fds_deleted FROM (
+            SELECT {self._column_list}, _fds_before AS _fds_deleted{shown} FROM (
               SELECT *, row_number() OVER (
-                PARTITION BY {partition} ORDER BY _fds_sequence DESC, _fds_commit DESC) AS _fds_rank
+                PARTITION BY {partition} ORDER BY _fds_sequence DESC, _fds_commit DESC) AS _fds_rank{first}
               FROM ({self._effective()})
             ) WHERE _fds_rank = 1"""
 
     def history(self) -> str:
         """Return a query of the changes of each key, with their validity period and their number."""
         window = f"OVER (PARTITION BY {self._key_list} ORDER BY _fds_commit)"
+        first = "" if self.snapshot is None else ", _fds_commit AS _fds_first"
         return f"""
             SELECT {self._column_list}, _fds_before AS _fds_deleted, _fds_time AS {_FROM},
-                   lead(_fds_time) {window} AS {_TO}, row_number() {window} AS _fds_number
+                   lead(_fds_time) {window} AS {_TO}, row_number() {window} AS _fds_number{first}
             FROM ({self._effective()})"""
 
     def first_rows(self) -> str:
@@ -115,6 +126,7 @@ class MergeSql:
             update = f"WHEN MATCHED{kept}{is_late} THEN UPDATE SET {values}"
         return f"""
             MERGE{_evolution(evolves)} INTO {table} AS t USING ({self.newest()}) AS s ON {self._same_key}
+            {self._refuse_twice}
             {delete}
             {update}
             WHEN NOT MATCHED{kept} THEN INSERT ({self._column_list}) VALUES ({self._values})"""
@@ -122,13 +134,15 @@ class MergeSql:
     def upsert_history(self, table: str, evolves: bool) -> str:
         """Return the MERGE that closes the current rows and inserts the new ones."""
         names = (*VALIDITY, "_fds_close")
+        rows = f"{self._column_list}, {self._validity}" + ("" if self.snapshot is None else ", _fds_first")
         return f"""
             MERGE{_evolution(evolves)} INTO {table} AS t USING (
               WITH history AS ({self.history()})
-              SELECT {self._column_list}, {self._validity}, false AS _fds_close FROM history WHERE NOT _fds_deleted
+              SELECT {rows}, false AS _fds_close FROM history WHERE NOT _fds_deleted
               UNION ALL
-              SELECT {self._column_list}, {self._validity}, true AS _fds_close FROM history WHERE _fds_number = 1
+              SELECT {rows}, true AS _fds_close FROM history WHERE _fds_number = 1
             ) AS s ON s._fds_close AND t.{_CURRENT} AND {self._same_key}
+            {self._refuse_twice}
             WHEN MATCHED THEN UPDATE SET {_TO} = s.{_FROM}, {_CURRENT} = false
             WHEN NOT MATCHED AND NOT s._fds_close THEN
               INSERT ({self._column_list}, {", ".join(VALIDITY)})
@@ -154,6 +168,15 @@ class MergeSql:
                 PARTITION BY {self._key_list}, _fds_commit ORDER BY _fds_before, _fds_sequence DESC) AS _fds_of_commit
               FROM ({changes} DISTRIBUTE BY {self._key_list})
             ) WHERE _fds_of_commit = 1"""
+
+    @property
+    def _refuse_twice(self) -> str:
+        """Return a clause that fails the MERGE at a row of the snapshot whose key the table has."""
+        if self.snapshot is None:
+            return ""
+        each = ", ".join(f"s.{quoted_name(name)} AS {quoted_name(name)}" for name in self.keys)
+        failed = f"raise_error(concat('{_TWICE}', to_json(struct({each}))))"
+        return f"WHEN MATCHED AND s._fds_first = {self.snapshot} THEN UPDATE SET {quoted_name(self.keys[0])} = {failed}"
 
     @property
     def _is_before(self) -> str:
@@ -183,6 +206,12 @@ class MergeSql:
     @property
     def _same_key(self) -> str:
         return " AND ".join(f"t.{quoted_name(name)} = s.{quoted_name(name)}" for name in self.keys)
+
+
+def key_twice(error: BaseException) -> Optional[str]:
+    """Return the key at which a MERGE failed because the table has it, as JSON; ``None``: it failed otherwise."""
+    found = re.search(_TWICE + r"(\{.*\})", str(error))
+    return None if found is None else found[1]
 
 
 def _listed(names: Sequence[str]) -> str:

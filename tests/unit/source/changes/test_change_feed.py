@@ -143,6 +143,34 @@ def test_68_a_snapshot_of_a_table_without_change_data_feed_is_stopped_at(plan: A
     assert "version 1 does not record changes" in str(found.outcome.error)
 
 
+@pytest.mark.parametrize(
+    ("later", "skipped"),
+    [
+        ([], "2"),
+        (["append"], "2-3"),
+        (["append", "append", "on", "append"], "2-4"),
+        (["on"], "2"),
+        (["off", "append"], "2-4"),
+    ],
+)
+def test_the_error_names_the_versions_in_a_row_without_recorded_changes(
+    plan: Any, log_builder: Any, later: list[str], skipped: str
+) -> None:
+    log_builder.create(configuration=ON)
+    log_builder.append()
+    log_builder.commit(log_builder.metadata(configuration={}))
+    steps = {
+        "append": log_builder.append,
+        "on": lambda: log_builder.commit(log_builder.metadata(configuration=ON)),
+        "off": lambda: log_builder.commit(log_builder.metadata(configuration={})),
+    }
+    for step in later:
+        steps[step]()
+    message = str(changes(plan, 0).outcome.error)
+    assert "version 2 does not record changes" in message
+    assert f"skip_versions='{skipped}' passes" in message
+
+
 def test_69_a_start_before_the_feed_was_on_is_an_error_that_names_the_version(plan: Any, log_builder: Any) -> None:
     log_builder.create()
     log_builder.append()
