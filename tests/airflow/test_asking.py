@@ -84,7 +84,7 @@ def while_asked():
     def begin(dag_id: str, act: Callable[[], object]) -> None:
         def work() -> None:
             try:
-                deadline = time.monotonic() + 120
+                deadline = time.monotonic() + 300
                 while question(dag_id) is None:
                     assert time.monotonic() < deadline, "no question"
                     time.sleep(0.1)
