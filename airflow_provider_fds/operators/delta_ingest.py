@@ -279,7 +279,7 @@ class DeltaIngestOperator(ValueTemplates, ShowsLinks, EmitsLineage, SparkTask):
         event: Mapping[str, Any],
         deadline: float | None = None,
         version: int | None = None,
-        batch: str | None = None,
+        about: str | None = None,
     ) -> dict[str, Any] | None:
         """Resume after somebody has decided about what the stream stops at: record it, and load.
 
@@ -288,11 +288,11 @@ class DeltaIngestOperator(ValueTemplates, ShowsLinks, EmitsLineage, SparkTask):
             event: The answer, see :class:`StreamDecisionTrigger`.
             deadline: As in :meth:`execute_complete`.
             version: The version that the question was about; as ``deadline`` missing under ``dag.test()``.
-            batch: The batch that it was about; likewise.
+            about: What else it was about; likewise.
         """
         from airflow_provider_fds.operators.run.approval import record_answer
 
-        asked = (event.get("version"), event.get("batch")) if version is None else (version, batch)
+        asked = (event.get("version"), event.get("about")) if version is None else (version, about)
         record_answer(self, context, event, *asked)
         return self.load(context, deadline=deadline)
 

@@ -16,7 +16,7 @@ from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.hooks.exceptions import TaskFailedError
 from airflow_provider_fds.ledger.staging.log import Ledger
 from airflow_provider_fds.operators.run.approval import record_answer
-from airflow_provider_fds.stream.actions.stop_choices import batch_asked
+from airflow_provider_fds.stream.actions.stop_choices import asked_about
 from airflow_provider_fds.triggers.stream_decision import StreamDecisionTrigger
 from tests.fds_command import fds
 
@@ -163,7 +163,7 @@ def test_an_answer_about_a_batch_is_in_the_ledger_with_the_persons_name(
     dag = stops_at_a_batch("answers_share", '"ask_timeout": 0.1')
     installation.run(dag)
     ledger = ledger_of("answers_share")
-    asked = batch_asked(ledger.find())
+    asked = asked_about(ledger.find())
     context = {"ti": SimpleNamespace(id="i", dag_id="d", run_id="r", task_id="ingest", map_index=-1, try_number=1)}
     event = {"chosen_options": ["Accept"], "params_input": {"why": "known"}, "timedout": False}
     event["responded_by_user"] = {"id": "7", "name": "alice"}
@@ -209,7 +209,7 @@ def test_a_stream_goes_on_without_lost_versions_once_somebody_skips_them_with_a_
         event = {"chosen_options": ["Skip"], "params_input": {"why": " "}, "timedout": False}
         event["responded_by_user"] = {"id": "7", "name": "alice"}
         with pytest.raises(TaskFailedError, match="alice has chosen to skip lost versions without a reason") as caught:
-            record_answer(dag.get_task("ingest"), context, event, 1)
+            record_answer(dag.get_task("ingest"), context, event, 1, "lost/LOG_TRUNCATED/2")
         refused.append(caught.value)
         decide("skip", "asks_lost", "--version", "1-2")
 

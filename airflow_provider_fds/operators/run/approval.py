@@ -21,7 +21,7 @@ from airflow_provider_fds.stream.actions.action_builder import ActionBuilder
 from airflow_provider_fds.stream.actions.prepared_action import perform
 from airflow_provider_fds.stream.actions.stop_choices import (
     STOP,
-    batch_asked,
+    asked_about,
     choices_of,
     decision_on,
     needs_reason,
@@ -81,18 +81,18 @@ def ask(operator: Any, context: Any, session: StreamSession, *, deadline: float 
             staging=session.context.staging_uri,
             storage_conn_id=stream.storage_conn_id,
             version=stop.version,
-            batch=(batch := batch_asked(connected.state)),
+            about=(about := asked_about(connected.state)),
             ti_id=str(ti.id),
             until=None if timeout is None else time.time() + timeout.total_seconds(),
             poll_interval=poll_interval_seconds(),
         ),
         method_name="execute_answered",
-        kwargs={"deadline": deadline, "version": stop.version, "batch": batch},
+        kwargs={"deadline": deadline, "version": stop.version, "about": about},
     )
 
 
 def record_answer(
-    operator: Any, context: Any, event: Mapping[str, Any], version: int | None, batch: str | None = None
+    operator: Any, context: Any, event: Mapping[str, Any], version: int | None, about: str | None = None
 ) -> None:
     """Write what a person has chosen to the stream's ledger, unless it has a decision already.
 
@@ -101,24 +101,23 @@ def record_answer(
         context: The task's context.
         event: The answer, see :class:`StreamDecisionTrigger`.
         version: The version that the person was asked about.
-        batch: The batch, see :func:`~.stop_choices.batch_asked`.
+        about: What else, see :func:`~.stop_choices.asked_about`.
 
     Raises:
         TaskFailedError: The choice is to stop, nobody has answered in time, or the choice is no longer possible.
     """
     with task_failures(context, operator.stream):
-        said = _recorded(context, DeltaStream.coerce(operator.stream), event, version, batch)
+        said = _recorded(context, DeltaStream.coerce(operator.stream), event, version, about)
     operator.log.info("%s", said)
 
 
 def _recorded(
-    context: Any, stream: DeltaStream, event: Mapping[str, Any], version: int | None, batch: str | None
+    context: Any, stream: DeltaStream, event: Mapping[str, Any], version: int | None, about: str | None
 ) -> str:
     connected = ConnectedStream(stream, session_context(context, stream, None))
     state = connected.load()
-    if (decided := decision_on(state, version, batch)) is not None:
-        what = f"version {version}" if batch is None else f"the batch that begins with version {version}"
-        return f"Stream {stream.name}: the ledger already has a decision about {what}: {decided}."
+    if (decided := decision_on(state, version, about)) is not None:
+        return f"Stream {stream.name}: the ledger already has a decision about version {version}: {decided}."
     choice = str(event["chosen_options"][0]).lower()
     user = event.get("responded_by_user") or {}
     name = str(user.get("name") or user.get("id") or "unknown user")

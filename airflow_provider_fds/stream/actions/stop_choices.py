@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 #: The choice that writes nothing: the stream stays where it is.
 STOP: Final = "stop"
 _RESUME: Final = "the next plan checks the version again, for example after you have corrected table or options"
+_BATCH: Final = "batch/"
 _LOOK_AGAIN: Final = "the next run looks for the versions again, for example after you have restored them"
 _TEST_AGAIN: Final = "the next run tests the batch again, for example after you have corrected its expectations"
 
@@ -71,29 +72,33 @@ def prepare_choice(builder: ActionBuilder, name: str) -> PreparedAction:
     return ACTIONS[name].prepare(builder, ACTIONS[name].parse(given))
 
 
-def batch_asked(state: StreamState) -> str | None:
-    """Return what tells the batch that a stream in quarantine stops at from any other; ``None``: it is a version.
+def asked_about(state: StreamState) -> str | None:
+    """Return what tells a stop at a batch, or at lost versions, from any other; ``None``: the version says it all.
 
-    It changes with the number of rows that are left out: a person decides on what the question has said.
+    It changes with the rows or versions that are left out: a person decides on what the question has said.
     """
-    stop = None if state.quarantined is None else state.quarantined.batch
-    return f"{stop.epoch}/{stop.batch_id}/{stop.digest}/{stop.rejected}" if stop else None
+    stop = state.quarantined
+    if stop is None:
+        return None
+    if stop.batch is not UNSET:
+        return f"{_BATCH}{stop.batch.epoch}/{stop.batch.batch_id}/{stop.batch.digest}/{stop.batch.rejected}"
+    return None if stop.lost is UNSET else f"lost/{stop.lost}/{'' if stop.last is UNSET else stop.last}"
 
 
-def decision_on(state: StreamState, version: int | None, batch: str | None = None) -> str | None:
+def decision_on(state: StreamState, version: int | None, about: str | None = None) -> str | None:
     """Return what was decided about a version at which the stream was in quarantine; ``None``: nothing yet.
 
     Args:
         state: The state of the stream.
         version: The version; of a batch, its first one.
-        batch: The batch, see :func:`batch_asked`.
+        about: What else the question was about, see :func:`asked_about`.
     """
     if state.held is not None:
         return "hold"
-    if state.quarantined is not None and (state.quarantined.version, batch_asked(state)) == (version, batch):
+    if state.quarantined is not None and (state.quarantined.version, asked_about(state)) == (version, about):
         return None
-    if batch is not None:
-        return "accept" if _is_accepted(state, batch) else "resume"
+    if about is not None and about.startswith(_BATCH):
+        return "accept" if _is_accepted(state, about.removeprefix(_BATCH)) else "resume"
     words = [word for word in state.acknowledged if word.version == version]
     if not words:
         return "resume"

@@ -13,7 +13,7 @@ from airflow_provider_fds.errors import LogTruncatedError
 from airflow_provider_fds.sinks import DeltaMergeSink
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.actions.action_builder import ActionBuilder
-from airflow_provider_fds.stream.actions.stop_choices import choices_of, decision_on, needs_reason
+from airflow_provider_fds.stream.actions.stop_choices import asked_about, choices_of, decision_on, needs_reason
 from airflow_provider_fds.ui.actions import describe_actions
 
 if TYPE_CHECKING:
@@ -88,8 +88,10 @@ def test_versions_that_are_gone_may_be_skipped_and_the_choice_says_how_many_and_
 @pytest.mark.usefixtures("cleaned_up")
 def test_once_a_person_skips_them_the_next_run_continues_and_the_ledger_says_who_and_why(bench, sink):
     run(bench, sink, "run-2")
+    asked = asked_about(seen(bench).state)
+    assert [decision_on(seen(bench).state, 2, one) for one in (asked, "lost/LOG_TRUNCATED/2")] == [None, "resume"]
     assert fds(bench, "skip", "orders", "--version", "2-3", "--yes") == 0
-    assert decision_on(seen(bench).state, 2) == "skip"
+    assert decision_on(seen(bench).state, 2, asked) == "skip"
     work = run(bench, sink, "run-3")
     assert [(batch.first_version, batch.last_version) for batch in work.batches] == [(4, 6)]
     (moved,) = [entry.action for entry in seen(bench).ledger.entries() if entry.action.kind == "advanced"]

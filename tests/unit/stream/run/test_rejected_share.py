@@ -17,7 +17,7 @@ from airflow_provider_fds.ledger.owner import Actor
 from airflow_provider_fds.ledger.staging.log import Ledger
 from airflow_provider_fds.stream.actions.action_builder import ActionBuilder
 from airflow_provider_fds.stream.actions.prepared_action import perform
-from airflow_provider_fds.stream.actions.stop_choices import batch_asked, choices_of, decision_on, prepare_choice
+from airflow_provider_fds.stream.actions.stop_choices import asked_about, choices_of, decision_on, prepare_choice
 from airflow_provider_fds.ui.actions import describe_actions
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ def test_the_choices_are_those_of_the_page_and_the_command_line(bench, stopped):
 
 
 def test_a_decision_is_about_the_batch_and_the_number_that_the_question_named(stopped):
-    asked = batch_asked(stopped.state)
+    asked = asked_about(stopped.state)
     assert decision_on(stopped.state, 0, asked) is None
     assert decision_on(stopped.state, 0, asked.replace("/4", "/3")) == "resume"
     alice = Actor(deployment="test", user="alice", host="airflow-ui")
