@@ -160,7 +160,7 @@ class Reason(str, Enum):  # noqa: UP042 - the driver may run Python 3.9
     #: the stream is on hold
     #: To do: `fds resume`
     STREAM_HELD = "STREAM_HELD"
-    #: the stream waits before a version that it cannot pass
+    #: the stream waits at a version or batch that it cannot pass
     #: To do: `fds accept` or `fds skip` the version, or `fds resume`
     STREAM_QUARANTINED = "STREAM_QUARANTINED"
 
@@ -175,7 +175,7 @@ class Reason(str, Enum):  # noqa: UP042 - the driver may run Python 3.9
     #: To do: begin with a later interval, and keep the log for longer
     INTERVAL_LOST = "INTERVAL_LOST"
     #: log cleanup removed versions that the stream has not read
-    #: To do: start a new stream, or set `on_lost_position="earliest"`
+    #: To do: start a new stream, `fds skip` the versions, or set `on_lost_position="earliest"`
     LOG_TRUNCATED = "LOG_TRUNCATED"
     #: a version in the middle of the log is missing
     #: To do: restore the commit file

@@ -295,6 +295,7 @@ def make(maker: Maker) -> None:
         maker.append("orders")
     _by_offset(maker)
     _decisions(maker)
+    _asked(maker)
     _places(maker)
     _by_name(maker)
     _in_cluster(maker)
@@ -369,6 +370,33 @@ def _decisions(maker: Maker) -> None:
     maker.dying("driver.report.before", maker.run_words("shown", "customers", options={"starting_version": 0}))
     maker.act("rewind", "shown", "--to", "0", "--sink-rows", "keep", "--yes")
     maker.run("shown", "customers", options={"starting_version": 0}, code=None)
+
+
+def _asked(maker: Maker) -> None:
+    """Streams that stop at a batch which leaves out too many rows, and one whose next versions are gone."""
+    import deltalake
+
+    from airflow_provider_fds import DeltaAppendSink, DeltaStream
+
+    options: dict[str, Any] = {"starting_version": 0, "max_versions_per_batch": 1, "on_violation": "ask"}
+    for name in ("too_many", "let_through"):
+        words = ("--expect", "name = ''=drop", "--max-rejected", "0.5")
+        maker.fds(*maker.run_words(name, "customers", *words, options=options), code=None)
+        expecting = {"expect": {"name = ''": "drop"}, "max_rejected": 0.5}
+        checkpoint = f"file:{CHECKPOINTS / name}.file"
+        stream = DeltaStream(name, str(LAKE / "customers"), checkpoint=checkpoint, options=options, **expecting)
+        maker.keep(golden.GoldenStream(STAGING, stream.to_dict(), DeltaAppendSink(str(SINKS / name)).to_dict()))
+    maker.act("accept", "let_through", "--batch", "0", "--yes")
+
+    options = {"starting_version": 0, "on_violation": "quarantine"}
+    maker.append("cleaned_up")
+    maker.run("lost", "cleaned_up", options=options)
+    for _ in range(4):
+        maker.append("cleaned_up")
+    deltalake.DeltaTable(LAKE / "cleaned_up").create_checkpoint()
+    for commit in maker._commits("cleaned_up")[:4]:  # noqa: SLF001  # as log cleanup does
+        commit.unlink()
+    maker.run("lost", "cleaned_up", options=options, code=None)
 
 
 def _places(maker: Maker) -> None:

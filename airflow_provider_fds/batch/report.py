@@ -52,6 +52,7 @@ class AttemptReport:
             have one that is unknown here.
         rows_rejected: Rows that expectations kept out of the sink.
         failed_rows: By expectation, the number of rows that failed it; empty if that is not known, too.
+        rows_tested: Rows that expectations tested, of a batch that was refused because it would leave out too many.
     """
 
     what: ClassVar[str] = "the attempt report"
@@ -80,6 +81,7 @@ class AttemptReport:
     reason: Optional[str] = None
     rows_rejected: int = 0
     failed_rows: Dict[str, int] = field(default_factory=dict)
+    rows_tested: int = 0
 
     @property
     def is_done(self) -> bool:
@@ -102,7 +104,7 @@ class AttemptReport:
 
     def to_json(self) -> bytes:
         """Return the report as JSON."""
-        optional = ("warnings", "tables", "reason", "rows_rejected", "failed_rows")
+        optional = ("warnings", "tables", "reason", "rows_rejected", "failed_rows", "rows_tested")
         return to_json(self, leave_out=tuple(name for name in optional if not getattr(self, name)))
 
 

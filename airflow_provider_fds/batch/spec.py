@@ -25,7 +25,7 @@ _DIGEST = re.compile(r"-([0-9a-f]{64})\.(?P<kind>job|fleet)\.json\Z")
 USER_JOB_PREFIX = "user-job-"
 
 #: Fields of a batch that its spec has only if they are set.
-_WRITTEN_IF_SET = ("columns", "fed", "fed_since", "fed_batch")
+_WRITTEN_IF_SET = ("columns", "fed", "fed_since", "fed_batch", "may_reject")
 #: The same of a job.
 _WRITTEN_IF_TRUE = ("tables", "allow_overlap", "linger_seconds", "expectations")
 
@@ -115,6 +115,8 @@ class BatchSpec:
     ``columns``, if not empty, is which column of the source feeds each column of the sink
     (``batch/column_meaning.py``), because another one may have fed it before: ``fed``, recorded at the sink's version
     ``fed_since``, or, if ``fed_batch`` is set, at the version at which this earlier batch of the same job landed.
+
+    ``may_reject`` is how many rows a person lets expectations keep out of the sink, whatever ``max_rejected`` is.
     """
 
     stream: str
@@ -140,6 +142,7 @@ class BatchSpec:
     fed: Dict[str, str] = field(default_factory=dict, hash=False)
     fed_since: Optional[int] = None
     fed_batch: Optional[int] = None
+    may_reject: Optional[int] = None
 
     def describe(self) -> str:
         """Return which batch it is, as the beginning of a message."""

@@ -61,7 +61,8 @@ class FleetStream:
         if self.stream.options.on_violation == "ask":
             problems.append(
                 f"stream {self.stream.name!r} has on_violation='ask', but the task of a fleet waits for nobody. Use "
-                "'quarantine', or a DeltaIngestOperator for this stream."
+                "'quarantine' and alerts on the task: the page and `fds` offer the same choices. Or use a "
+                "DeltaIngestOperator for this stream."
             )
         if found := [problem for problem in problems if problem is not None]:
             raise ConfigurationError(*found, subject=f"stream {self.stream.name!r}", reason=Reason.INVALID_OPTION)

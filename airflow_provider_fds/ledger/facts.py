@@ -16,7 +16,7 @@ from airflow_provider_fds.ledger.layout import check_interval_name
 # structs read these annotations at run time, when they are defined
 from airflow_provider_fds.ledger.measures import Measures  # noqa: TC001
 from airflow_provider_fds.ledger.owner import Owner  # noqa: TC001
-from airflow_provider_fds.ledger.values import Removal, SeenBatch  # noqa: TC001
+from airflow_provider_fds.ledger.values import PlannedBatch, Removal, SeenBatch  # noqa: TC001
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,7 +71,7 @@ class CommittedFacts(BatchFacts, frozen=True, kw_only=True):
         end: End of the batch; derived.
         rows: Rows written, or ``None`` if a user job did not report them.
         last_commit_sha256: Digest of the last consumed commit file of the source; derived.
-        was_accepted: Whether a person accepted a failed verification; derived.
+        was_accepted: Whether a person accepted a failed verification, or the share of rejected rows; derived.
         measures: What the driver measured, or ``None`` if it reported nothing.
         tables: For a function: by named table, the version that holds the newest transaction of its write.
     """
@@ -161,16 +161,47 @@ class RequestedFacts(Facts, frozen=True, kw_only=True):
         return {"reset": "rewind to start", "rebind": "replan with a new sink"}.get(self.reason, self.reason)
 
 
+class StoppedBatch(msgspec.Struct, frozen=True, kw_only=True):
+    """A planned batch of which expectations would keep more rows out of the sink than ``max_rejected`` allows.
+
+    Attributes:
+        digest: Digest of its manifest.
+        owner: Who owned the batch when its driver refused it.
+        rows: Rows that were tested.
+        rejected: Rows of them that would not be in the sink.
+        failed: By expectation, the number of rows that fail it.
+        max_rejected: The greatest share, 0 to 1, when it was refused.
+        rejects: URI of the table for rows that fail an expectation with the action ``reject``, if there is one.
+    """
+
+    epoch: int
+    batch_id: int
+    digest: str
+    owner: Owner
+    rows: int
+    rejected: int
+    failed: dict[str, int]
+    max_rejected: float
+    rejects: str | UnsetType = UNSET
+
+    def is_of(self, epoch: int, batch: PlannedBatch) -> bool:
+        """Whether it is this batch of this epoch."""
+        return (self.epoch, self.batch_id, self.digest) == (epoch, batch.batch_id, batch.digest)
+
+
 class QuarantinedFacts(Facts, frozen=True, kw_only=True):
     """A quarantine.
 
     Attributes:
-        version: The version before which the stream stops.
+        version: The version before which the stream stops; of a batch, its first one.
         can_be_acknowledged: Whether acknowledging the version lets the stream pass it; ``True`` in older entries.
         operation: ``commitInfo.operation`` of the version with its parameters; ``None`` if unknown, and in older
             entries.
         way_on: The decision that lets the stream pass the version: ``accept`` its schema, or ``skip`` its rows; unset
             in older entries.
+        batch: The planned batch that the stream stops at, unless it stops before a version.
+        lost: The reason code, if the table's log no longer has what the stream must read from ``version`` on.
+        last: The last version (inclusive) that a person may skip together with ``version``.
     """
 
     why: str
@@ -179,6 +210,14 @@ class QuarantinedFacts(Facts, frozen=True, kw_only=True):
     can_be_acknowledged: bool = True
     operation: str | None = None
     way_on: Literal["accept", "skip"] | UnsetType = UNSET
+    batch: StoppedBatch | UnsetType = UNSET
+    lost: str | UnsetType = UNSET
+    last: int | UnsetType = UNSET
+
+    def is_same_stop(self, other: QuarantinedFacts) -> bool:
+        """Whether a person decides on the same in both."""
+        fields = ("version", "batch", "lost", "last")
+        return all(getattr(self, name) == getattr(other, name) for name in fields)
 
     @property
     def ways_on(self) -> tuple[Literal["accept", "skip"], ...]:
@@ -186,6 +225,16 @@ class QuarantinedFacts(Facts, frozen=True, kw_only=True):
         if self.version is None or not self.can_be_acknowledged:
             return ()
         return ("accept", "skip") if self.way_on is UNSET else (self.way_on,)
+
+    @property
+    def decisions(self) -> tuple[tuple[str, str, int | str], ...]:
+        """The actions that may let the stream pass: the name, and that and the value of the one argument of each."""
+        if self.batch is not UNSET:
+            return (("accept", "batch", self.batch.batch_id),)
+        if self.version is None:
+            return ()
+        about = self.version if self.last in (UNSET, self.version) else f"{self.version}-{self.last}"
+        return tuple((way, "version", about) for way in self.ways_on)
 
 
 class HeldFacts(Facts, frozen=True, kw_only=True):

@@ -337,6 +337,7 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
             fed=self.columns if columns else {},
             fed_since=self.columns_since if columns else None,
             fed_batch=fed_batch if columns else None,
+            may_reject=None if last.may_reject is UNSET else last.may_reject,
         )
 
 

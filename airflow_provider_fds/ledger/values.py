@@ -294,6 +294,7 @@ class PlannedBatch(msgspec.Struct, frozen=True, kw_only=True):
         where: The predicate, in Spark's SQL, that its rows satisfy; empty: they are all rows of its files.
         columns: Which column of the source feeds each column of the sink (``batch/column_meaning.py``). Recorded if the
             source has column mapping and another column than before, or none, fed one of them.
+        may_reject: How many of its rows a person lets expectations keep out of the sink, whatever ``max_rejected`` is.
     """
 
     batch_id: int
@@ -316,6 +317,7 @@ class PlannedBatch(msgspec.Struct, frozen=True, kw_only=True):
     event_time: EventTime | None = None
     where: str = ""
     columns: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
+    may_reject: int | msgspec.UnsetType = msgspec.UNSET
 
     def __post_init__(self) -> None:
         check_manifest_key(self.manifest)

@@ -274,19 +274,26 @@ class DeltaIngestOperator(ValueTemplates, ShowsLinks, EmitsLineage, SparkTask):
         return IngestRun(self, context, resumed).load(deadline=resumed.deadline)
 
     def execute_answered(
-        self, context: Any, event: Mapping[str, Any], deadline: float | None = None, version: int | None = None
+        self,
+        context: Any,
+        event: Mapping[str, Any],
+        deadline: float | None = None,
+        version: int | None = None,
+        about: str | None = None,
     ) -> dict[str, Any] | None:
-        """Resume after somebody has decided about the version that the stream stops before: record it, and load.
+        """Resume after somebody has decided about what the stream stops at: record it, and load.
 
         Args:
             context: The task's context.
             event: The answer, see :class:`StreamDecisionTrigger`.
             deadline: As in :meth:`execute_complete`.
             version: The version that the question was about; as ``deadline`` missing under ``dag.test()``.
+            about: What else it was about; likewise.
         """
         from airflow_provider_fds.operators.run.approval import record_answer
 
-        record_answer(self, context, event, event.get("version") if version is None else version)
+        asked = (event.get("version"), event.get("about")) if version is None else (version, about)
+        record_answer(self, context, event, *asked)
         return self.load(context, deadline=deadline)
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Any) -> Any:

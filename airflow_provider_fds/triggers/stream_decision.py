@@ -32,14 +32,15 @@ class StreamDecisionTrigger(BaseTrigger):
 
     Events:
         ``{"chosen_options": [str], "params_input": dict, "responded_by_user": {"id", "name"} | None, "timedout":
-        bool}``, as Airflow 3.3 itself sends when a person answers, and ``version``. Without a person, the time is over
-        or the ledger has the decision.
+        bool}``, as Airflow 3.3 itself sends when a person answers, ``version`` and ``about``. Without a person, the
+        time is over or the ledger has the decision.
 
     Args:
         stream: Name of the stream.
         staging: URI of its staging folder.
         storage_conn_id: Airflow connection of staging; ``None``: the environment's credentials.
         version: The version that the stream stops before.
+        about: What else it stops at, see :func:`~.stop_choices.asked_about`.
         ti_id: Id of the task instance, which is that of the question.
         until: When to stop waiting, in seconds since the epoch; ``None``: never.
         poll_interval: Seconds between two polls.
@@ -54,6 +55,7 @@ class StreamDecisionTrigger(BaseTrigger):
         ti_id: str,
         storage_conn_id: str | None = None,
         version: int | None = None,
+        about: str | None = None,
         until: float | None = None,
         poll_interval: float = LONGEST_INTERVAL,
         **obsolete: Any,
@@ -64,6 +66,7 @@ class StreamDecisionTrigger(BaseTrigger):
         self.ti_id = ti_id
         self.storage_conn_id = storage_conn_id
         self.version = version
+        self.about = about
         self.until = until
         self.poll_interval = min(float(poll_interval), LONGEST_INTERVAL)
         self._ledger: Ledger | None = None
@@ -82,6 +85,7 @@ class StreamDecisionTrigger(BaseTrigger):
                 "ti_id": self.ti_id,
                 "storage_conn_id": self.storage_conn_id,
                 "version": self.version,
+                "about": self.about,
                 "until": self.until,
                 "poll_interval": self.poll_interval,
             },
@@ -135,7 +139,7 @@ class StreamDecisionTrigger(BaseTrigger):
             self._ledger = ledger
         else:
             self._ledger.refresh()
-        return decision_on(self._ledger.state, self.version)
+        return decision_on(self._ledger.state, self.version, self.about)
 
     def _event(
         self,
@@ -151,6 +155,7 @@ class StreamDecisionTrigger(BaseTrigger):
             "responded_by_user": user,
             "timedout": is_late,
             "version": self.version,
+            "about": self.about,
         }
 
     def _answer(self, name: str) -> None:

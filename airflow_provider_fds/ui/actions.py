@@ -39,10 +39,10 @@ def _has_sink_and_position(state: StreamState) -> bool:
     return has_position and (state.sink or state.fence_sink) is not None
 
 
-def _stop(state: StreamState, way: str) -> int | None:
-    """Return the quarantined version that a decision lets the stream pass."""
-    found = state.quarantined
-    return None if found is None or way not in found.ways_on else found.version
+def _stop(state: StreamState, way: str, argument: str) -> int | str | None:
+    """Return the value of the argument with which an action lets a stream in quarantine pass."""
+    decisions = () if state.quarantined is None else state.quarantined.decisions
+    return next((value for name, about, value in decisions if (name, about) == (way, argument)), None)
 
 
 def _blocked_interval(state: StreamState) -> str | None:
@@ -52,11 +52,11 @@ def _blocked_interval(state: StreamState) -> str | None:
 #: What someone has to decide, by action and argument; such an action applies if one of these is known.
 _DECISIONS: Final[dict[str, dict[str, Callable[[StreamState], int | str | None]]]] = {
     "accept": {
-        "version": lambda state: _stop(state, "accept"),
-        "batch": lambda state: None if state.blocked is None else state.blocked.batch_id,
+        "version": lambda state: _stop(state, "accept", "version"),
+        "batch": lambda state: _stop(state, "accept", "batch") if state.blocked is None else state.blocked.batch_id,
         "interval": _blocked_interval,
     },
-    "skip": {"version": lambda state: _stop(state, "skip")},
+    "skip": {"version": lambda state: _stop(state, "skip", "version")},
 }
 
 #: When an action applies to a stream that is not retired: the harmless first, and last what moves or ends the stream.

@@ -7,6 +7,7 @@ import time
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import deltalake
 import pytest
 
 from airflow_provider_fds import DeltaAppendSink, DeltaFleetOperator, DeltaIngestOperator, DeltaStream, FleetStream
@@ -15,6 +16,7 @@ from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.hooks.exceptions import TaskFailedError
 from airflow_provider_fds.ledger.staging.log import Ledger
 from airflow_provider_fds.operators.run.approval import record_answer
+from airflow_provider_fds.stream.actions.stop_choices import asked_about
 from airflow_provider_fds.triggers.stream_decision import StreamDecisionTrigger
 from tests.fds_command import fds
 
@@ -82,7 +84,7 @@ def while_asked():
     def begin(dag_id: str, act: Callable[[], object]) -> None:
         def work() -> None:
             try:
-                deadline = time.monotonic() + 120
+                deadline = time.monotonic() + 300
                 while question(dag_id) is None:
                     assert time.monotonic() < deadline, "no question"
                     time.sleep(0.1)
@@ -106,7 +108,7 @@ def decide(tmp_path):
     def run(action: str, dag_id: str, *words: str) -> None:
         staging = (tmp_path / "staging").as_uri()
         given = (action, dag_id, *words, "--why", "seen", "--staging", staging, "--deployment", "http://fds.test")
-        done = fds(*given, "--yes") if action == "skip" else fds(*given)
+        done = fds(*given, "--yes") if action in ("accept", "skip") else fds(*given)
         assert done.returncode == 0, done.stderr
 
     return run
@@ -121,6 +123,104 @@ def test_a_decision_elsewhere_wakes_the_task_which_loads_what_follows(
     run = installation.run(dag)
     assert run.state("ingest") == "success"
     assert lake.ids("asks_skip") == [3]
+
+
+@pytest.fixture
+def stops_at_a_batch(installation, lake):
+    """Return a DAG whose stream stops at its batch 0, of which one row of three fails an expectation."""
+    lake.append("orders", 1, 2, -3)
+
+    def make(name: str, arguments: str = "") -> Any:
+        text = DAG_TEXT.replace("starting_version=1, ", REJECTING)
+        return installation.add(text.format(name=name, lake=lake.uri, arguments=arguments))
+
+    return make
+
+
+REJECTING = 'starting_version=0, expect={{"id > 0": "reject"}}, max_rejected=0.1, rejects="{lake}/rejects_{name}", '
+
+
+def test_a_batch_that_leaves_out_too_many_rows_is_loaded_once_somebody_accepts_it(
+    stops_at_a_batch, installation, lake, on_server, while_asked, decide
+):
+    dag = stops_at_a_batch("asks_share")
+    while_asked("asks_share", lambda: decide("accept", "asks_share", "--batch", "0"))
+    run = installation.run(dag)
+    assert run.state("ingest") == "success"
+    assert run.xcom("ingest")["rows_rejected"] == 1
+    assert (lake.ids("asks_share"), lake.ids("rejects_asks_share")) == ([1, 2], [-3])
+
+    asked = question("asks_share")
+    assert asked.options == ["Accept", "Resume", "Hold", "Stop"]
+    assert asked.subject.startswith("Stream asks_share stops at batch 0 of file:")
+    assert "keep 1 of 3 rows (33.33%) out of the sink, more than max_rejected=0.1 allows" in asked.body
+    assert "| **Accept** | the stream loads batch 0 without the 1 of 3 rows" in asked.body
+
+
+def test_an_answer_about_a_batch_is_in_the_ledger_with_the_persons_name(
+    stops_at_a_batch, installation, lake, on_server, ledger_of
+):
+    dag = stops_at_a_batch("answers_share", '"ask_timeout": 0.1')
+    installation.run(dag)
+    ledger = ledger_of("answers_share")
+    asked = asked_about(ledger.find())
+    context = {"ti": SimpleNamespace(id="i", dag_id="d", run_id="r", task_id="ingest", map_index=-1, try_number=1)}
+    event = {"chosen_options": ["Accept"], "params_input": {"why": "known"}, "timedout": False}
+    event["responded_by_user"] = {"id": "7", "name": "alice"}
+    # about fewer rows than the stream stops for now
+    record_answer(dag.get_task("ingest"), context, event, 0, asked.rpartition("/")[0] + "/0")
+    assert ledger_of("answers_share").find().quarantined is not None
+    record_answer(dag.get_task("ingest"), context, event, 0, asked)
+    ledger.refresh()
+    last = list(ledger.entries())[-1]
+    assert (last.action.kind, last.action.why, last.actor.user) == ("accepted", "known", "alice")
+    # whichever run comes next loads it
+    assert installation.run(dag).state("ingest") == "success"
+    assert lake.ids("answers_share") == [1, 2]
+
+
+@pytest.fixture
+def loses_versions(installation, lake):
+    """Return a DAG whose stream has read version 0, when log cleanup removes versions 1 and 2 of versions up to 3."""
+
+    def make(name: str) -> Any:
+        text = DAG_TEXT.replace("starting_version=1", "starting_version=0")
+        dag = installation.add(text.format(name=name, lake=lake.uri, arguments=""))
+        lake.append("orders", 1)
+        assert installation.run(dag).state("ingest") == "success"
+        for one in (2, 3, 4):
+            lake.append("orders", one)
+        deltalake.DeltaTable(lake.root / "orders").create_checkpoint()
+        for version in range(3):
+            (lake.root / "orders" / "_delta_log" / f"{version:020d}.json").unlink()
+        return dag
+
+    return make
+
+
+def test_a_stream_goes_on_without_lost_versions_once_somebody_skips_them_with_a_reason(
+    loses_versions, installation, lake, on_server, while_asked, decide
+):
+    dag = loses_versions("asks_lost")
+    refused: list[TaskFailedError] = []
+
+    def decide_it() -> None:
+        context = {"ti": SimpleNamespace(id="i", dag_id="d", run_id="r", task_id="ingest", map_index=-1, try_number=1)}
+        event = {"chosen_options": ["Skip"], "params_input": {"why": " "}, "timedout": False}
+        event["responded_by_user"] = {"id": "7", "name": "alice"}
+        with pytest.raises(TaskFailedError, match="alice has chosen to skip lost versions without a reason") as caught:
+            record_answer(dag.get_task("ingest"), context, event, 1, "lost/LOG_TRUNCATED/2")
+        refused.append(caught.value)
+        decide("skip", "asks_lost", "--version", "1-2")
+
+    while_asked("asks_lost", decide_it)
+    assert installation.run(dag).state("ingest") == "success"
+    assert lake.ids("asks_lost") == [1, 4]
+    assert refused[0].reason_code == "STREAM_QUARANTINED"
+    asked = question("asks_lost")
+    assert asked.options == ["Skip", "Resume", "Hold", "Stop"]
+    assert asked.subject.startswith("Stream asks_lost stops before version 1 of file:")
+    assert "2 versions (versions 1 to 2) were removed by log cleanup" in asked.body
 
 
 def test_the_question_shows_what_stops_the_stream_and_what_each_choice_does(asking, installation, while_asked, decide):

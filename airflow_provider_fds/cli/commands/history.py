@@ -36,6 +36,7 @@ _NAMED: Final = {
     "target": "newest version",
     "to": "to",
     "options": "options",
+    "rejected": "rows left out:",
 }
 
 

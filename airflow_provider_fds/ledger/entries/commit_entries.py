@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Self
 
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from airflow_provider_fds.batch.spec import txn_version
@@ -68,7 +69,7 @@ class Committed(CommittedFacts, BatchAction, frozen=True, kw_only=True, tag="com
             self,
             end=parts[-1].end,
             last_commit_sha256=parts[-1].last_commit_sha256,
-            was_accepted=scope.accepted is not None,
+            was_accepted=scope.accepted is not None or parts[-1].may_reject is not UNSET,
         )
 
     def _is_committed(self, state: StreamState) -> bool:
@@ -104,6 +105,7 @@ class Committed(CommittedFacts, BatchAction, frozen=True, kw_only=True, tag="com
             sink_warnings=(),
             tables={**state.tables, **self.tables},
             accepted=None,
+            quarantined=None if _stops_at(state, self.batch_id) else state.quarantined,
             watermark=watermark,
             runs=(*state.runs[:-1], state.runs[-1].plus(batch, self, watermark_at(batch.end, watermark))),
         )
@@ -156,10 +158,12 @@ class Blocked(BlockedFacts, BatchAction, frozen=True, kw_only=True, tag="blocked
 
 @register
 class Accepted(BatchAction, frozen=True, kw_only=True, tag="accepted"):
-    """A person accepts the blocked batch as it is in the sink.
+    """A person accepts the blocked batch as it is in the sink, or the number of rows that a batch leaves out.
 
     Attributes:
         epoch: Derived for a data interval, as is ``batch_id``.
+        digest: Of a batch that is not loaded yet: the digest of its manifest.
+        rejected: Of such a batch: how many rows expectations may keep out of the sink.
     """
 
     subject: ClassVar[str] = "accept batch {0.batch_id}"
@@ -167,9 +171,18 @@ class Accepted(BatchAction, frozen=True, kw_only=True, tag="accepted"):
     epoch: int = 0
     batch_id: int = 0
     why: str
+    digest: str | UnsetType = UNSET
+    rejected: int | UnsetType = UNSET
+
+    @property
+    def needs_format(self) -> int:
+        """A reader of format 1 would take it for a word on a blocked batch."""
+        return 1 if self.digest is UNSET else 2
 
     def decide(self, state: StreamState) -> Self | None:
-        """Allow it for a blocked batch."""
+        """Allow it for a blocked batch, or for exactly the batch and the count that the stream stops at."""
+        if self.digest is not UNSET:
+            return self._decide_of_rejected(state)
         if self.interval is not None:
             return self._decide_of_interval(state, self.interval)
         what = self.describe()
@@ -181,6 +194,18 @@ class Accepted(BatchAction, frozen=True, kw_only=True, tag="accepted"):
             raise refusals.refusal(
                 state, f"cannot {what}: {found} blocked in epoch {state.epoch}. See `fds status {state.name}`"
             )
+        return self
+
+    def _decide_of_rejected(self, state: StreamState) -> Self | None:
+        what = self.describe()
+        check_open(state, self.epoch, what)
+        (batch,) = check_next(state, state, self.batch_id, what)
+        if (batch.digest, batch.may_reject) == (self.digest, self.rejected) and state.quarantined is None:
+            return None
+        stop = None if state.quarantined is None else state.quarantined.batch
+        known = (stop.digest, stop.rejected) if stop and stop.is_of(self.epoch, batch) else None
+        if known != (self.digest, self.rejected):
+            raise refusals.moved(state, f"cannot {what}: the stream does not stop at it with these rows any more")
         return self
 
     def _decide_of_interval(self, state: StreamState, interval: str) -> Self | None:
@@ -199,5 +224,17 @@ class Accepted(BatchAction, frozen=True, kw_only=True, tag="accepted"):
 
     def apply(self, state: StreamState) -> StreamState:
         """Let the stream, or the interval, continue; an identical failure does not block again."""
+        if self.digest is not UNSET:
+            first = state.planned[:1]
+            if not first or (first[0].batch_id, first[0].digest) != (self.batch_id, self.digest):
+                return state
+            accepted = replace(first[0], may_reject=self.rejected)
+            return replace(state, planned=(accepted, *state.planned[1:]), quarantined=None)
         scope = state if self.interval is None else state.interval(self.interval)
         return self.change(state, blocked=None, accepted=None if scope is None else scope.blocked)
+
+
+def _stops_at(state: StreamState, batch_id: int) -> bool:
+    """Whether the stream is in quarantine for this batch."""
+    stop = None if state.quarantined is None else state.quarantined.batch
+    return stop.batch_id == batch_id if stop else False

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from airflow_provider_fds.ledger.entries.entry import Entry
 
 #: Raised when the same entries result in another state than before, or when an older reader would lose a part of it.
-FOLD_FORMAT: Final = 10
+FOLD_FORMAT: Final = 11
 
 #: Formats whose states are those that the entries result in today.
-_READ: Final = (8, 9, FOLD_FORMAT)
+_READ: Final = (8, 9, 10, FOLD_FORMAT)
 
 
 class Fold(msgspec.Struct, frozen=True, kw_only=True):

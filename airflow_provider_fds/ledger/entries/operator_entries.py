@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from airflow_provider_fds.batch.version_ranges import describe_range
 from airflow_provider_fds.ledger.entries import refusals
 from airflow_provider_fds.ledger.entries.action import BaseAction, register
+from airflow_provider_fds.ledger.entries.conditions import check_next, check_open, check_owner
 from airflow_provider_fds.ledger.facts import HeldFacts, QuarantinedFacts, RetiredFacts
 from airflow_provider_fds.ledger.state import KEPT_SKIPS
 from airflow_provider_fds.ledger.values import Acknowledgement
@@ -22,14 +23,27 @@ if TYPE_CHECKING:
 
 @register
 class Quarantined(QuarantinedFacts, BaseAction, frozen=True, kw_only=True, tag="quarantined"):
-    """The stream stops before ``version`` until a person acknowledges it or resumes the stream."""
+    """The stream stops before ``version``, or at ``batch``, until a person decides on it or resumes the stream."""
 
     subject: ClassVar[str] = "quarantine the stream"
 
+    @property
+    def needs_format(self) -> int:
+        """A reader of format 1 would load the batch again and again."""
+        return 1 if self.batch is UNSET else 2
+
     def decide(self, state: StreamState) -> Self | None:
-        """Allow it, unless the stream already stops before that version."""
-        is_known = state.quarantined is not None and state.quarantined.version == self.version
-        return None if is_known else self
+        """Allow it, unless the stream already stops there; at a batch only for its owner, as the next one."""
+        known = state.quarantined
+        if known is not None and QuarantinedFacts.of(self).is_same_stop(known):
+            return None
+        if self.batch is not UNSET:
+            check_open(state, self.batch.epoch, self.describe())
+            (batch,) = check_next(state, state, self.batch.batch_id, self.describe())
+            check_owner(state, state, self.batch.owner, self.describe())
+            if not self.batch.is_of(state.epoch, batch):
+                raise refusals.moved(state, f"batch {batch.batch_id} is another one now")
+        return self
 
     def apply(self, state: StreamState) -> StreamState:
         """Record it."""

@@ -149,8 +149,8 @@ def quarantined(state: StreamState, what: str) -> LedgerError:
         why = state.quarantined.why
         if state.quarantined.version is not None:
             version = f" before version {state.quarantined.version}"
-        for way in reversed(state.quarantined.ways_on):
-            command = f"fds {way} {state.name} --version {state.quarantined.version} --why …` or `{command}"
+        for way, argument, value in reversed(state.quarantined.decisions):
+            command = f"fds {way} {state.name} --{argument} {value} --why …` or `{command}"
     return refusal(
         state, f"cannot {what}: the stream is in quarantine{version} ({why}). Check the version, then run `{command}`"
     )

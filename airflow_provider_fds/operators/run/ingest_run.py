@@ -152,7 +152,7 @@ class IngestRun:
             collected = session.collect(work, spark_failed=spark_error is not None)
         if collected.failure is not None and not session.is_out_of_time:
             raise explained(collected.failure, spark_error, was_killed=operator.was_killed)
-        if spark_error is not None:
+        if spark_error is not None and collected.paused is None:
             ending = without_command(spark_error)
             self._log.warning("Spark ended with an error after all batches were committed: %s", ending)
         return True

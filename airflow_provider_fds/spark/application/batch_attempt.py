@@ -122,7 +122,7 @@ class BatchAttempt:
                 self._counts = tested.count()
             return landed
         self._counts = counts = tested.count()
-        tested.refuse(counts, getattr(self._sink, "keys", ()))
+        tested.refuse(counts, getattr(self._sink, "keys", ()), self.batch.may_reject)
         if expectations.rejects is not None:
             from airflow_provider_fds.spark.writers.rows.rejects_table import RejectsTable
 
@@ -176,8 +176,11 @@ class BatchAttempt:
                 file=sys.stderr,
                 flush=True,
             )
+        counts = self._counts if failure.reason == Reason.TOO_MANY_REJECTED else None
+        told = {} if counts is None else _told(counts)
         return replace(
             self._blank,
+            **told,
             error_class=failure.error_class,
             reason=failure.reason,
             error_message=shortened(message),
@@ -282,6 +285,11 @@ class BatchAttempt:
 
     def _put(self, name: str, data: bytes) -> None:
         write_bytes(f"{hadoop_path(self._spec.reports, self._spark)}/{name}", data, self._spark)
+
+
+def _told(counts: RowCounts) -> Dict[str, Any]:
+    """Return what a report says of the rows of a batch that leaves out too many."""
+    return {"rows_tested": counts.rows, "rows_rejected": counts.rejected, "failed_rows": counts.failed}
 
 
 def _versions(batch: BatchSpec) -> str:

@@ -22,6 +22,7 @@ from airflow_provider_fds.ledger.owner import Owner
 from airflow_provider_fds.ledger.state import KEPT_SKIPS
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.source.offset import Offset
+from airflow_provider_fds.stream.actions.accepted_batch import accept_batch, describe_blocked
 from airflow_provider_fds.stream.actions.handed_out import HandedOut
 from airflow_provider_fds.stream.actions.moved_table import accept_moved
 from airflow_provider_fds.stream.actions.owned_plans import describe_batches, describe_owner, plans_with_owner
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
     from airflow_provider_fds.delta.reader.log import DeltaLog
     from airflow_provider_fds.delta.storage.storage import Storage
     from airflow_provider_fds.ledger.entries.action import BaseAction
-    from airflow_provider_fds.ledger.facts import BlockedFacts
     from airflow_provider_fds.ledger.staging.log import Ledger
     from airflow_provider_fds.ledger.state import StreamState
     from airflow_provider_fds.ledger.values import Removal
@@ -194,7 +194,7 @@ class ActionBuilder:
         interval: str | None = None,
         moved_to: str | None = None,
     ) -> PreparedAction:
-        """Accept the schema of a version, a blocked batch or data interval as it is, or a new folder of the table.
+        """Accept the schema of a version, a batch or data interval as it is, or a new folder of the table.
 
         Raises:
             ConfigurationError: Not exactly one of the four; the version is not the one that stops the stream, or
@@ -219,11 +219,10 @@ class ActionBuilder:
                 raise ConfigurationError(f"stream {self._name!r}: {error}", reason=Reason.ACTION_REFUSED) from None
             after = f"accepts {interval} as it is in the sink; now clear the task of that run"
             record = self._state.interval(interval)
-            return self._word(command, after, notes=_counts(None if record is None else record.blocked))
-        assert batch is not None  # noqa: S101  # one of the three is given
-        command = Accepted(epoch=self._state.epoch, batch_id=batch, why=self.why)
-        after = f"accepts batch {batch} as it is in the sink"
-        return self._word(command, after, notes=_counts(self._state.blocked))
+            return self._word(command, after, notes=describe_blocked(None if record is None else record.blocked))
+        assert batch is not None  # noqa: S101  # one of the four is given
+        command, after, notes = accept_batch(self._state, batch, self.why)
+        return self._word(command, after, notes)
 
     def hold(self) -> PreparedAction:
         """Plan nothing new until the stream is resumed."""
@@ -389,10 +388,3 @@ class ActionBuilder:
             f"{self._name} --to {place.version} --sink-rows keep --why …`."
         )
         return (note,)
-
-
-def _counts(blocked: BlockedFacts | None) -> tuple[str, ...]:
-    """Return the rows of a blocked batch in words."""
-    if blocked is None:
-        return ()
-    return (f"{blocked.reason}. Planned rows: {blocked.rows_planned}, written: {blocked.rows_written}.",)

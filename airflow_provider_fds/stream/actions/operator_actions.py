@@ -282,10 +282,11 @@ ACTIONS: Final[dict[str, OperatorAction]] = {
         ),
         OperatorAction(
             "accept",
-            "go on with a change of the schema, with a blocked batch as it is, or with a moved table",
+            "go on with a change of the schema, with a batch as it is, or with a moved table",
             "A version that stops the stream by its schema: the schema takes effect, earlier rows are read with the "
             "old one, and the rows of the version are loaded. A batch whose rows in the sink differ from the planned "
-            "rows: compare sink and source first; this accepts the batch as it is, and the next run continues. A table "
+            "rows: compare sink and source first; this accepts the batch as it is, and the next run continues. A batch "
+            "that leaves out more rows than max_rejected allows: the next run loads it without these. A table "
             "that its catalog has moved to another folder: the stream goes on there, if the commit before its position "
             "is the same there.",
             (
@@ -296,7 +297,7 @@ ACTIONS: Final[dict[str, OperatorAction]] = {
                     metavar="N",
                     excludes="accepted",
                 ),
-                Argument("batch", "number", "id of the blocked batch", metavar="N", excludes="accepted"),
+                Argument("batch", "number", "id of the batch that stops the stream", metavar="N", excludes="accepted"),
                 Argument(
                     "interval",
                     "text",

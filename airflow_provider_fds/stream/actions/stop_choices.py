@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
+
+from msgspec import UNSET
 
 from airflow_provider_fds.errors import FdsError
 from airflow_provider_fds.stream.actions.operator_actions import ACTIONS
 
 if TYPE_CHECKING:
+    from airflow_provider_fds.ledger.facts import QuarantinedFacts
     from airflow_provider_fds.ledger.state import StreamState
     from airflow_provider_fds.stream.actions.action_builder import ActionBuilder
     from airflow_provider_fds.stream.actions.prepared_action import PreparedAction
@@ -16,6 +19,9 @@ if TYPE_CHECKING:
 #: The choice that writes nothing: the stream stays where it is.
 STOP: Final = "stop"
 _RESUME: Final = "the next plan checks the version again, for example after you have corrected table or options"
+_BATCH: Final = "batch/"
+_LOOK_AGAIN: Final = "the next run looks for the versions again, for example after you have restored them"
+_TEST_AGAIN: Final = "the next run tests the batch again, for example after you have corrected its expectations"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,33 +42,74 @@ def choices_of(builder: ActionBuilder) -> tuple[Choice, ...]:
     stop = builder.ledger.state.quarantined
     assert stop is not None  # noqa: S101  # the caller has checked it
     found = []
-    for name in (*stop.ways_on, "resume", "hold"):
+    for name in (*(decision[0] for decision in stop.decisions), "resume", "hold"):
         try:
-            prepared = prepare_choice(builder, name, stop.version)
+            prepared = prepare_choice(builder, name)
         except FdsError:
             continue
-        effect = _RESUME if name == "resume" else f"the stream {prepared.after}"
-        found.append(Choice(name, ". ".join(text.rstrip(".") for text in (effect, *prepared.notes))))
+        again = _RESUME if stop.batch is UNSET else _TEST_AGAIN
+        again = again if stop.lost is UNSET else _LOOK_AGAIN
+        effect = again if name == "resume" else f"the stream {prepared.after}"
+        told = (effect, *prepared.notes, *(["It needs a reason"] if needs_reason(stop, name) else []))
+        found.append(Choice(name, ". ".join(text.rstrip(".") for text in told)))
     return (*found, Choice(STOP, "this run fails, and the stream stays in quarantine"))
 
 
-def prepare_choice(builder: ActionBuilder, name: str, version: int | None) -> PreparedAction:
+def needs_reason(stop: QuarantinedFacts, name: str) -> bool:
+    """Whether a person must say why: the choice gives up rows that nobody has seen."""
+    return name == "skip" and stop.lost is not UNSET
+
+
+def prepare_choice(builder: ActionBuilder, name: str) -> PreparedAction:
     """Return the action of a choice other than :data:`STOP`; it is not made yet.
 
     Raises:
         FdsError: It is not possible, with the reason.
     """
-    given: dict[str, dict[str, Any]] = {"accept": {"version": version}, "skip": {"version": (version, version)}}
-    return ACTIONS[name].prepare(builder, given.get(name, {}))
+    stop = builder.ledger.state.quarantined
+    decisions = () if stop is None else stop.decisions
+    given = {argument: value for way, argument, value in decisions if way == name}
+    return ACTIONS[name].prepare(builder, ACTIONS[name].parse(given))
 
 
-def decision_on(state: StreamState, version: int | None) -> str | None:
-    """Return what was decided about a version at which the stream was in quarantine; ``None``: nothing yet."""
+def asked_about(state: StreamState) -> str | None:
+    """Return what tells a stop at a batch, or at lost versions, from any other; ``None``: the version says it all.
+
+    It changes with the rows or versions that are left out: a person decides on what the question has said.
+    """
+    stop = state.quarantined
+    if stop is None:
+        return None
+    if stop.batch is not UNSET:
+        return f"{_BATCH}{stop.batch.epoch}/{stop.batch.batch_id}/{stop.batch.digest}/{stop.batch.rejected}"
+    return None if stop.lost is UNSET else f"lost/{stop.lost}/{'' if stop.last is UNSET else stop.last}"
+
+
+def decision_on(state: StreamState, version: int | None, about: str | None = None) -> str | None:
+    """Return what was decided about a version at which the stream was in quarantine; ``None``: nothing yet.
+
+    Args:
+        state: The state of the stream.
+        version: The version; of a batch, its first one.
+        about: What else the question was about, see :func:`asked_about`.
+    """
     if state.held is not None:
         return "hold"
-    if state.quarantined is not None and state.quarantined.version == version:
+    if state.quarantined is not None and (state.quarantined.version, asked_about(state)) == (version, about):
         return None
+    if about is not None and about.startswith(_BATCH):
+        return "accept" if _is_accepted(state, about.removeprefix(_BATCH)) else "resume"
     words = [word for word in state.acknowledged if word.version == version]
     if not words:
         return "resume"
     return "skip" if words[-1].skip else "accept"
+
+
+def _is_accepted(state: StreamState, batch: str) -> bool:
+    """Whether a person lets this batch leave out its rows: it waits to be loaded, or was committed last."""
+    last = state.last_committed
+    accepted = [(state.epoch, one.batch_id, one.digest) for one in state.planned[:1] if one.may_reject is not UNSET]
+    if last is not None and last.was_accepted:
+        accepted.append((last.epoch, last.batch_id, last.digest))
+    epoch, batch_id, digest, _ = batch.split("/")
+    return (int(epoch), int(batch_id), digest) in accepted

@@ -60,8 +60,8 @@ def check_accepted(state: StreamState, log: DeltaLog | None, version: int) -> st
 def check_skipped(state: StreamState, log: DeltaLog | None, first: int, last: int) -> str:
     """Refuse to skip versions that the log does not have yet, or a single one that changes no rows.
 
-    Returns in words which rows the versions add, and which files they remove; nothing if the log cannot be read from
-    here, or log cleanup has removed one of them.
+    Returns in words which rows the versions add, and which files they remove, or how many of them log cleanup has
+    removed; nothing if the log cannot be read from here.
 
     Args:
         state: State of the stream.
@@ -81,7 +81,7 @@ def check_skipped(state: StreamState, log: DeltaLog | None, first: int, last: in
             return _describe_rows(first, last, (log.commit(version).actions for version in range(first, last + 1)))
         actions = log.commit(first).actions
     except LostPositionError:
-        return ""
+        return _describe_lost(log, first, last)
     content = CommitContent.of(first, actions, table=log.table_uri)
     if not (content.adds or content.removes or content.change_files) and content.metadata:
         raise _refusal(
@@ -110,6 +110,22 @@ def _describe_rows(first: int, last: int, commits: Iterable[Iterable[Action]]) -
     if removed:
         words += f", and remove{'s' * (first == last)} {format_count(removed, 'file')}"
     return words + (f"; the change feed has {format_count(changed, 'file')}." if changed else ".")
+
+
+def _describe_lost(log: DeltaLog, first: int, last: int) -> str:
+    """Return how many of the versions the log no longer has: nobody can tell which rows they had."""
+    try:
+        until = min(last, log.earliest() - 1)
+    except LostPositionError:
+        return ""
+    if until < first:
+        return ""
+    lost = until - first + 1
+    was = "was" if lost == 1 else "were"
+    return (
+        f"{format_count(lost, 'version')} ({describe_range(first, until)}) {was} removed by log cleanup: how many rows "
+        "are in there is unknown, and none of them is loaded."
+    )
 
 
 def _check_next(state: StreamState, version: int) -> None:

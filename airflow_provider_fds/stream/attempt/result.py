@@ -216,11 +216,15 @@ class RunWork:
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """The outcome of an attempt: committed batches, reports, and the first failure; for a fence only the failure."""
+    """The outcome of an attempt: committed batches, reports, and the first failure; for a fence only the failure.
+
+    ``paused`` is in place of the failure if the stream is in quarantine for it.
+    """
 
     committed: tuple[PlannedBatch, ...] = ()
     reports: tuple[AttemptReport, ...] = ()
     failure: BatchFailedError | None = None
+    paused: RunWork | None = None
 
 
 class PhaseSeconds:

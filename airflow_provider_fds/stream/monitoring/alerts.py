@@ -26,7 +26,7 @@ AlertState = Literal[
 STATES: Final[dict[AlertState, str]] = {
     "failing": "The last run has failed, and Airflow starts no other attempt of it.",
     "blocked": "The sink differs from a planned batch.",
-    "quarantined": "The stream waits before a version that it cannot pass.",
+    "quarantined": "The stream waits at a version or batch that it cannot pass.",
     "lost_position": "The table no longer has the next version of the stream.",
     "unreadable": "The table or the ledger cannot be read, and a retry does not help.",
     "lag": "The oldest version that is not committed is at least as old as `lag`.",

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from msgspec import UNSET
+
 from airflow_provider_fds.errors import LostPositionError
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.position.lost_position import oldest_commit
@@ -122,10 +124,10 @@ def attention_on(condition: Condition, evidence: Evidence) -> dict[str, Any] | N
     cause, commands = advice_on(condition, evidence)
     name, quarantined = evidence.state.name, evidence.state.quarantined
     about: Any = None
-    if evidence.problem is not None:
-        about = evidence.problem
-    elif condition == "quarantined":
+    if condition == "quarantined":
         about = quarantined
+    elif evidence.problem is not None:
+        about = evidence.problem
     elif condition == "failing":
         about = failure or evidence.sink_problem
     found = {
@@ -195,13 +197,28 @@ def _quarantined(evidence: Evidence) -> str:
 def _quarantined_commands(evidence: Evidence) -> Commands:
     name, found = evidence.state.name, evidence.state.quarantined
     effects = {
-        "accept": "lets its schema take effect and loads its rows",
-        "skip": "continues without the rows of the version",
+        ("accept", "version"): "lets its schema take effect and loads its rows",
+        ("accept", "batch"): "loads the batch without these rows",
+        ("skip", "version"): "continues without the rows of the version",
     }
-    ways = () if found is None else found.ways_on
-    version = None if found is None else found.version
+    decisions = () if found is None else found.decisions
     resume = (f"fds resume {name} --why …", "tries again, for example after its options were changed")
-    return (*((f"fds {way} {name} --version {version} --why …", effects[way]) for way in ways), resume)
+    commands = ((f"fds {way} {name} --{about} {value} --why …", effects[way, about]) for way, about, value in decisions)
+    return (*commands, resume)
+
+
+def _unasked(evidence: Evidence) -> FdsError | None:
+    """Return the problem, unless it is a lost position that the stream is in quarantine for."""
+    stop = evidence.state.quarantined
+    is_asked = stop is not None and stop.lost is not UNSET and isinstance(evidence.problem, LostPositionError)
+    return None if is_asked else evidence.problem
+
+
+def _quarantined_key(evidence: Evidence) -> str:
+    found = evidence.state.quarantined
+    if found is None:
+        return ""
+    return str(found.version) if found.batch is UNSET else f"{found.batch.epoch}:{found.batch.batch_id}"
 
 
 def _held(evidence: Evidence) -> str:
@@ -320,14 +337,14 @@ def _waits(evidence: Evidence) -> bool:
 
 _RULES: Final[dict[Condition, _Rule]] = {
     "retired": _Rule(lambda found: found.state.retired is not None, _retired),
-    "lost_position": _Rule(lambda found: isinstance(found.problem, LostPositionError), _problem, key=_problem_key),
-    "unreadable": _Rule(lambda found: found.problem is not None, _problem, key=_problem_key),
+    "lost_position": _Rule(lambda found: isinstance(_unasked(found), LostPositionError), _problem, key=_problem_key),
+    "unreadable": _Rule(lambda found: _unasked(found) is not None, _problem, key=_problem_key),
     "blocked": _Rule(lambda found: found.blocked is not None, _blocked, _blocked_commands, _blocked_key),
     "quarantined": _Rule(
         lambda found: found.state.quarantined is not None,
         _quarantined,
         _quarantined_commands,
-        lambda found: "" if found.state.quarantined is None else str(found.state.quarantined.version),
+        _quarantined_key,
     ),
     "held": _Rule(
         lambda found: found.state.held is not None,

@@ -145,7 +145,7 @@ class TablePoller:
         self._forget_held()
         try:
             newest = verify_version(self._log, self._position, self._next)
-        except LogTruncatedError as error:
+        except LostPositionError as error:
             return self._lost(error)
         if (warning := nearly_lost(self._log, self._next, newest)) is not None:
             logger.warning("stream %s: %s", self._name, warning)
@@ -196,11 +196,16 @@ class TablePoller:
             return None
         return PollResult(newest, has_data=True, reason="data")
 
-    def _lost(self, error: LogTruncatedError) -> PollResult:
-        """Return a result that lets a run move past lost versions, if the stream allows it; else raise. Blocking."""
-        if self._options.on_lost_position != "earliest":
+    def _lost(self, error: LostPositionError) -> PollResult:
+        """Return a result that lets a run move past lost versions, or stop for a person; else raise. Blocking."""
+        is_passed = self._options.on_lost_position == "earliest" and isinstance(error, LogTruncatedError)
+        if self._options.on_violation == "fail" and not is_passed:
             raise error
-        return PollResult(self._log.latest(), has_data=True, reason="position is lost")
+        try:
+            newest = self._log.latest()
+        except LostPositionError:
+            newest = 0 if self._next is None else self._next
+        return PollResult(newest, has_data=True, reason="position is lost")
 
     def _finished(self) -> PollResult | None:
         """Look up the end of the stream, if it has one; return a result if the position is past it. Blocking."""

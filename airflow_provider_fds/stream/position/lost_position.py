@@ -93,8 +93,8 @@ def oldest_commit(position: Offset) -> int:
 def newest_from_position(connected: ConnectedStream, state: StreamState, owner: Owner) -> tuple[StreamState, int]:
     """Return the state to plan from and the newest version, after moving past versions that log cleanup removed.
 
-    This happens only with ``on_lost_position="earliest"``, and only if the log was cleaned up past the position. The
-    ledger then gets an entry whose ``skipped`` names the lost versions. The epoch stays the same because the position
+    This happens only if the log was cleaned up past the position, with ``on_lost_position="earliest"`` or if a person
+    skipped all lost versions. The ledger then gets an entry that names them. The epoch stays the same, as the position
     moves forward: anything an old attempt may still write is before it and ordered by its transaction.
 
     Raises:
@@ -104,13 +104,14 @@ def newest_from_position(connected: ConnectedStream, state: StreamState, owner: 
     try:
         return state, check_position(connected.log, state)
     except LogTruncatedError as error:
-        if connected.stream.options.on_lost_position != "earliest":
+        allowed_by = _allowed_by(connected, state)
+        if allowed_by is None:
             raise
         if state.sink is not None and state.sink.merges:
             stays = "" if state.sink.can_remove_rows else "; a row whose key it does not have stays until you delete it"
             raise LogTruncatedError(
                 f"version {error.version} of {connected.log.table_uri} was removed by log cleanup: the oldest "
-                f"remaining commit is version {error.earliest_version}. on_lost_position='earliest' does not apply "
+                f"remaining commit is version {error.earliest_version}. {allowed_by} does not apply "
                 "to a sink that merges, because the updates and deletes of the removed versions would be missing "
                 f"from the sink {state.sink.target} without a trace. Load the current table instead: `fds rewind "
                 f"{state.name}{state.sink.all_rows_option} --to start --why …` without a start option on the "
@@ -127,7 +128,7 @@ def newest_from_position(connected: ConnectedStream, state: StreamState, owner: 
     newest = log.verify_position(earliest)
     position.ensure_table(log.state_at(newest).metadata.id, table=log.table_uri)
     reason = (
-        f"on_lost_position='earliest': {_versions(position.version, earliest - 1)} removed by log cleanup before "
+        f"{allowed_by}: {_versions(position.version, earliest - 1)} removed by log cleanup before "
         "the stream had read them, so their rows are not in the sink"
     )
     logger.warning("stream %s: %s (%s)", state.name, reason, lost)
@@ -149,3 +150,31 @@ def newest_from_position(connected: ConnectedStream, state: StreamState, owner: 
 
 def _versions(first: int, last: int) -> str:
     return f"{describe_range(first, last)} {'was' if first == last else 'were'}"
+
+
+def lost_until(log: DeltaLog, position: Offset) -> int | None:
+    """Return the last version from the position on that log cleanup has removed.
+
+    ``None`` if it has removed none that the stream has read nothing of, or if that cannot be known: another table.
+    """
+    try:
+        last = log.earliest() - 1
+        position.ensure_table(log.state_at(log.latest()).metadata.id, table=log.table_uri)
+    except FdsError:
+        return None
+    is_begun = position.next_index > 0 or position.is_initial_snapshot
+    return None if is_begun or last < position.version else last
+
+
+def _allowed_by(connected: ConnectedStream, state: StreamState) -> str | None:
+    """Return what lets the stream move past lost versions, as the beginning of a message; ``None``: nothing."""
+    if connected.stream.options.on_lost_position == "earliest":
+        return "on_lost_position='earliest'"
+    if state.position is None or state.table_id is None:
+        return None
+    position = Offset.from_json(state.position)
+    words = {word.version: word for word in state.decisions_on(state.table_id) if word.skip}
+    lost = range(position.version, connected.log.earliest())
+    if position.next_index > 0 or not all(version in words for version in lost):
+        return None
+    return "; ".join(dict.fromkeys(f"skipped by {words[one].who} ({words[one].why})" for one in lost))

@@ -21,6 +21,7 @@ from airflow_provider_fds.ledger.entries.plan_entries import Submitted
 from airflow_provider_fds.stream.attempt.reports import read_report
 from airflow_provider_fds.stream.attempt.result import Collected, measured, rows_differ
 from airflow_provider_fds.stream.position.source_unchanged import check_range_unchanged
+from airflow_provider_fds.stream.run.quarantine import quarantine_batch
 from airflow_provider_fds.stream.sink_record.evidence import ReportedBatch
 from airflow_provider_fds.stream.sink_record.sink_evidence import evidence_of
 
@@ -89,6 +90,8 @@ class BatchCommits:
             if is_running and (report is None or not report.is_done):
                 break
             if report is None or not (report.is_done or report.outcome == "mismatch"):
+                if (paused := quarantine_batch(connected, transaction.last, report)) is not None:
+                    return replace(self._outcome(report), paused=paused)
                 return self._outcome(report, self.scope.failure(work, transaction, report))
             if problems:
                 if is_running:

@@ -12,6 +12,7 @@ from airflow_provider_fds.errors import (
     BatchFailedError,
     ConfigurationError,
     FdsError,
+    LostPositionError,
     SourceFilesGoneError,
     StoppedError,
     VerificationError,
@@ -42,7 +43,7 @@ from airflow_provider_fds.stream.planning.whole_commits import (
 from airflow_provider_fds.stream.position.lost_position import nearly_lost, newest_from_position, oldest_commit
 from airflow_provider_fds.stream.position.source_unchanged import check_planned
 from airflow_provider_fds.stream.position.stream_end import finished_reason, settle_end
-from airflow_provider_fds.stream.run.quarantine import paused_work, quarantine
+from airflow_provider_fds.stream.run.quarantine import paused_work, quarantine, quarantine_lost
 from airflow_provider_fds.stream.run.scope import Scope
 from airflow_provider_fds.stream.sink_record.overlap import refuse_overlap
 from airflow_provider_fds.stream.sink_record.sink_now import sink_now
@@ -146,6 +147,8 @@ class OffsetScope(Scope):
         A run of a user job loads one batch; other runs work up to the version they saw when they first planned.
         """
         state, me = self.connected.state, self.connected.context.owner
+        if state.planned and state.quarantined is not None:
+            return paused_work(state)
         if state.owner == me:
             return None
         record = state.run_of(me)
@@ -185,7 +188,10 @@ class OffsetScope(Scope):
         if end is not None and end.is_reached(self._position):
             # before the log is checked: a finished stream needs no more versions
             return self._finished(end)
-        state, newest = newest_from_position(self.connected, state, me)
+        try:
+            state, newest = newest_from_position(self.connected, state, me)
+        except LostPositionError as error:
+            return quarantine_lost(self.connected, error)
         position = self._position
         record = state.run_of(me)
         target = newest if end is None else end.target(position, newest)
@@ -212,12 +218,7 @@ class OffsetScope(Scope):
         if result is not None:
             # this run has delivered what it could; the next run reports the violation
             return RunWork("done", state.epoch, target=target, result=result, warning=found.error, reason=waits)
-        if found.error is not None:
-            return self._stopped(found.error, target)
-        if end is not None and end.is_reached(self._position):
-            return self._finished(end)
-        self._check_sink()
-        return RunWork("up_to_date", state.epoch, target=target, reason=waits)
+        return self._idle(found.error, end, RunWork("up_to_date", state.epoch, target=target, reason=waits))
 
     def _warn_if_nearly_lost(self, position: Offset, newest: int) -> None:
         if (warning := nearly_lost(self.connected.log, oldest_commit(position), newest)) is not None:
@@ -244,12 +245,18 @@ class OffsetScope(Scope):
             refuse_sink_of_origin(self.connected, sink)
             refuse_overlap(self.connected, self.connected.state, sink, end)
 
-    def _stopped(self, error: FdsError, target: int) -> RunWork:
-        """Raise the violation that is next in line, or record it if the stream goes into quarantine for it."""
-        if self.stream.options.on_violation != "fail" and isinstance(error, StoppedError):
-            up_to_date = RunWork("up_to_date", self.connected.state.epoch, target=target)
-            return quarantine(self.connected, error) or up_to_date
-        raise error
+    def _idle(self, error: FdsError | None, end: StreamEnd | None, up_to_date: RunWork) -> RunWork:
+        """Return the work of a run that has loaded nothing, or raise the violation that is next in line."""
+        if isinstance(error, LostPositionError):
+            return quarantine_lost(self.connected, error)
+        if error is not None:
+            if self.stream.options.on_violation != "fail" and isinstance(error, StoppedError):
+                return quarantine(self.connected, error) or up_to_date
+            raise error
+        if end is not None and end.is_reached(self._position):
+            return self._finished(end)
+        self._check_sink()
+        return up_to_date
 
     def _advance(self, epoch: int, batch: SourceBatch) -> None:
         """Record that the position moved over commits without data."""

@@ -155,11 +155,8 @@ class StreamSession:
             return None
         if work.status in ("work", "fence"):
             if work.status == "fence":
-                logger.info(
-                    "Stream %s: epoch %d was requested; the earlier epochs are closed in the sink first.",
-                    name,
-                    work.epoch,
-                )
+                said = "Stream %s: epoch %d was requested; the earlier epochs are closed in the sink first."
+                logger.info(said, name, work.epoch)
             self.work = work
             return work
         if work.status == "done":
@@ -322,7 +319,7 @@ class StreamSession:
                 self.driver.ended(work)
                 self.connected.save_fold()
         if not is_running:
-            if collected.committed and collected.failure is None:
+            if collected.committed and collected.failure is None and collected.paused is None:
                 self._register_sink()
             self._take_account(work, collected, spark_failed=spark_failed)
         return collected
@@ -331,6 +328,10 @@ class StreamSession:
         """Find out whether the run is over after an application."""
         if any(report.is_done for report in collected.reports):
             logger.info("Stream %s, this application: %s.", self.stream.name, describe_reports(collected.reports))
+        if (paused := collected.paused) is not None:
+            self.has_committed = self.has_committed or bool(collected.committed)
+            self.idle, self.stopped, self._is_over = paused, paused.warning, True
+            return
         stop_after_ms, max_in_all = self.limits.stop_after_ms, self.limits.max_in_all
         is_late = stop_after_ms is not None and time.time() * 1000 >= stop_after_ms
         if collected.failure is not None:

@@ -149,6 +149,19 @@ def test_a_batch_with_too_many_rows_to_leave_out_fails_and_one_with_fewer_is_wri
     assert ids(spark, stream) == list(range(2, 20))
 
 
+def test_a_refused_batch_reports_its_counts_and_is_written_if_a_person_lets_it_leave_out_that_many(spark, stream):
+    batch = stream.plan()[0]
+    for most in (None, 1):
+        spec = expecting(stream, {"id >= 2": "drop"}, replace(batch, may_reject=most), max_rejected=0.1)
+        _, (report,) = stream.work(spark, spec)
+        assert (report.reason, report.rows_tested, report.rows_rejected) == ("TOO_MANY_REJECTED", 10, 2)
+        assert report.failed_rows == {"id >= 2": 2}
+    spec = expecting(stream, {"id >= 2": "drop"}, replace(batch, may_reject=2), max_rejected=0.1)
+    code, (report,) = stream.work(spark, spec)
+    assert (code, report.rows_rejected, report.rows_tested) == (0, 2, 0)
+    assert ids(spark, stream) == list(range(2, 10))
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [

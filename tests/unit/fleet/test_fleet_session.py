@@ -84,6 +84,8 @@ class Fleet:
             "error_class": "USER_FUNCTION_FAILED",
             "error_message": "no such column",
         }
+        if one.stream.stream.expectations is not None:
+            changes |= {"reason": "TOO_MANY_REJECTED", "rows_tested": 10, "rows_rejected": 4, "failed_rows": {"id": 4}}
         changes |= {"sink_version": None, "rows_written": None, "retryable": False}
         self.benches[one.name].report(one.session, one.work, one.spec_uri, **changes)
 
@@ -114,6 +116,22 @@ def test_each_stream_is_loaded_in_one_application_and_has_a_result_of_its_own(fl
     assert fleet.ended == {"t1": None, "t2": None, "t3": None}
     assert json.loads(json.dumps(result.to_dict()))["streams"]["t2"]["files"] == 2
     assert "3 streams: 3 loaded; 60 rows from 6 files" in result.describe()
+
+
+def test_a_stream_that_leaves_out_too_many_rows_pauses_until_a_person_accepts_its_batch(fleet):
+    fleet.table("good")
+    fleet.table("bad", expect={"id": "drop"}, max_rejected=0.1, on_violation="quarantine")
+    result = fleet.run(fails=("bad",))
+    assert outcomes(result) == {"good": "loaded", "bad": "paused"}
+    assert result.error() is None
+    assert outcomes(fleet.run("run-2"))["bad"] == "paused"
+    assert fleet.applications == [["good", "bad"]]
+
+    ledger = Ledger(open_storage(str(fleet.staging)), "bad")
+    ledger.find()
+    prepared = ActionBuilder(ledger, "known").accept(batch=0)
+    perform(ledger, prepared, Actor(deployment="test", user="ann", host="desk"))
+    assert outcomes(fleet.run("run-3"))["bad"] == "loaded"
 
 
 def test_an_unchanged_stream_costs_one_head_and_is_not_opened(fleet, requests):

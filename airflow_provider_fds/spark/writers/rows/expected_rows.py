@@ -100,12 +100,13 @@ class ExpectedRows:
         flagged = self.rows.selectExpr(*self._flags())
         return self._counts(flagged.selectExpr(*self._aggregates()).collect()[0].asDict())
 
-    def refuse(self, counts: RowCounts, keys: Sequence[str]) -> None:
+    def refuse(self, counts: RowCounts, keys: Sequence[str], may_reject: Optional[int] = None) -> None:
         """Refuse the batch if rows fail an expectation that fails the batch, or if too many are kept out.
 
         Args:
             counts: What :meth:`count` returned.
             keys: Columns that identify a row, for the examples.
+            may_reject: How many rows a person lets be kept out.
         """
         broken = [text for text in self._expectations.of_action("fail") if counts.failed[text]]
         most = self._expectations.max_rejected
@@ -116,7 +117,7 @@ class ExpectedRows:
                 f"{self._what} was not written: {each}{self._examples(broken, keys)}. Correct the rows in the source "
                 "and skip the versions that brought them, or give the expectation another action (warn, drop)",
             )
-        if most is not None and counts.rejected > most * counts.rows:
+        if most is not None and counts.rejected > max(most * counts.rows, may_reject or 0):
             left_out = [text for text in self._expectations.of_action("drop", "reject") if counts.failed[text]]
             each = "; ".join(f"{counts.failed[text]:,} fail {text!r}" for text in left_out)
             raise RefusalError(

@@ -69,14 +69,14 @@ def test_a_choice_says_which_rows_it_is_about(updated):
 @pytest.mark.parametrize("name", ["skip", "resume", "hold"])
 def test_a_choice_is_the_action_of_that_name_with_the_person_and_the_reason(updated, name):
     assert decision_on(updated.ledger.state, 2) is None
-    perform(updated.ledger, prepare_choice(builder(updated), name, 2), ALICE, "hitl/1")
+    perform(updated.ledger, prepare_choice(builder(updated), name), ALICE, "hitl/1")
     assert decision_on(updated.ledger.state, 2) == name
     entry = list(updated.ledger.entries())[-1]
     assert (entry.actor, entry.action.why) == (ALICE, "looked at it")
 
 
 def test_an_accepted_schema_is_a_decision(renamed):
-    perform(renamed.ledger, prepare_choice(builder(renamed), "accept", 2), ALICE)
+    perform(renamed.ledger, prepare_choice(builder(renamed), "accept"), ALICE)
     assert decision_on(renamed.ledger.state, 2) == "accept"
 
 
