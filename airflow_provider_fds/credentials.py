@@ -29,6 +29,8 @@ _BEFORE_VERB_CHARACTERS = 12
 #: In these schemes the part before ``@`` is a container, not a user.
 _CONTAINERS = tuple(name for name in of_kind("azure") if name != "az")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(?=:)")
+#: The target of a ``PostgresSink``, as a stream is bound to it.
+_SINK_IN_DATABASE = re.compile(r"postgres://[^?#]*\?(?:account=[^&#=]*|mode=[a-z]*)(?:&mode=[a-z]*)?")
 _URI_USER = re.compile(r"(?<=//)([^/?#]*)(?:@|%40)")
 
 
@@ -117,7 +119,7 @@ def secret_part(uri: str) -> str | None:
     user = _user_info(uri)
     if user and (":" in user or _scheme_of(uri) not in _CONTAINERS):
         return "user info before the @"
-    if "?" in uri:
+    if "?" in uri and not _SINK_IN_DATABASE.fullmatch(uri):
         return "a query after the ?"
     if "#" in uri:
         return "a fragment after the #"

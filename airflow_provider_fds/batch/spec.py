@@ -25,7 +25,7 @@ _DIGEST = re.compile(r"-([0-9a-f]{64})\.(?P<kind>job|fleet)\.json\Z")
 USER_JOB_PREFIX = "user-job-"
 
 #: Fields of a batch that its spec has only if they are set.
-_WRITTEN_IF_SET = ("columns", "fed", "fed_since", "fed_batch", "may_reject")
+_WRITTEN_IF_SET = ("columns", "fed", "fed_since", "fed_batch", "may_reject", "interval_versions")
 #: The same of a job.
 _WRITTEN_IF_TRUE = ("tables", "allow_overlap", "linger_seconds", "expectations")
 
@@ -108,6 +108,8 @@ class BatchSpec:
 
     A batch of a data interval names its ``interval``; ``epoch`` is then the interval's generation. If a whole interval
     is one transaction, its rows may be in several manifests: ``more_manifests`` follow ``manifest``.
+    ``interval_versions`` are then the first and the last version of the interval (inclusive; below the first if it has
+    none), also those without rows.
 
     ``divides_commit`` is whether the batch begins or ends inside a commit that both adds and removes rows; ``None``:
     not determined. It is determined for a sink that must see such commits whole.
@@ -143,6 +145,7 @@ class BatchSpec:
     fed_since: Optional[int] = None
     fed_batch: Optional[int] = None
     may_reject: Optional[int] = None
+    interval_versions: Optional[Tuple[int, ...]] = None
 
     def describe(self) -> str:
         """Return which batch it is, as the beginning of a message."""

@@ -53,6 +53,7 @@ def run_fds(given: argparse.Namespace) -> None:
             airflow_owner_is_running=_is_running,
             airflow_has_dag=_has_dag,
             airflow_catalog=_catalog,
+            airflow_database=_grant_database,
         )
     )
 
@@ -74,6 +75,12 @@ def _catalog(conn_id: str) -> Catalog:
     from airflow_provider_fds.hooks.catalogs import catalog_of
 
     return catalog_of(conn_id)
+
+
+def _grant_database(conn_id: str | None) -> None:
+    from airflow_provider_fds.hooks.databases import grant_database
+
+    grant_database(conn_id)
 
 
 def _settings() -> dict[str, str]:

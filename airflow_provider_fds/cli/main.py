@@ -107,6 +107,7 @@ def main(
     airflow_owner_is_running: Callable[[Owner], bool] | None = None,
     airflow_has_dag: Callable[[str], bool] | None = None,
     airflow_catalog: Callable[[str], Catalog] | None = None,
+    airflow_database: Callable[[str | None], object] | None = None,
 ) -> int:
     """Run ``fds`` and return its exit code.
 
@@ -118,6 +119,7 @@ def main(
         airflow_owner_is_running: Asks Airflow whether a task of this installation is running; ``None`` without Airflow.
         airflow_has_dag: Asks Airflow whether it has a DAG; ``None`` without Airflow.
         airflow_catalog: Returns the catalog of an Airflow connection; ``None`` without Airflow.
+        airflow_database: Lets this process open the database of an Airflow connection; ``None`` without Airflow.
     """
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s", stream=sys.stderr)
     _tolerate_characters()
@@ -129,6 +131,7 @@ def main(
     arguments.airflow_owner_is_running = airflow_owner_is_running
     arguments.airflow_has_dag = airflow_has_dag
     arguments.airflow_catalog = airflow_catalog
+    arguments.airflow_database = airflow_database
     try:
         _check_uris(arguments)
         return int(arguments.command(arguments))

@@ -56,7 +56,7 @@ class FleetStream:
         if self.stream.reads_by_interval or self.sink.replaces:
             problems.append(
                 f"stream {self.stream.name!r} loads data intervals, but a fleet reads by offset. Use a "
-                "DeltaIngestOperator for it, or omit read='data_interval' and use another sink than DeltaReplaceSink."
+                "DeltaIngestOperator for it, or omit read='data_interval' and use a sink that does not replace."
             )
         if self.stream.options.on_violation == "ask":
             problems.append(

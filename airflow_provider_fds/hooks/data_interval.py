@@ -82,7 +82,7 @@ def refuse_backfill(context: Any, stream: DeltaStream) -> None:
             f"stream.backfill(start=…, end=…) or `fds backfill {stream.name} --start TIME`; to read from an earlier "
             f"version again, use `fds rewind {stream.name} --to N --why …`. "
             "For backfills by Airflow, use a "
-            f"stream with another name and read='data_interval', schedule={TIMETABLE}, and a DeltaReplaceSink.",
+            f"stream with another name and read='data_interval', schedule={TIMETABLE}, and a sink that replaces.",
             table=stream.table,
             reason=Reason.BACKFILL_RUN_REFUSED,
         )

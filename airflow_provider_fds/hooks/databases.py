@@ -34,12 +34,16 @@ _TAKEN: Final = frozenset(
 _IGNORED: Final = frozenset({"cursor", "client_log_level", "sqlalchemy_scheme", "sqlalchemy_query", "dataset"})
 
 
-def grant_database(conn_id: str) -> None:
+def grant_database(conn_id: str | None) -> None:
     """Let this process, and the drivers that it starts, open a database, by the environment.
+
+    Without a connection, the environment of the process says where it is.
 
     Raises:
         ConfigurationError: The connection is missing, is of another type, or has something that libpq does not take.
     """
+    if conn_id is None:
+        return
     connection = find_connection(conn_id, "the database of a PostgresSink", lambda: [(_EXAMPLE, _EXPECTS)])
     if connection.conn_type not in _TYPES:
         raise ConfigurationError(

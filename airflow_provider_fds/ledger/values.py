@@ -11,7 +11,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from airflow_provider_fds.ledger.layout import check_manifest_key, check_snapshot_key
-from airflow_provider_fds.sinks import Sink, sink_class
+from airflow_provider_fds.sinks import Sink, kind_of_target, sink_class
 
 
 class CatalogName(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,6 +118,11 @@ class SinkBinding(msgspec.Struct, frozen=True, kw_only=True):
     app_ids: tuple[str, ...] = ()
     tables: dict[str, str] = {}
 
+    @classmethod
+    def of_target(cls, target: str) -> SinkBinding:
+        """Return the sink that a person names by its target, without the ids of its transactions."""
+        return cls(kind=kind_of_target(target), target=target)
+
     @property
     def is_user_job(self) -> bool:
         """Whether a user job loads the batches: no fence, no digest, no check of the sink."""
@@ -180,7 +185,7 @@ class SinkBinding(msgspec.Struct, frozen=True, kw_only=True):
     def replaces(self) -> bool:
         """Whether a write replaces an earlier one of the same data interval."""
         sink = sink_class(self.kind)
-        return sink is not None and sink.replaces
+        return sink is not None and sink.replaces_in(self.target)
 
     @property
     def merges(self) -> bool:

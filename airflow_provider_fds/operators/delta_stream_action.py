@@ -167,6 +167,7 @@ class DeltaStreamActionOperator(BaseOperator):
     def _recover(self, given: dict[str, Any], ti: Any, name: str) -> dict[str, Any]:
         """Make the ledger agree with the sink, and the stream's Variable with the ledger."""
         from airflow_provider_fds.checkpoint.variable import VariableCheckpointStore
+        from airflow_provider_fds.hooks.databases import grant_database
         from airflow_provider_fds.hooks.places import open_table
         from airflow_provider_fds.ledger.staging.log import Ledger
         from airflow_provider_fds.operators.run.owner import task_actor
@@ -177,6 +178,7 @@ class DeltaStreamActionOperator(BaseOperator):
             Ledger(self._staging(), self.stream, deployment=name),
             self.why,
             open_table=partial(open_table, self.storage_conn_id or None),
+            grant_database=grant_database,
             deployment=name,
             checkpoint=variable,
             **given,

@@ -63,6 +63,12 @@ def sink_from_dict(value: dict[str, Any]) -> Sink:
     return sink
 
 
+def kind_of_target(target: str) -> str:
+    """Return the kind of the sink with the ``target`` of an identity; a Delta table's is one that appends."""
+    scheme = target.partition("://")[0]
+    return next((kind for kind, sink in _kinds().items() if sink.scheme == scheme), "delta_append")
+
+
 def needs_whole_commits(kind: str, target: str) -> bool:
     """Whether a bound sink needs whole commits; ``True`` for a kind that this version of FDS does not know."""
     sink = sink_class(kind)
@@ -77,6 +83,7 @@ __all__ = [
     "ForeachBatchSink",
     "PostgresSink",
     "Sink",
+    "kind_of_target",
     "needs_whole_commits",
     "sink_class",
     "sink_from_dict",

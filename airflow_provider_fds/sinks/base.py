@@ -29,6 +29,8 @@ class Sink:
     #: where FDS keeps an account of the batches beside it; or a table of another format, which FDS reads only through
     #: Spark.
     target: ClassVar[Target]
+    #: Scheme with which the target of its identity begins, if it is not the URI of a Delta table.
+    scheme: ClassVar[str | None] = None
     #: What keeps a repeated batch from being written twice: a transaction of the table refuses it, or the writer looks
     #: for a token before it writes. Without either it is written at least once. ``fds status`` shows it.
     delivery: ClassVar[Delivery]
@@ -132,10 +134,25 @@ class Sink:
         """
         raise NotImplementedError
 
+    def may_hold_rows(self, first: int, last: int, *, is_first_load: bool) -> bool:  # noqa: ARG002 - by version only
+        """Whether a run without rows may have rows to remove, in a sink that replaces.
+
+        Args:
+            first: First version of its interval.
+            last: Last version, inclusive; below the first if the interval has none.
+            is_first_load: Whether no earlier run of the stream has planned the interval.
+        """
+        return True
+
     @classmethod
     def merges_into(cls, target: str) -> bool:  # noqa: ARG003 - for sinks that are bound to a mode
         """Whether the sink of a binding's ``target`` applies rows by key."""
         return cls.needs_keys
+
+    @classmethod
+    def replaces_in(cls, target: str) -> bool:  # noqa: ARG003 - for sinks that are bound to a mode
+        """Whether a run replaces rows of its data interval in the sink of a binding's ``target``."""
+        return cls.replaces
 
     @classmethod
     def removes_from(cls, target: str) -> bool:  # noqa: ARG003 - for sinks that are bound to a mode

@@ -306,13 +306,7 @@ class DeltaReplaceSink(DeltaSink):
         return column_range(self.replace_where or "", PROVENANCE["_commit_version"])
 
     def may_hold_rows(self, first: int, last: int, *, is_first_load: bool) -> bool:
-        """Whether a run without rows may have rows to remove.
-
-        Args:
-            first: First version of its interval.
-            last: Last version, inclusive; below the first if the interval has none.
-            is_first_load: Whether no earlier run of the stream has planned the interval.
-        """
+        """Whether a run without rows may have rows to remove; see :meth:`.base.Sink.may_hold_rows`."""
         if self.dynamic_partition_overwrite:
             return False
         return not self.replaces_by_version or (first <= last and not is_first_load)

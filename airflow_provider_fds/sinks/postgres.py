@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 _MOST_BYTES = 63
 _PART = re.compile(r'"((?:[^"]|"")+)"|([a-z_][a-z0-9_$]*)')
 _PARTS = 2
-_MODES = ("append", "merge")
+_MODES = ("append", "merge", "replace")
 #: What the target of a binding does not say.
 _UNSAID = {"account": "fds", "mode": "append"}
 
 
 @dataclass(frozen=True)
 class PostgresSink(RowSink):
-    """Loads each batch into a table of PostgreSQL exactly once: appends its rows, or merges them by key.
+    """Loads each batch into a table of PostgreSQL exactly once: appends, merges by key, or replaces a data interval.
 
     The driver copies the rows of a batch into the table with COPY, in one transaction that also records the batch in
     an account: tables in a schema of the same database. A batch is done if the account has it.
@@ -38,12 +38,16 @@ class PostgresSink(RowSink):
     columns that only the table has stay unchanged. Other writers of the table wait from then on for the end of the
     transaction.
 
+    With ``mode="replace"``, a run of a data interval deletes the rows of the interval's source versions that an earlier
+    run has written, and copies its own, in one transaction. It is refused if it would delete more rows than the account
+    says that the stream wrote.
+
     Args:
         table: Name of the table with its schema, such as ``"public.orders"``. A name that is anything but lower-case
             letters, digits, ``_`` and ``$`` is written in double quotes, as in SQL.
         conn_id: Airflow connection of type ``postgres``; ``None``: the environment of the driver says where the
             database is, as it does for ``psql`` (``PGHOST``, ``PGSERVICE``, ``PGPASSFILE`` …).
-        mode: ``"append"`` or ``"merge"``.
+        mode: ``"append"``, ``"merge"``, or ``"replace"`` for data intervals, which needs ``provenance``.
         keys: With ``"merge"``: columns that identify a row; required.
         sequence_by: With ``"merge"``: column that orders the changes to a key, if the order of commits does not.
         delete_rows: With ``"merge"``: whether what the change feed says was deleted is deleted from the table;
@@ -65,7 +69,9 @@ class PostgresSink(RowSink):
 
     kind: ClassVar[str] = "postgres"
     target: ClassVar[Target] = "database_table"
+    scheme: ClassVar[str | None] = "postgres"
     delivery: ClassVar[Delivery] = "transaction"
+    needs_order: ClassVar[bool] = False
     can_remove_rows: ClassVar[bool] = True
 
     table: str
@@ -93,7 +99,7 @@ class PostgresSink(RowSink):
         if self.conn_id is not None and (not isinstance(self.conn_id, str) or not self.conn_id.strip()):
             raise ValueError(f"PostgresSink: conn_id must be the id of a connection, got {self.conn_id!r}")
         if self.mode not in _MODES:
-            raise ValueError(f"PostgresSink: mode must be 'append' or 'merge', got {self.mode!r}")
+            raise ValueError(f"PostgresSink: mode must be 'append', 'merge' or 'replace', got {self.mode!r}")
         object.__setattr__(self, "columns", options.names(self.columns, "PostgresSink: columns"))
         constants = constant_columns(self.constant_columns, "PostgresSink: constant_columns", chosen=self.columns)
         object.__setattr__(self, "constant_columns", constants)
@@ -112,6 +118,7 @@ class PostgresSink(RowSink):
             object.__setattr__(self, "keys", checked_keys(self))
             # the class has what holds for appends
             object.__setattr__(self, "needs_keys", True)
+            object.__setattr__(self, "needs_order", True)
             object.__setattr__(self, "needs_whole_commits", True)
             object.__setattr__(self, "can_remove_rows", False)
             return
@@ -122,6 +129,13 @@ class PostgresSink(RowSink):
         }
         if found := [name for name, is_given in given.items() if is_given]:
             raise ValueError(f"PostgresSink: {', '.join(found)} is for mode='merge'; add it, or omit {found[0]}")
+        if self.mode == "replace":
+            if not self.provenance:
+                raise ValueError(
+                    "PostgresSink: mode='replace' needs provenance=True: the column _source_version says which rows an "
+                    "earlier run of the interval has written"
+                )
+            object.__setattr__(self, "replaces", True)
 
     def check_predicates(self) -> None:
         """Raise ``ValueError`` if ``where`` is anything other than an expression over columns."""
@@ -141,7 +155,11 @@ class PostgresSink(RowSink):
     @property
     def writes_rows_as_they_are(self) -> bool:
         """Whether the sink writes as many rows as the batch has, so that FDS can check the log's own count."""
-        return self.mode == "append" and super().writes_rows_as_they_are
+        return self.mode != "merge" and super().writes_rows_as_they_are
+
+    def may_hold_rows(self, first: int, last: int, *, is_first_load: bool) -> bool:
+        """Whether a run without rows may have rows to remove; see :meth:`.base.Sink.may_hold_rows`."""
+        return first <= last and not is_first_load
 
     @property
     def parts(self) -> tuple[str, str]:
@@ -157,13 +175,18 @@ class PostgresSink(RowSink):
         where = quote(self.conn_id or "", safe="")
         more = {"account": self.account, "mode": self.mode}
         query = urlencode({name: value for name, value in more.items() if value != _UNSAID[name]})
-        target = f"postgres://{where}/{quote(self.table, safe='{}')}" + (f"?{query}" if query else "")
+        target = f"{self.scheme}://{where}/{quote(self.table, safe='{}')}" + (f"?{query}" if query else "")
         return {"kind": self.kind, "target": target}
 
     @classmethod
     def merges_into(cls, target: str) -> bool:
         """Whether the sink of a binding's ``target`` applies rows by key."""
         return _bound(target, "mode") == "merge"
+
+    @classmethod
+    def replaces_in(cls, target: str) -> bool:
+        """Whether a run replaces rows of its data interval in the sink of a binding's ``target``."""
+        return _bound(target, "mode") == "replace"
 
     @classmethod
     def removes_from(cls, target: str) -> bool:

@@ -105,3 +105,21 @@ def test_rows_are_tested_and_what_fails_is_shown(orders, connect_server):
     assert "1 of 4 rows fail 'id < 3', such as (_commit_version=1)" in done.stderr
     done = fds("run", str(orders / "orders"), *place, *sink, "--expect", "id < 3")
     assert "--expect must be EXPRESSION=ACTION with one of the actions warn, drop, reject, fail" in done.stderr
+
+
+@pytest.mark.parametrize("where", ["rejects/{table}", "rejects"])
+def test_the_streams_of_a_fleet_reject_rows_into_tables_of_their_own_or_into_one(tmp_path, connect_server, where):
+    for name, ids in (("orders", [1, 2, 3]), ("returns", [3, 4])):
+        deltalake.write_deltalake(tmp_path / "lake" / name, pa.table({"id": ids}))
+    file = tmp_path / "streams.yaml"
+    file.write_text(
+        f"defaults: {{staging: {tmp_path}/staging, expect: {{'id <> 3': reject}}, rejects: '{tmp_path}/{where}'}}\n"
+        f"streams: [{{tables: '{tmp_path}/lake/*', sink: '{tmp_path}/bronze/{{table}}'}}]\n"
+    )
+    for _ in range(2):
+        done = fds("run", "--file", str(file), "--remote", connect_server.url)
+        assert done.returncode == 0, done.stderr[-3000:]
+    assert [row["id"] for name in ("orders", "returns") for row in rows_of(tmp_path / "bronze" / name)] == [1, 2, 4]
+    tables = {tmp_path / where.format(table=name) for name in ("orders", "returns")}
+    found = [row["_rejected"]["stream"] for table in tables for row in rows_of(table)]
+    assert sorted(found) == ["orders", "returns"]

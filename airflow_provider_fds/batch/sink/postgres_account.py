@@ -3,7 +3,8 @@
 The account is three tables in a schema of the user's choice. ``targets`` has each table that a stream has written to:
 a table that is dropped and created again has another oid, and so another id here. ``streams`` has the epoch of each
 stream in a target, and counts its commits there: that number is the "version of the sink" in reports and ledger.
-``batches`` has each commit of a stream: a batch, or the fence of an epoch as batch -1. A row of it is written in the
+``batches`` has each commit of a stream: a batch, or the fence of an epoch as batch -1; that of a data interval names
+its interval, and has its generation as ``epoch``. A row of it is written in the
 transaction that writes the rows, so that one cannot be there without the other. A fence that removes rows has ``rows``
 or ``all`` as its digest, the number of removed rows, and the source version from which they were removed.
 
@@ -31,11 +32,11 @@ _DDL = (
         PRIMARY KEY (uuid, target)
     )""",
     """CREATE TABLE IF NOT EXISTS {batches} (
-        uuid uuid, target uuid, epoch bigint, batch bigint, digest text NOT NULL, rows bigint NOT NULL,
-        "end" text NOT NULL, source text, first_version bigint, last_version bigint, version bigint NOT NULL,
-        attempt text NOT NULL, xid xid8 NOT NULL DEFAULT pg_current_xact_id(),
-        time timestamptz NOT NULL DEFAULT clock_timestamp(),
-        PRIMARY KEY (uuid, target, epoch, batch)
+        uuid uuid, target uuid, interval text DEFAULT '', epoch bigint, batch bigint,
+        digest text NOT NULL, rows bigint NOT NULL, "end" text NOT NULL, source text, first_version bigint,
+        last_version bigint, version bigint NOT NULL, attempt text NOT NULL,
+        xid xid8 NOT NULL DEFAULT pg_current_xact_id(), time timestamptz NOT NULL DEFAULT clock_timestamp(),
+        PRIMARY KEY (uuid, target, interval, epoch, batch)
     )""",
 )
 #: The first version with ``client_connection_check_interval``.
@@ -70,6 +71,7 @@ class Entry:
         rows: Rows that were written, or that a fence removed.
         end: Where the batch ends (inclusive), offset JSON; empty for a fence.
         last_version: Last version of the source in the batch.
+        interval: Data interval of the batch, whose generation is the epoch; empty if the stream reads by offset.
     """
 
     epoch: int
@@ -81,6 +83,7 @@ class Entry:
     attempt: str
     first_version: Optional[int] = None
     last_version: Optional[int] = None
+    interval: str = ""
 
 
 class Account:
@@ -197,15 +200,36 @@ class Account:
         )
         return None if row is None else (row[0], row[1])
 
-    def holders(self, uuid: str, target: str) -> List[int]:
-        """Return the backends that hold the lock of the stream."""
+    def lock_interval(self, uuid: str, target: str, interval: str) -> Optional[Tuple[int, int]]:
+        """Lock a data interval until the transaction ends; return its generation, 0 if it has none, and the version.
+
+        ``None`` if the stream is new in the target. Other intervals of the stream are written at the same time.
+        """
+        self._lock(_key(uuid, target, interval))
+        row = self._one(
+            f"SELECT (SELECT max(epoch) FROM {self._of('batches')} WHERE uuid = s.uuid AND target = s.target AND "
+            f"interval = %s), version FROM {self._of('streams')} s WHERE uuid = %s AND target = %s",
+            (interval, uuid, target),
+        )
+        return None if row is None else (row[0] or 0, row[1])
+
+    def version(self, uuid: str, target: str) -> int:
+        """Return the number of the stream's newest commit, to which the transaction adds one."""
+        row = self._one(
+            f"SELECT version FROM {self._of('streams')} WHERE uuid = %s AND target = %s FOR UPDATE", (uuid, target)
+        )
+        assert row is not None  # noqa: S101  # it is registered
+        return int(row[0])
+
+    def holders(self, uuid: str, target: str, interval: Optional[str] = None) -> List[int]:
+        """Return the backends that hold the lock of the stream, or of its data interval."""
         rows = self._connection.execute(
             "WITH k AS (SELECT hashtextextended(%s, 0) AS key) SELECT l.pid FROM pg_locks l, k "
             "WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1 "
             "AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()) "
             "AND l.classid::bigint = ((k.key >> 32) & 4294967295) AND l.objid::bigint = (k.key & 4294967295) "
             "AND l.pid <> pg_backend_pid()",
-            (_key(uuid, target),),
+            (_key(uuid, target, interval),),
         ).fetchall()
         return [row[0] for row in rows]
 
@@ -216,9 +240,21 @@ class Account:
     def add_stream(self, uuid: str, target: str, name: str, epoch: int) -> None:
         """Register a stream for a target."""
         self._connection.execute(
-            f"INSERT INTO {self._of('streams')} (uuid, target, name, epoch) VALUES (%s, %s, %s, %s)",
+            f"INSERT INTO {self._of('streams')} (uuid, target, name, epoch) VALUES (%s, %s, %s, %s) "
+            # two intervals of a new stream
+            "ON CONFLICT DO NOTHING",
             (uuid, target, name, epoch),
         )
+
+    def newest_stream(self, target: str, name: str, uuid: Optional[str] = None) -> Optional[str]:
+        """Return the uuid of the stream of this name, or of this uuid, that has loaded last, or ``None``."""
+        row = self._one(
+            f"SELECT uuid::text FROM {self._of('batches')} b JOIN {self._of('streams')} s USING (uuid, target) "
+            f"WHERE target = %s AND batch <> {FENCE} AND s.name = %s AND coalesce(uuid::text = %s, true) "
+            "ORDER BY b.time DESC LIMIT 1",
+            (target, name, uuid),
+        )
+        return None if row is None else str(row[0])
 
     def namesake(self, uuid: str, target: str, name: str, others: Tuple[str, ...]) -> Optional[str]:
         """Return the uuid of another stream of this name in the target, or ``None``."""
@@ -241,6 +277,26 @@ class Account:
         )
         return None if row is None else (row[0], row[1], row[2])
 
+    def of_others(
+        self, uuid: str, target: str, versions: Tuple[int, int], others: Tuple[str, ...]
+    ) -> Optional[Tuple[str, int, int]]:
+        """Return name and versions of another stream's batch, of any source, that may have a version's rows."""
+        row = self._one(
+            f"SELECT s.name, b.first_version, b.last_version FROM {self._of('batches')} b "
+            f"JOIN {self._of('streams')} s USING (uuid, target) WHERE b.target = %s AND b.uuid <> %s "
+            f"AND b.batch <> {FENCE} AND b.rows > 0 AND NOT b.uuid::text = ANY(%s) "
+            "AND coalesce(b.first_version, 0) <= %s AND coalesce(b.last_version, %s) >= %s LIMIT 1",
+            (target, uuid, list(others), versions[1], versions[0], versions[0]),
+        )
+        return None if row is None else (row[0], row[1], row[2])
+
+    def with_versions(self, uuid: str, target: str, versions: Tuple[int, int], since: int = 0) -> List[Entry]:
+        """Return the stream's commits after ``since`` (exclusive) that have one of the versions, oldest first."""
+        return self._entries(
+            f"batch <> {FENCE} AND version > %s AND first_version <= %s AND last_version >= %s",
+            (uuid, target, since, versions[1], versions[0]),
+        )
+
     def other_stream(self, uuid: str, target: str) -> Optional[str]:
         """Return the name of another stream in the target, or ``None``."""
         row = self._one(
@@ -248,9 +304,10 @@ class Account:
         )
         return None if row is None else str(row[0])
 
-    def entry(self, uuid: str, target: str, epoch: int, batch: int) -> Optional[Entry]:
+    def entry(self, uuid: str, target: str, epoch: int, batch: int, interval: Optional[str] = None) -> Optional[Entry]:
         """Return a commit of the stream, or ``None``."""
-        found = self._entries("epoch = %s AND batch = %s", (uuid, target, epoch, batch))
+        values = (uuid, target, epoch, batch, interval or "")
+        found = self._entries("epoch = %s AND batch = %s AND interval = %s", values)
         return found[0] if found else None
 
     def at(self, uuid: str, target: str, version: int) -> Optional[Entry]:
@@ -262,9 +319,10 @@ class Account:
         """Return the commits of the stream after a version (exclusive), oldest first."""
         return self._entries("version > %s", (uuid, target, version))
 
-    def newest(self, uuid: str, target: str) -> Optional[Entry]:
-        """Return the newest commit of the stream, or ``None``."""
-        found = self._entries("true", (uuid, target), "ORDER BY epoch DESC, batch DESC LIMIT 1")
+    def newest(self, uuid: str, target: str, interval: Optional[str] = None) -> Optional[Entry]:
+        """Return the newest commit of the stream, or of its data interval, or ``None``."""
+        values = (uuid, target, interval or "")
+        found = self._entries("interval = %s", values, "ORDER BY epoch DESC, batch DESC LIMIT 1")
         return found[0] if found else None
 
     def record(
@@ -275,21 +333,22 @@ class Account:
         source: Optional[str] = None,
         versions: Tuple[Optional[int], Optional[int]] = (None, None),
     ) -> None:
-        """Record a commit of the stream, and that it is in the entry's epoch."""
+        """Record a commit of the stream, and that it is in the entry's epoch, unless it reads data intervals."""
         self._connection.execute(
-            f'INSERT INTO {self._of("batches")} (uuid, target, epoch, batch, digest, rows, "end", source, '
-            "first_version, last_version, version, attempt) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
-            (uuid, target, entry.epoch, entry.batch, entry.digest, entry.rows, entry.end, source, *versions,
-             entry.version, entry.attempt),
+            f'INSERT INTO {self._of("batches")} (uuid, target, interval, epoch, batch, digest, rows, "end", source, '
+            f"first_version, last_version, version, attempt) VALUES ({', '.join(['%s'] * 13)})",
+            (uuid, target, entry.interval, entry.epoch, entry.batch, entry.digest, entry.rows, entry.end, source,
+             *versions, entry.version, entry.attempt),
         )  # fmt: skip
         self._connection.execute(
-            f"UPDATE {self._of('streams')} SET epoch = %s, version = %s WHERE uuid = %s AND target = %s",
-            (entry.epoch, entry.version, uuid, target),
+            f"UPDATE {self._of('streams')} SET epoch = CASE WHEN %s = '' THEN %s ELSE epoch END, version = %s "
+            "WHERE uuid = %s AND target = %s",
+            (entry.interval, entry.epoch, entry.version, uuid, target),
         )
 
     def _entries(self, where: str, values: Tuple[Any, ...], order: str = "ORDER BY version") -> List[Entry]:
         rows = self._connection.execute(
-            'SELECT epoch, batch, digest, rows, "end", version, attempt, first_version, last_version '
+            'SELECT epoch, batch, digest, rows, "end", version, attempt, first_version, last_version, interval '
             f"FROM {self._of('batches')} WHERE uuid = %s AND target = %s AND {where} {order}",
             values,
         ).fetchall()
@@ -306,5 +365,5 @@ class Account:
         return quoted(self._schema, table).replace("%", "%%")
 
 
-def _key(uuid: str, target: str) -> str:
-    return f"fds {uuid} {target}"
+def _key(uuid: str, target: str, interval: Optional[str] = None) -> str:
+    return f"fds {uuid} {target}" + (f" {interval}" if interval else "")

@@ -31,6 +31,7 @@ def recover(arguments: argparse.Namespace) -> int:
         ledger,
         arguments.why,
         open_table=partial(common.open_table, arguments),
+        grant_database=getattr(arguments, "airflow_database", None) or (lambda _conn_id: None),
         deployment=arguments.deployment,
         sink_uri=arguments.sink,
         table=arguments.table,

@@ -109,7 +109,7 @@ class IntervalOpened(BaseAction, frozen=True, kw_only=True, tag="interval_opened
                 raise refusals.refusal(
                     state,
                     f"cannot {what} again: {state.sink.describe()} appends, and its rows are already there. To "
-                    "replace them, use a stream with another name and a DeltaReplaceSink",
+                    "replace them, use a stream with another name and a sink that replaces",
                 )
             if not record.is_done and record.owner != self.previous:
                 check_owner(state, record, self.owner, what)

@@ -127,7 +127,7 @@ class Planned(BatchAction, frozen=True, kw_only=True, tag="planned"):
                     f"cannot {self.describe()}: {which} also in interval {other.interval}, which is planned or "
                     "loaded, and the sink appends, so their rows would be duplicated. Manual runs and a changed "
                     "timetable cause such intervals. Make sure that no two runs of the stream overlap in time, or "
-                    "use a stream with another name and a DeltaReplaceSink",
+                    "use a stream with another name and a sink that replaces",
                 )
 
     def check_complete(self) -> None:

@@ -51,12 +51,13 @@ def check_reading(stream: object, sink: object, run_time_limit: object, grace: o
     if isinstance(stream, DeltaStream) and not stream.reads_by_interval and isinstance(sink, Sink) and sink.replaces:
         problems.append(
             f"stream {stream.name!r} reads by offset: each of its batches would replace the previous one. "
-            "DeltaReplaceSink requires read='data_interval'; use DeltaAppendSink."
+            "A sink that replaces requires read='data_interval'; use one that appends."
         )
     if reads_by_interval(stream) and isinstance(sink, Sink) and sink.needs_order:
         problems.append(
             f"read='data_interval' requires a sink that accepts intervals in any order, but {type(sink).__name__} "
-            "needs the order of the source's commits. Read by offset (omit read), or use DeltaReplaceSink."
+            "needs the order of the source's commits. Read by offset (omit read), or use a sink that replaces or "
+            "appends."
         )
     if isinstance(stream, DeltaStream) and isinstance(sink, Sink):
         found = (whole_commits_problem(stream, sink), missing_columns_problem(stream, sink))

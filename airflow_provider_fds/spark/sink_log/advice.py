@@ -68,6 +68,13 @@ class Advice:
             return f"running `fds replan {self._stream} --replace --why …`"
         return f"running `fds replan {self._stream} --why …`"
 
+    def recover(self, sink: Optional[str] = None) -> str:
+        """Return how a ledger that is older than the sink, or was lost (``sink``), gets what the sink has."""
+        if self._is_interval:
+            return "restore the newest copy of the staging folder"
+        where = "" if sink is None else f" --sink {sink} --table URI"
+        return f"rebuild it from the sink with `fds recover {self._stream}{where} --why …`"
+
     def load_again(self) -> str:
         """Return the command that loads a batch again that the sink had, and that was not committed."""
         return self.rewind() if self._is_interval else self.replan()
@@ -122,10 +129,7 @@ class Advice:
                 "of the staging folder, or give the stream another name and do not run the intervals that the "
                 "sink has"
             )
-        return (
-            f"{gone_on}. If there is no such run, the ledger is older than the sink: rebuild it from the sink "
-            f"with `fds recover {batch.stream} --sink URI --table URI --why …`"
-        )
+        return f"{gone_on}. If there is no such run, the ledger is older than the sink: {self.recover('URI')}"
 
     def _to_batch(self, batch: str) -> str:
         if self._keeps_rows:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import time
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple, Union
 
 from airflow_provider_fds.batch.sink.postgres_account import FENCE, Account, Entry
@@ -26,6 +27,7 @@ from airflow_provider_fds.spark.runtime.postgres_errors import refusals
 from airflow_provider_fds.spark.sink_log.advice import Advice
 from airflow_provider_fds.spark.writers.postgres.postgres_columns import addition, creation, fitted, table_columns
 from airflow_provider_fds.spark.writers.postgres.postgres_rows import rows_of
+from airflow_provider_fds.spark.writers.postgres.replaced_interval import ReplacedInterval
 from airflow_provider_fds.spark.writers.rows.merge_changes import MergeChanges
 from airflow_provider_fds.spark.writers.rows.prepared_rows import prepared
 from airflow_provider_fds.spark.writers.writer import Landed, Writer
@@ -56,7 +58,8 @@ class PostgresWriter(Writer):
     def __init__(self, spark: Any, sink: PostgresSink, job: JobSpec, settings: Dict[str, str]) -> None:
         super().__init__(spark, sink, job, settings)
         self._target_id: Optional[str] = None
-        self._advice = Advice(sink, job.batches[0].stream)
+        one = job.batches[0]
+        self._advice = Advice(sink, one.stream, is_interval=one.interval is not None)
 
     @property
     def table_id(self) -> Optional[str]:
@@ -84,6 +87,9 @@ class PostgresWriter(Writer):
             account.begin(lock_seconds=_LOCK_SECONDS)
             known = self._known(account, batch)
             landed = self._find(account, batch, known)
+            if known is None and batch.interval is not None:
+                # other intervals of a new stream must not wait for the rows of this one
+                self._register(account, batch)
             connection.commit()
             return landed
 
@@ -110,13 +116,13 @@ class PostgresWriter(Writer):
             raise
 
     def _append(self, rows: Union[AppendedRows, MergedRows], batch: BatchSpec) -> Landed:
-        what = batch.describe()
-        with connected(self._sink.conn_id) as connection:
+        what, sink = batch.describe(), self._sink
+        with connected(sink.conn_id) as connection:
             account = self._account(connection)
             account.begin(lock_seconds=_LOCK_SECONDS)
             self._create_or_evolve(connection, account, rows.types, batch)
-            columns = table_columns(connection, self._sink.parts)
-            chosen = fitted(columns, rows.types, self._sink, what)
+            columns = table_columns(connection, sink.parts)
+            chosen = fitted(columns, rows.types, sink, what)
             reach("driver.commit.before")
             known = self._known(account, batch)
             if (landed := self._find(account, batch, known)) is not None:
@@ -125,22 +131,34 @@ class PostgresWriter(Writer):
             if known is None:
                 self._register(account, batch)
             self._refuse_overlap(account, batch)
+            replaced: Optional[ReplacedInterval] = None
+            warnings: Tuple[str, ...] = ()
+            if sink.replaces:
+                since = 0 if known is None else known[1]
+                replaced = ReplacedInterval(account, target, self._job, batch, sink, since)
+                warnings = replaced.remove(connection, chosen)
             count = rows.write(connection, chosen)
             # the write has locked the table, so that from here on it stays as it is
             now = account.target()
-            if now is None or now.id != target or table_columns(connection, self._sink.parts) != columns:
+            if now is None or now.id != target or table_columns(connection, sink.parts) != columns:
                 raise RefusalError(
                     Reason.SINK_BUSY,
-                    f"{what}: {self._sink.describe()} was just changed. Nothing was written; a retry looks again",
+                    f"{what}: {sink.describe()} was just changed. Nothing was written; a retry looks again",
                     retryable=True,
                 )
             # another stream may have committed while this one copied: the lock lets one at a time look and commit
             account.lock_target(target)
             self._refuse_overlap(account, batch)
-            version = 1 + (0 if known is None else known[1])
-            end = batch.end
-            entry = Entry(batch.epoch, batch.batch_id, batch.manifest_digest, count, end, version, self._job.attempt_id)
-            account.record(batch.uuid, target, entry, *_source(batch))
+            if replaced is not None:
+                replaced.check()
+            entry = Entry(
+                batch.epoch, batch.batch_id, batch.manifest_digest, count, batch.end,
+                1 + account.version(batch.uuid, target), self._job.attempt_id, interval=batch.interval or "",
+            )  # fmt: skip
+            source, versions = _source(batch)
+            if sink.replaces and batch.interval_versions is not None:
+                versions = (batch.interval_versions[0], batch.interval_versions[1])
+            account.record(batch.uuid, target, entry, source, versions)
             reach("driver.commit.before")
             try:
                 with at_most(connection, _COMMIT_SECONDS):
@@ -148,7 +166,7 @@ class PostgresWriter(Writer):
             except psycopg().OperationalError as error:
                 return self._after_lost_answer(batch, error)
             reach("driver.commit.after")
-            return self._landed(entry)
+            return replace(self._landed(entry), warnings=warnings)
 
     def _create_or_evolve(self, connection: Any, account: Account, types: Dict[str, str], batch: BatchSpec) -> None:
         """Create the table in this transaction, or add columns to it in one of their own, if the sink may do so.
@@ -231,6 +249,8 @@ class PostgresWriter(Writer):
     def _known(self, account: Account, batch: BatchSpec) -> Optional[Tuple[int, int]]:
         """Lock the stream, and return its epoch and version in the account, ``None`` if it is new there.
 
+        Of a data interval, it locks the interval and returns its generation.
+
         Raises:
             RefusalError: The table was replaced or restored, or the epoch of the batch is closed.
         """
@@ -245,22 +265,42 @@ class PostgresWriter(Writer):
                 f"{self._sink.describe()} is another table than the one that the stream has written to: it was dropped "
                 f"and created again. Load everything into it by {self._advice.from_start()}",
             )
-        known = account.lock(batch.uuid, self._target_id)
+        if batch.interval is None:
+            known = account.lock(batch.uuid, self._target_id)
+        else:
+            known = self._lock_interval(account, batch, self._target_id)
         if known is not None and known[0] > batch.epoch:
             raise RefusalError(
                 Reason.EPOCH_OVERTAKEN,
-                f"{batch.describe()} was not written: {self._sink.describe()} is in epoch {known[0]}, which "
-                "somebody has begun since",
+                f"{batch.describe()} was not written: {self._sink.describe()} is in "
+                f"{'epoch' if batch.interval is None else 'generation'} {known[0]}, which somebody has begun since",
                 retryable=True,
             )
         return known
 
+    def _lock_interval(self, account: Account, batch: BatchSpec, target: str) -> Optional[Tuple[int, int]]:
+        """Lock the data interval; a later generation ends a driver that hangs, so that a retry gets the lock."""
+        try:
+            return account.lock_interval(batch.uuid, target, str(batch.interval))
+        except psycopg().errors.LockNotAvailable:
+            if batch.epoch > 1:
+                with connected(self._sink.conn_id) as connection:
+                    other = self._account(connection)
+                    for pid in other.holders(batch.uuid, target, batch.interval):
+                        other.end(pid)
+            raise
+
     def _find(self, account: Account, batch: BatchSpec, known: Optional[Tuple[int, int]]) -> Optional[Landed]:
         target = self._require_target()
-        entry = None if known is None else account.entry(batch.uuid, target, batch.epoch, batch.batch_id)
+        entry = None
+        if known is not None:
+            entry = account.entry(batch.uuid, target, batch.epoch, batch.batch_id, batch.interval)
         if entry is not None and entry.digest == batch.manifest_digest:
             return self._landed(entry)
-        newest = None if known is None else account.newest(batch.uuid, target)
+        newest = None if known is None else account.newest(batch.uuid, target, batch.interval)
+        if entry is None and self._sink.replaces and (newest is None or newest.epoch < batch.epoch):
+            # whatever earlier generations wrote is replaced
+            return None
         found = None if newest is None else _transaction(newest)
         expected = batch.prev_txn_version
         # a sink that the stream had left was closed at an earlier epoch, and has nothing of those since
@@ -280,8 +320,8 @@ class PostgresWriter(Writer):
         what = (
             f"the table lacks committed batches, because it was restored from a copy. Load them again by {again}"
             if lacks
-            else "another run has continued, so there is nothing to do; or the ledger is older than the table: restore "
-            "the newest copy of the staging folder"
+            else f"another run has continued, so there is nothing to do; or the ledger is older than the table: "
+            f"{self._advice.recover()}"
         )
         raise RefusalError(
             Reason.SINK_OUT_OF_ORDER,
@@ -296,11 +336,13 @@ class PostgresWriter(Writer):
         account.lock_target(target)
         other = account.namesake(batch.uuid, target, batch.stream, self._sink.other_streams)
         if other is not None:
+            recover = self._advice.recover(self._sink.identity()["target"])
             raise RefusalError(
                 Reason.SINK_OF_NAMESAKE,
                 f"stream {batch.stream!r} (uuid {batch.uuid}): another stream of the same name (uuid {other}), whose "
                 f"ledger is in another staging folder, writes to {self._sink.describe()}. Both would load the same "
-                "rows. Use one staging folder for both, or give this stream another name and table; if the other "
+                f"rows. If that ledger was lost, {recover}. Else use "
+                "one staging folder for both, or give this stream another name and table; if the other "
                 f"stream loads different rows, declare it on this sink: other_streams=['{other}']",
             )
         account.add_stream(batch.uuid, target, batch.stream, batch.epoch)

@@ -361,7 +361,8 @@ ACTIONS: Final[dict[str, OperatorAction]] = {
                 Argument(
                     "sink_uri",
                     "text",
-                    "the sink to read (default: the one in the ledger)",
+                    "the sink to read (default: the one in the ledger): a Delta table, or a table of PostgreSQL as "
+                    "postgres://CONN_ID/SCHEMA.TABLE, with ?mode=merge if the stream merges",
                     metavar="URI",
                     spelling="sink",
                 ),

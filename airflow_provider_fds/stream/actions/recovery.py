@@ -7,7 +7,7 @@ the position of a stream even if nothing else does.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 from msgspec import UNSET
@@ -90,13 +90,7 @@ def ask_sink(storage: Storage, stream: str, uuid: str | None = None) -> SinkAcco
     own = [commit for commit in commits if _is_of(commit, stream, uuid)]
     interval = next((commit for commit in own if "interval" in (commit.metadata or {})), None)
     if interval is not None:
-        raise ConfigurationError(
-            f"stream {stream!r} reads data intervals (version {interval.version} of the sink {log.table_uri} "
-            f"has {(interval.metadata or {})['interval']}), so it has no offset that could be recovered. Restore the "
-            "staging folder from a copy, or, with a sink that replaces, load the intervals again with a stream of "
-            "another name",
-            reason=Reason.RECOVERY_REFUSED,
-        )
+        refuse_intervals(stream, interval.version, (interval.metadata or {})["interval"], log.table_uri)
     batches = [commit for commit in own if "batch_id" in (commit.metadata or {})]
     if not batches:
         return None
@@ -127,6 +121,17 @@ def ask_sink(storage: Storage, stream: str, uuid: str | None = None) -> SinkAcco
         kind=found.get("sink", "delta_append"),
         broke_at=broke_at,
         names=_names(log, found["end"], version),
+    )
+
+
+def refuse_intervals(stream: str, version: int, interval: str, uri: str) -> NoReturn:
+    """Refuse to recover a stream of which a sink has a data interval."""
+    raise ConfigurationError(
+        f"stream {stream!r} reads data intervals (version {version} of the sink {uri} "
+        f"has {interval}), so it has no offset that could be recovered. Restore the "
+        "staging folder from a copy, or, with a sink that replaces, load the intervals again with a stream of "
+        "another name",
+        reason=Reason.RECOVERY_REFUSED,
     )
 
 

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING
 from airflow_provider_fds.delta.storage.open import canonical_uri
 from airflow_provider_fds.errors import CheckpointError, ConfigurationError, UnreadableEntryError
 from airflow_provider_fds.fault_points import reach
+from airflow_provider_fds.ledger.values import SinkBinding
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.source.offset import describe_position
 from airflow_provider_fds.stream.actions.prepared_action import perform
-from airflow_provider_fds.stream.actions.recovery import ask_checkpoint, ask_sink, recovery
+from airflow_provider_fds.stream.actions.recorded_batches import record_of
+from airflow_provider_fds.stream.actions.recovery import recovery
 from airflow_provider_fds.stream.actions.repair import Repair, inspect, known_sink, known_uuid, repair
 
 if TYPE_CHECKING:
@@ -47,7 +49,7 @@ class RecoverySurvey:
         account: What the sink records; ``None`` if the sink has no batch of the stream or is unknown.
         lines: All of this as text for people.
         checkpoint: Where the checkpoint is; ``None`` if that is unknown.
-        sink_uri: The sink that a person named.
+        sink_uri: The sink that a person named, as ``SinkBinding.target``.
         table: The source that a person named.
         deployment: The installation that a stream without a ledger will belong to.
         why: The reason; it stays in the history.
@@ -132,6 +134,7 @@ def survey(
     why: str,
     *,
     open_table: Callable[[str], Storage],
+    grant_database: Callable[[str | None], object] = lambda _conn_id: None,
     deployment: str,
     sink_uri: str | None = None,
     table: str | None = None,
@@ -142,9 +145,10 @@ def survey(
     Args:
         ledger: The stream's ledger, not read yet.
         why: The reason; it stays in the history.
-        open_table: Opens the sink.
+        open_table: Opens a sink that is a Delta table.
+        grant_database: Lets this process open the database of a connection.
         deployment: The installation that a stream without a ledger will belong to.
-        sink_uri: The sink; ``None``: the one in the ledger.
+        sink_uri: The sink, as ``SinkBinding.target``; ``None``: the one in the ledger.
         table: The source, for a stream without a ledger.
         checkpoint: Where the checkpoint is.
 
@@ -160,16 +164,10 @@ def survey(
         if error.is_newer:
             raise
         is_readable = False
-        target, uuid = sink_uri or known_sink(damage), known_uuid(damage)
+        bound, uuid = known_sink(damage), known_uuid(damage)
         lines.append("ledger:     cannot be read")
     else:
-        if state.sink is not None and not (state.sink.has_log or state.sink.is_user_defined):
-            raise ConfigurationError(
-                f"stream {name!r} writes to {state.sink.describe()}, and a ledger is recovered from the log of a Delta "
-                "table only. Restore the newest copy of the staging folder",
-                reason=Reason.RECOVERY_REFUSED,
-            )
-        target, uuid = sink_uri or (state.sink.target if state.sink is not None else None), state.uuid or None
+        bound, uuid = state.sink, state.uuid or None
         position = state.position or (state.closed.position if state.closed is not None else None)
         lines.append(
             "ledger:     none"
@@ -180,12 +178,13 @@ def survey(
     if is_readable and any(one.n > damage.begun_again for one in damage.unreadable):
         lines.append("            a fold of a later entry has its effect: only its line in the history is lost")
     account = None
-    if target:
-        sink = open_table(target)
-        account = ask_sink(sink, name, uuid)
+    if sink_uri:
+        bound = SinkBinding.of_target(sink_uri)
+    if bound is not None and (record := record_of(bound, open_table, grant_database)) is not None:
+        account = record.of_stream(name, uuid)
         is_lost = is_readable and ledger.state.phase == "empty"
         if account is None and is_lost and (found := _read(checkpoint)) is not None:
-            account = ask_checkpoint(sink, found)
+            account = record.of_checkpoint(found)
         lines.append(f"sink:       {account.describe() if account is not None else 'has no batch of this stream'}")
     return RecoverySurvey(
         ledger, damage, is_readable, account, tuple(lines), checkpoint, sink_uri, table, deployment, why

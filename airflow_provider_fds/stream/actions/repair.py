@@ -239,12 +239,12 @@ def repair(
     return Repair(new, damage.last, damage.missing, notes)
 
 
-def known_sink(damage: LedgerDamage) -> str | None:
+def known_sink(damage: LedgerDamage) -> SinkBinding | None:
     """Return the sink that the newest readable entry names, or ``None`` if no entry names one."""
     bound = [found.sink for found in damage.of_kind(Bound)]
     recovered = [found.recovered.sink for found in damage.of_kind(Created) if found.recovered is not None]
     sinks = bound or recovered
-    return sinks[-1].target if sinks and sinks[-1].has_log else None
+    return sinks[-1] if sinks else None
 
 
 def known_uuid(damage: LedgerDamage) -> str | None:
@@ -263,7 +263,7 @@ def _refuse_what_no_sink_tells(name: str, damage: LedgerDamage) -> None:
             reason=Reason.RECOVERY_REFUSED,
         )
     bound = damage.of_kind(Bound)
-    if bound and not bound[-1].sink.has_log:
+    if bound and bound[-1].sink.is_user_defined:
         raise ConfigurationError(
             f"stream {name!r} is loaded by {bound[-1].sink.describe()}, so FDS has no log of "
             "a sink to check for what was loaded. Restore the ledger from a copy, or find out what was loaded and "

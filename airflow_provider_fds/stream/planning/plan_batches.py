@@ -18,7 +18,6 @@ from airflow_provider_fds.batch.spec import txn_version
 from airflow_provider_fds.errors import FdsError, LostPositionError
 from airflow_provider_fds.ledger.intervals import interval_folder
 from airflow_provider_fds.ledger.values import PassedSchema, PlannedBatch, Skipped
-from airflow_provider_fds.sinks import DeltaReplaceSink
 from airflow_provider_fds.source.changes.barrier import Allowances
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.planned import SourceBatch, range_digest
@@ -283,7 +282,7 @@ def plan_interval(
         return IntervalPlan(tuple(batches), empty)
     versions = (record.first_version, record.last_version)
     is_first_load = record.generation == 1
-    if isinstance(sink, DeltaReplaceSink) and not sink.may_hold_rows(*versions, is_first_load=is_first_load):
+    if sink is not None and not sink.may_hold_rows(*versions, is_first_load=is_first_load):
         return IntervalPlan((), empty)
     logger.info(
         "Stream %s: no rows in interval %s; the run only removes rows in the sink.", state.name, record.interval

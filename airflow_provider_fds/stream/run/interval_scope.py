@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -86,7 +87,7 @@ class IntervalScope(Scope):
             raise ConfigurationError(
                 f"stream {self.stream.name!r} reads data intervals, which run in any order, but "
                 f"{type(sink).__name__} needs the order of the source's commits. Read by offset (omit read), or "
-                "use DeltaReplaceSink.",
+                "use a sink that replaces or appends.",
                 table=self.stream.table,
             )
         if (problem := missing_columns_problem(self.stream, sink)) is not None:
@@ -202,9 +203,13 @@ class IntervalScope(Scope):
 
     def specs(self, batches: tuple[PlannedBatch, ...]) -> tuple[BatchSpec, ...]:
         """Return the transactions as the Spark side needs them; each is complete without the ones before it."""
-        state, generation, uri = self.connected.state, self.record.generation, self._stream_uri()
+        state, record, uri = self.connected.state, self.record, self._stream_uri()
+        versions = (record.first_version, record.last_version)
         return tuple(
-            state.spec(one.parts, uri, epoch=generation, after=one.parts[0].start, interval=self.interval)
+            replace(
+                state.spec(one.parts, uri, epoch=record.generation, after=one.parts[0].start, interval=self.interval),
+                interval_versions=versions,
+            )
             for one in self.transactions(batches)
         )
 

@@ -88,7 +88,7 @@ class OffsetScope(Scope):
         if sink.replaces:
             raise ConfigurationError(
                 f"stream {self.stream.name!r} reads by offset: each of its batches would replace the previous "
-                "one. DeltaReplaceSink requires read='data_interval'; use DeltaAppendSink.",
+                "one. A sink that replaces requires read='data_interval'; use one that appends.",
                 table=self.stream.table,
             )
         problem = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from airflow_provider_fds.batch.sink.postgres_account import FENCE, Account, Entry
 from airflow_provider_fds.batch.sink.postgres_connection import (
@@ -16,7 +17,7 @@ from airflow_provider_fds.batch.spec import fence_version, txn_version
 from airflow_provider_fds.stream.sink_record.evidence import Evidence, ReportedBatch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from airflow_provider_fds.batch.report import FenceReport, LandedBatch
     from airflow_provider_fds.sinks import PostgresSink
@@ -37,7 +38,7 @@ class DatabaseEvidence(Evidence):
         what = batch.describe()
 
         def problem(account: Account) -> str | None:
-            found = account.entry(batch.uuid, table_id or "", batch.epoch, batch.batch_id)
+            found = account.entry(batch.uuid, table_id or "", batch.epoch, batch.batch_id, batch.interval)
             if found is None or found.digest != batch.digest:
                 return f"the account of table id {table_id} does not have this batch"
             if found.version != version or found.rows != rows:
@@ -107,6 +108,19 @@ class DatabaseEvidence(Evidence):
             return None if account.target() is None else "its report says that there is no sink, but the table exists"
 
         self._check(f"the fence of epoch {epoch}", None, problem)
+
+    def namesake(self, others: Collection[str]) -> str | None:
+        """Return the uuid of another stream of the same name in the account, or ``None``."""
+        connected_stream = self._connected
+
+        def find(account: Account) -> str | None:
+            target = account.target()
+            if target is None or target.id is None:
+                return None
+            uuid = connected_stream.state.uuid or str(UUID(int=0))
+            return account.namesake(uuid, target.id, connected_stream.stream.name, tuple(others))
+
+        return self._read(None, find)
 
     def _check(self, what: str, table_id: str | None, problem: Callable[[Account], str | None]) -> None:
         found = self._read(table_id, problem)

@@ -28,6 +28,8 @@ from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.stream.sink_record.before_fence import problem_before
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from airflow_provider_fds.batch.report import FenceReport, LandedBatch
     from airflow_provider_fds.batch.sink.sink_commit import SinkCommit
     from airflow_provider_fds.stream.connected_stream import ConnectedStream
@@ -120,6 +122,14 @@ class Evidence(ABC):
     @abstractmethod
     def check_missing(self, epoch: int) -> None:
         """Refuse a report of a missing sink if the sink exists. Raises as :meth:`check_batch` does."""
+
+    def namesake(self, others: Collection[str]) -> str | None:  # noqa: ARG002 - a log is searched by `sink_traces`
+        """Return the uuid of another stream of the same name that has written to the sink, or ``None``.
+
+        Args:
+            others: uuids that do not count.
+        """
+        return None
 
     def _refuse_reading(self, error: Exception) -> None:
         self._is_readable = False

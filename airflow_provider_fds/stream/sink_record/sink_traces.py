@@ -26,6 +26,7 @@ from airflow_provider_fds.ledger.entries.epoch_entries import Created
 from airflow_provider_fds.ledger.layout import StreamFolder
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.stream.sink_record.sink_commits import newest_commits, sink_commit
+from airflow_provider_fds.stream.sink_record.sink_evidence import evidence_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -54,6 +55,18 @@ def refuse_lost_ledger(connected: ConnectedStream, sink: Sink) -> None:
         if uri not in connected.searched:
             _search(connected, uri, {*sink.others, connected.state.uuid})
             connected.searched.add(uri)
+    evidence = evidence_of(connected, sink)
+    if evidence is not None and (uuid := evidence.namesake(sink.others)) is not None:
+        target = sink.identity()["target"]
+        raise LedgerError(
+            f"{_subject(connected)}, but a stream of this name (uuid {uuid}) has written to {sink.describe()}. The "
+            "ledger was lost, or staging points elsewhere: a new start would load the same rows again. Point [fds] "
+            f"staging to the folder with the ledger; if it is lost, `fds recover {connected.stream.name} --sink "
+            f"{target} --table URI --why …` rebuilds it from the sink; if the other stream loads different rows, "
+            f"declare it on this sink: other_streams=['{uuid}']",
+            table=target,
+            reason=Reason.LEDGER_LOST,
+        )
 
 
 def loaded_by_others(connected: ConnectedStream, sink: Sink) -> tuple[LoadedStream, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -275,12 +276,75 @@ def test_a_stream_moves_to_a_delta_table_and_back(lake, environment):
     assert environment.rows() == [1, 2, 3, 5]
 
 
-def test_a_ledger_is_not_recovered_from_a_database(lake, environment):
-    lake.load()
-    refused = lake.move("recover")
+@pytest.mark.parametrize("mode", ["append", "merge"])
+def test_a_lost_ledger_is_recovered_from_the_account(lake, environment, mode):
+    options = () if mode == "append" else ("--sink-option", "mode=merge", "--sink-option", "keys=id")
+    lake.load(*options)
+    lake.append(4)
+    lake.load(*options)
+    shutil.rmtree(lake.folder / "staging")
+    lake.append(5)
+    refused = fds(*lake.words(*options))
     assert refused.returncode != 0
-    assert "a ledger is recovered from the log of a Delta table only" in refused.stderr
+    assert "`fds recover orders --sink postgres://" in refused.stderr
+    sink = "postgres:///public.orders" + ("" if mode == "append" else "?mode=merge")
+    moved = lake.move("recover", "--sink", sink, "--table", str(lake.folder / "orders"))
+    assert moved.returncode == 0, moved.stderr
+    assert "batch 1 of epoch 1 in version 2, up to the beginning of version 3" in moved.stdout
+    assert environment.rows() == [1, 2, 3, 4]
+    environment.run("UPDATE public.orders SET name = 'kept'")
+    lake.load(*options)
     assert environment.rows() == lake.ids
+    assert environment.run("SELECT id FROM public.orders WHERE name <> 'kept'") == [(5,)]
+    assert environment.run("SELECT epoch, version FROM fds.streams") == [(2, 4)]
+    again = lake.move("recover")
+    assert "there is nothing to do" in again.stdout, again.stderr
+
+
+def test_an_older_copy_of_a_ledger_continues_after_what_the_account_has(lake, environment):
+    lake.load()
+    shutil.copytree(lake.folder / "staging", lake.folder / "copy")
+    lake.append(4)
+    lake.load()
+    shutil.rmtree(lake.folder / "staging")
+    shutil.move(lake.folder / "copy", lake.folder / "staging")
+    lake.append(5)
+    refused = fds(*lake.words())
+    assert refused.returncode != 0
+    assert "`fds recover orders --why …`" in refused.stderr
+    moved = lake.move("recover")
+    assert moved.returncode == 0, moved.stderr
+    lake.load()
+    assert environment.rows() == lake.ids
+
+
+def test_an_unreadable_ledger_begins_again_after_what_the_account_has(lake, environment):
+    lake.load()
+    entries = sorted((lake.folder / "staging" / "orders" / "ledger").glob("*.json"))
+    entries[-1].write_text("{")
+    moved = lake.move("recover")
+    assert moved.returncode == 0, moved.stderr
+    lake.append(4)
+    lake.load()
+    assert environment.rows() == lake.ids
+
+
+def test_a_position_that_the_account_does_not_determine_is_not_recovered(lake, with_versions):
+    lake.load(*PROVENANCE)
+    assert lake.move("rewind", "--to", "1", "--sink-rows", "delete").returncode == 0
+    lake.die("fence.commit.after", *PROVENANCE)
+    shutil.rmtree(lake.folder / "staging")
+    words = ("recover", "--sink", "postgres:///public.orders", "--table", str(lake.folder / "orders"))
+    refused = lake.move(*words)
+    assert refused.returncode != 0
+    assert "a fence removed rows there" in refused.stderr
+    unknown = lake.move("recover", "--sink", "postgres://warehouse/public.orders", *words[3:])
+    assert unknown.returncode != 0
+    assert "Connections of Airflow are known to `airflow fds`" in unknown.stderr
+    with_versions.run("UPDATE fds.batches SET interval = 'a day' WHERE batch >= 0")
+    refused = lake.move(*words)
+    assert "reads data intervals" in refused.stderr
+    assert with_versions.rows() == [1, 2]
 
 
 def test_a_report_that_the_account_contradicts_is_refused(lake, environment, monkeypatch):

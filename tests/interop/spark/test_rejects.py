@@ -8,9 +8,10 @@ from dataclasses import replace
 import pytest
 
 from airflow_provider_fds.batch.spec import Expectations, fence_version, txn_version
-from airflow_provider_fds.sinks import DeltaAppendSink, DeltaMergeSink
+from airflow_provider_fds.sinks import DeltaAppendSink, DeltaMergeSink, DeltaReplaceSink
 from airflow_provider_fds.spark.writers import delta_append_writer
 from airflow_provider_fds.spark.writers.rows import rejects_table
+from tests.interop.spark.test_sink_replace import NEXT_DAY, interval_of
 
 EXPECT = {"id % 10 <> 3": "reject", "p = 0 OR id <> 13": "warn", "id % 10 <> 8": "drop"}
 
@@ -151,6 +152,27 @@ def test_an_epoch_that_reads_rows_again_replaces_what_was_rejected_of_them(spark
     assert sink_ids == sorted([n for n in range(10) if n not in (3, 8)] + [n for n in range(10, 30) if n % 10 != 4])
     versions_there = [txn["version"] for txn in commits(rejects(stream)) if txn]
     assert fence_version(2) in versions_there
+
+
+def test_a_repeated_interval_replaces_what_it_has_rejected_and_nothing_of_another_one(spark, stream, dies_at):
+    first, second, _ = stream.plan()
+
+    def load(batch, expect=EXPECT):
+        sink = DeltaReplaceSink(str(stream.sink_path), provenance=True)
+        sink = sink.for_versions(batch.first_version, batch.last_version)
+        return stream.work(spark, rejecting(stream, batch, expect=expect, sink=sink))
+
+    assert load(interval_of(second, interval=NEXT_DAY))[0] == 0
+    dies_at("driver.rejects.after")
+    with pytest.raises(DiedError):
+        load(interval_of(first))
+    for _ in range(2):
+        assert load(interval_of(first))[0] == 0
+    assert ids(spark, rejects(stream)) == [3, 13]
+    assert load(interval_of(first, generation=2), expect={"id % 10 <> 4": "reject"})[0] == 0
+    assert load(interval_of(first))[1][-1].outcome == "verified"
+    assert ids(spark, rejects(stream)) == [4, 13]
+    assert ids(spark, stream.sink_path) == [n for n in range(20) if n not in (4, 13, 18)]
 
 
 def stream_from(stream, batch):

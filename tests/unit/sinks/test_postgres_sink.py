@@ -6,8 +6,9 @@ import json
 
 import pytest
 
+from airflow_provider_fds.credentials import secret_part
 from airflow_provider_fds.ledger.values import SinkBinding, sink_rows_option
-from airflow_provider_fds.sinks import PostgresSink, needs_whole_commits, sink_from_dict
+from airflow_provider_fds.sinks import PostgresSink, kind_of_target, needs_whole_commits, sink_from_dict
 from airflow_provider_fds.sinks.postgres import quoted, table_parts
 
 HOSTILE = 'public."a"";drop table b;--%s {x}"'
@@ -134,3 +135,32 @@ def test_a_stream_that_merges_is_told_to_keep_the_rows():
     bound = SinkBinding(**PostgresSink("public.orders", mode="merge", keys=["id"]).identity())
     assert sink_rows_option(bound, to_start=True) == " --sink-rows keep"
     assert (bound.can_remove_rows, bound.all_rows_option) == (False, " --sink-rows keep")
+
+
+def test_a_sink_that_replaces_needs_the_source_version_of_each_row():
+    with pytest.raises(ValueError, match="needs provenance=True"):
+        PostgresSink("public.orders", mode="replace")
+    with pytest.raises(ValueError, match="keys is for mode='merge'"):
+        PostgresSink("public.orders", mode="replace", provenance=True, keys=["id"])
+    sink = PostgresSink("public.orders", "pg", mode="replace", provenance=True)
+    assert sink_from_dict(sink.to_dict()) == sink
+    bound = sink.identity()["target"]
+    assert bound == "postgres://pg/public.orders?mode=replace"
+    assert PostgresSink.replaces_in(bound)
+    assert not PostgresSink.replaces_in("postgres://pg/public.orders")
+    assert (sink.replaces, sink.needs_order, sink.needs_keys) == (True, False, False)
+    assert PostgresSink("public.orders", mode="merge", keys=["id"]).needs_order
+    assert not PostgresSink("public.orders").needs_order
+
+
+def test_the_target_of_a_binding_names_its_kind_and_holds_no_credential():
+    for target in ("postgres://pg/public.orders?mode=merge", "postgres:///public.orders?account=a&mode=merge"):
+        assert kind_of_target(target) == "postgres"
+        assert secret_part(target) is None
+    assert kind_of_target("s3://lake/orders") == kind_of_target("/lake/orders") == "delta_append"
+    for uri in (
+        "postgres://pg/a.b?password=x",
+        "postgres://u:p@h/a.b?mode=merge",
+        "postgres://pg/a.b?mode=merge&sig=x",
+    ):
+        assert secret_part(uri) is not None

@@ -9,6 +9,8 @@ in the commit that closes those epochs in this table. Standard library and pyspa
 from __future__ import annotations
 
 import json
+import random
+import time
 from typing import TYPE_CHECKING, Any, Optional
 
 from airflow_provider_fds.batch.sink.commit_metadata import write_metadata
@@ -18,7 +20,7 @@ from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.sinks import DeltaAppendSink
 from airflow_provider_fds.sinks.constants import sql_literal
 from airflow_provider_fds.spark.fence.empty_append import append_nothing
-from airflow_provider_fds.spark.runtime.failures import RefusalError
+from airflow_provider_fds.spark.runtime.failures import RefusalError, is_conflict
 from airflow_provider_fds.spark.runtime.hadoop_files import hadoop_path
 from airflow_provider_fds.spark.runtime.settings import session_conf, transaction_conf
 from airflow_provider_fds.spark.sink_log.history import SinkLog, quoted
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
 REJECTED = "_rejected"
 #: What the table's transactions, and their commits, call this write.
 _WRITE = "rejects"
+#: Streams of a fleet, and data intervals, write at once; a write that conflicts is repeated this many times.
+_ATTEMPTS = 6
 
 
 class RejectsTable:
@@ -67,6 +71,18 @@ class RejectsTable:
         Raises:
             RefusalError: The table is unsuitable, or has the batch's rows by other expectations.
         """
+        for attempt in range(1, _ATTEMPTS):
+            try:
+                return self._write(tested, num_rows)
+            except Exception as error:
+                if not is_conflict(error):
+                    raise
+            # the same transaction lands once
+            time.sleep(random.uniform(0.1, 0.3) * 2**attempt)  # noqa: S311  # no secret is made of it
+            self._log = SinkLog(self._spark, self._path)
+        return self._write(tested, num_rows)
+
+    def _write(self, tested: ExpectedRows, num_rows: int) -> None:
         self._check_place()
         newest = self._newest()
         if newest is not None and newest > self._batch.txn_version:
