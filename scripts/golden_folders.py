@@ -382,7 +382,7 @@ def _asked(maker: Maker) -> None:
     for name in ("too_many", "let_through"):
         words = ("--expect", "name = ''=drop", "--max-rejected", "0.5")
         maker.fds(*maker.run_words(name, "customers", *words, options=options), code=None)
-        expecting = {"expect": {"name = ''": "drop"}, "max_rejected": 0.5}
+        expecting: dict[str, Any] = {"expect": {"name = ''": "drop"}, "max_rejected": 0.5}
         checkpoint = f"file:{CHECKPOINTS / name}.file"
         stream = DeltaStream(name, str(LAKE / "customers"), checkpoint=checkpoint, options=options, **expecting)
         maker.keep(golden.GoldenStream(STAGING, stream.to_dict(), DeltaAppendSink(str(SINKS / name)).to_dict()))
