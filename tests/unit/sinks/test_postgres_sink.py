@@ -86,7 +86,7 @@ def test_templates_are_rendered_and_checked_afterwards():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"mode": "replace"}, "mode must be 'append' or 'merge', got 'replace'"),
+        ({"mode": "upsert"}, "mode must be 'append', 'merge' or 'replace', got 'upsert'"),
         ({"mode": "merge"}, "PostgresSink: keys is required"),
         ({"mode": "merge", "keys": "id"}, "keys must be a list of columns"),
         ({"mode": "merge", "keys": ["id"], "sequence_by": ["at"]}, "sequence_by must be one column"),
