@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from contextlib import nullcontext
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 from airflow_provider_fds.backends.conf_by_size import ConfBySize, largest_transaction, overriding
 from airflow_provider_fds.backends.job_storage import storage_of
@@ -26,6 +27,12 @@ if TYPE_CHECKING:
     from airflow_provider_fds.spark.submission.submit import SubmitArguments
     from airflow_provider_fds.stream.attempt.result import Collected, RunWork
     from airflow_provider_fds.stream.run.session import StreamSession
+
+
+logger = logging.getLogger(__name__)
+
+#: Label of the page with the log of a driver that a cluster runs.
+DRIVER_LOG: Final = "Driver log"
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow.providers.apache.spark.hooks.spark_submit import ALLOWED_SPARK_BINARIES
 from airflow.providers.common.compat.sdk import AirflowException
 
-from airflow_provider_fds.backends.base import Application, ConnectionBackend, Outcome, UserArguments
+from airflow_provider_fds.backends.base import DRIVER_LOG, Application, ConnectionBackend, Outcome, UserArguments
 from airflow_provider_fds.backends.job_storage import vended_credentials
 from airflow_provider_fds.backends.lingering_driver import LingeringDriver
 from airflow_provider_fds.backends.spark_master import SparkMaster, application_arguments, check_master, submitted
@@ -249,7 +249,7 @@ class SubmitBackend(ConnectionBackend):
     def links(self) -> dict[str, str]:
         """Return the pages of the application in Spark's history server and in YARN, if their addresses are known."""
         page = None if self.cluster is None else self.cluster.log_url
-        return {**self._history(), **self._yarn(), **({"Driver log": page} if page else {})}
+        return {**self._history(), **self._yarn(), **({DRIVER_LOG: page} if page else {})}
 
     def _history(self) -> dict[str, str]:
         application = None if self.task is None else self.task.application_id()
