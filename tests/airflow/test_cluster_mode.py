@@ -11,6 +11,7 @@ import threading
 import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,6 +20,7 @@ from airflow_provider_fds.backends.cluster_driver import ClusterDriver
 from airflow_provider_fds.fault_points import ASKED_BY, MARKS_IN
 from airflow_provider_fds.spark.clusters.standalone import StandaloneCluster
 from tests.lost_task import KILLED_BEFORE_THE_ENTRY, STOPPED, Lost, stopping_driver
+from tests.fds_command import fds
 from tests.standalone_cluster import SMALL, master, running
 
 if TYPE_CHECKING:
@@ -345,11 +347,13 @@ def test_a_task_leaves_its_driver_and_fails_if_it_dies_and_the_next_run_commits_
 
 
 def test_a_task_whose_triggerer_was_killed_finds_its_driver_also_when_the_master_starts_again(
-    dag_of, installation, lake, cluster, masters, tmp_path, faults, started, seen, triggers, caplog
+    dag_of, installation, lake, cluster, masters, tmp_path, faults, started, seen, triggers, caplog, shown_of
 ):
     lake.append("orders", 1, 2)
     # the process that is killed runs the trigger, too
-    lost = Lost(dag_of("left_and_lost", more=DEFERRED, **faults), tmp_path)
+    faults[ASKED_BY] = second = f"{STOPPED}#2"
+    dag = dag_of("left_and_lost", more=DEFERRED, options=", max_versions_per_batch=1", **faults)
+    lost = Lost(dag, tmp_path, stopped=second)
     assert "the task leaves its worker until the driver reports" in (tmp_path / "task.log").read_text()
     kill_master(cluster, masters)
 
@@ -363,7 +367,8 @@ def test_a_task_whose_triggerer_was_killed_finds_its_driver_also_when_the_master
     assert seen[0].state == "unknown"
     assert [reason for _, reason in triggers] == ["reported"]
     assert len(started()) == 1
-    assert lake.ids("left_and_lost") == [1, 2]
+    assert lake.ids("left_and_lost") == [1, 2, 3]
+    assert shown_of("left_and_lost")[1:] == (None, None)
 
 
 def test_a_fleet_leaves_its_driver_finds_it_after_the_triggerer_was_killed_and_leaves_the_next_one_too(
@@ -375,6 +380,26 @@ def test_a_fleet_leaves_its_driver_finds_it_after_the_triggerer_was_killed_and_l
     faults[ASKED_BY] = second = f"{STOPPED}#2"
     more = f"{DEFERRED}, batches_per_application=1, run_time_limit=3600"
     dag = dag_of("fleet_deferred", text=FLEET_TEXT, more=more, options=", max_versions_per_batch=1", **faults)
+@pytest.fixture
+def shown_of(tmp_path):
+    """Returns what is shown of a stream: the text of ``fds status``, and its driver in the JSON and on the page."""
+    from airflow_provider_fds.delta.storage.open import canonical_uri
+    from airflow_provider_fds.stream.monitoring.stream_id import StreamId
+    from airflow_provider_fds.ui.rows import row_of
+    from airflow_provider_fds.ui.streams import Streams
+
+    staging = str(tmp_path / "staging")
+
+    def shown(name):
+        said = fds("status", name, "--staging", staging).stdout
+        told = json.loads(fds("status", name, "--staging", staging, "--output", "json").stdout)
+        found = Streams().find(str(StreamId.of(canonical_uri(staging), name)))
+        row, _ = found.details()
+        return said, told["driver"], row_of(row, found.staging.uri, datetime.now(UTC))["driver"]
+
+    return shown
+
+
     lost = Lost(dag, tmp_path, stopped=second)
     assert "the task leaves its worker until the driver reports" in (tmp_path / "task.log").read_text()
     assert len(started()) == 1
@@ -391,3 +416,13 @@ def test_a_fleet_leaves_its_driver_finds_it_after_the_triggerer_was_killed_and_l
     assert result["counts"] == {"loaded": 2}
     assert [result["streams"][f"fleet_deferred_{part}"]["batches"] for part in "ab"] == [2, 2]
     assert result["seconds"]["spark"] > 5
+    lake.append("orders", 3)
+    (driver,) = started()
+    expected = {"driver": driver.name, "batch_id": 1, "batches": 2, "batches_done": 1, "rows": 2}
+    text, told, page = shown_of("left_and_lost")
+    assert told == page
+    assert {name: told[name] for name in expected} == expected
+    done = f"1 of 2 batches done, 2 rows out, at batch 1 (as of {told['noted_at']})"
+    assert f"driver           {driver.name} on standalone, since {told['since']}, {done}\n" in text
+    assert f"driver log       {told['log_url']}\n" in text
+    assert f"driverId={driver.name}" in told["log_url"]
