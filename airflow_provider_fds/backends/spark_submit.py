@@ -37,14 +37,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-def _standalone(conn_id: str, place: SparkMaster, extra: Mapping[str, Any]) -> ClusterDriver:
+def _standalone(place: SparkMaster, extra: Mapping[str, Any]) -> ClusterDriver:
     from airflow_provider_fds.backends.cluster_driver import ClusterDriver
     from airflow_provider_fds.spark.clusters.standalone import REST_PORT, StandaloneCluster
 
     port = extra.get("rest-port", REST_PORT)
     if not str(port).isdecimal():
         raise ConfigurationError(
-            f"Spark connection {conn_id!r} has the rest-port {port!r}, expected the port of the master's REST server",
+            f"Spark {place.subject} has the rest-port {port!r}, expected the port of the master's REST server",
             reason=Reason.CONNECTION_UNUSABLE,
         )
     return ClusterDriver(StandaloneCluster(place.master, int(port)), place.master)
@@ -101,7 +101,24 @@ class SubmitBackend(ConnectionBackend):
                 reason=Reason.CONNECTION_UNUSABLE,
             )
         place = SparkMaster(conn_id, master, arguments.deploy_mode or extra.get("deploy-mode"), binary or None)
-        cluster = _standalone(conn_id, place, extra) if place.is_standalone_cluster else None
+        return cls.of_master(place, arguments, task, extra)
+
+    @classmethod
+    def of_master(
+        cls, place: SparkMaster, arguments: UserArguments, task: SubmitTask | None, extra: Mapping[str, Any]
+    ) -> SubmitBackend:
+        """Return the backend of a master.
+
+        Args:
+            place: The master.
+            arguments: The user's arguments.
+            task: The running task; ``None`` for a check without a run.
+            extra: What a connection says of it besides.
+
+        Raises:
+            ConfigurationError: ``extra`` has an address or a port that is none.
+        """
+        cluster = _standalone(place, extra) if place.is_standalone_cluster else None
         if place.is_yarn_cluster:
             from airflow_provider_fds.backends.yarn_driver import yarn_driver
 
@@ -216,7 +233,7 @@ class SubmitBackend(ConnectionBackend):
             )
         except SparkSetupError as error:
             raise ConfigurationError(
-                f"Spark cannot be started for connection {self.master.conn_id!r}: {error}", reason=Reason.SPARK_UNUSABLE
+                f"Spark cannot be started for {self.master.subject}: {error}", reason=Reason.SPARK_UNUSABLE
             ) from error
 
     def _run(

@@ -6,12 +6,13 @@ import json
 import os
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
 from contextlib import ExitStack, suppress
-from pathlib import Path
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,8 +20,8 @@ import pytest
 from airflow_provider_fds.backends.cluster_driver import ClusterDriver
 from airflow_provider_fds.fault_points import ASKED_BY, MARKS_IN
 from airflow_provider_fds.spark.clusters.standalone import StandaloneCluster
-from tests.lost_task import KILLED_BEFORE_THE_ENTRY, STOPPED, Lost, stopping_driver
 from tests.fds_command import fds
+from tests.lost_task import KILLED_BEFORE_THE_ENTRY, STOPPED, Lost, stopping_driver
 from tests.standalone_cluster import SMALL, master, running
 
 if TYPE_CHECKING:
@@ -288,7 +289,82 @@ def test_a_driver_that_outlives_its_task_and_its_master_is_found_by_the_next_att
     assert "Log of the driver: http://127.0.0.1:" in caplog.text
 
 
+def test_a_command_that_is_killed_finds_its_driver_again_and_starts_no_other_one(
+    installation, lake, cluster, tmp_path, started
+):
+    lake.append("orders", 1, 2)
+    staging = str(tmp_path / "staging")
+    conf = {
+        **CONF,
+        "spark.driver.memory": "600m",
+        "spark.pyspark.python": sys.executable,
+        "spark.master.rest.port": cluster.rest_port,
+    }
+    words = [
+        sys.executable, "-m", "airflow_provider_fds.cli.main", "run", f"{lake.uri}/orders", "--stream", "by_command",
+        "--option", "starting_version=earliest", "--sink", f"{lake.uri}/by_command", "--staging", staging,
+        "--master", cluster.master, "--deploy-mode", "cluster", "--output", "json",
+        *(word for setting in conf.items() for word in ("--conf", "=".join(map(str, setting)))),
+    ]  # fmt: skip
+
+    def run():
+        return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def shown():
+        return json.loads(fds("status", "by_command", "--staging", staging, "--output", "json").stdout)
+
+    first = run()
+    while not list((tmp_path / "staging").glob("by_command/attempts/1/0/*.started.json")):
+        assert first.poll() is None, first.communicate()
+        time.sleep(0.05)
+    (driver,) = started()
+    signal_all(driver, signal.SIGSTOP)
+    first.kill()
+    first.communicate()
+    before = shown()
+    assert before["driver"]["driver"] == driver.name
+    second = run()
+    while shown()["owner"] == before["owner"]:
+        assert second.poll() is None, second.communicate()
+        time.sleep(0.5)
+    signal_all(driver, signal.SIGCONT)
+    told, said = second.communicate(timeout=300)
+    assert second.returncode == 0, said
+    assert f"Driver {driver.name} was started before, for the same batches" in said
+    assert "Log of the driver: http://127.0.0.1:" in said
+    batch, end = map(json.loads, told.splitlines())
+    assert (batch["batch_id"], batch["rows"], end["status"]) == (0, 2, "up_to_date")
+    assert started() == {driver}
+    assert lake.ids("by_command") == [1, 2]
+
+
+def signal_all(folder, number):
+    """Send a signal to the processes of a driver."""
+    for process in processes_in(folder):
+        os.kill(int(process), number)
+
+
 DEFERRED = "deferrable=True, poll_interval=0.5"
+
+
+@pytest.fixture
+def shown_of(tmp_path):
+    """Returns what is shown of a stream: the text of ``fds status``, and its driver in the JSON and on the page."""
+    from airflow_provider_fds.delta.storage.open import canonical_uri
+    from airflow_provider_fds.stream.monitoring.stream_id import StreamId
+    from airflow_provider_fds.ui.rows import row_of
+    from airflow_provider_fds.ui.streams import Streams
+
+    staging = str(tmp_path / "staging")
+
+    def shown(name):
+        said = fds("status", name, "--staging", staging).stdout
+        told = json.loads(fds("status", name, "--staging", staging, "--output", "json").stdout)
+        found = Streams().find(str(StreamId.of(canonical_uri(staging), name)))
+        row, _ = found.details()
+        return said, told["driver"], row_of(row, found.staging.uri, datetime.now(UTC))["driver"]
+
+    return shown
 
 
 @pytest.fixture
@@ -350,11 +426,21 @@ def test_a_task_whose_triggerer_was_killed_finds_its_driver_also_when_the_master
     dag_of, installation, lake, cluster, masters, tmp_path, faults, started, seen, triggers, caplog, shown_of
 ):
     lake.append("orders", 1, 2)
+    lake.append("orders", 3)
     # the process that is killed runs the trigger, too
     faults[ASKED_BY] = second = f"{STOPPED}#2"
     dag = dag_of("left_and_lost", more=DEFERRED, options=", max_versions_per_batch=1", **faults)
     lost = Lost(dag, tmp_path, stopped=second)
     assert "the task leaves its worker until the driver reports" in (tmp_path / "task.log").read_text()
+    (driver,) = started()
+    expected = {"driver": driver.name, "batch_id": 1, "batches": 2, "batches_done": 1, "rows": 2}
+    text, told, page = shown_of("left_and_lost")
+    assert told == page
+    assert {name: told[name] for name in expected} == expected
+    done = f"1 of 2 batches done, 2 rows out, at batch 1 (as of {told['noted_at']})"
+    assert f"driver           {driver.name} on standalone, since {told['since']}, {done}\n" in text
+    assert f"driver log       {told['log_url']}\n" in text
+    assert f"driverId={driver.name}" in told["log_url"]
     kill_master(cluster, masters)
 
     def go_on():
@@ -380,26 +466,6 @@ def test_a_fleet_leaves_its_driver_finds_it_after_the_triggerer_was_killed_and_l
     faults[ASKED_BY] = second = f"{STOPPED}#2"
     more = f"{DEFERRED}, batches_per_application=1, run_time_limit=3600"
     dag = dag_of("fleet_deferred", text=FLEET_TEXT, more=more, options=", max_versions_per_batch=1", **faults)
-@pytest.fixture
-def shown_of(tmp_path):
-    """Returns what is shown of a stream: the text of ``fds status``, and its driver in the JSON and on the page."""
-    from airflow_provider_fds.delta.storage.open import canonical_uri
-    from airflow_provider_fds.stream.monitoring.stream_id import StreamId
-    from airflow_provider_fds.ui.rows import row_of
-    from airflow_provider_fds.ui.streams import Streams
-
-    staging = str(tmp_path / "staging")
-
-    def shown(name):
-        said = fds("status", name, "--staging", staging).stdout
-        told = json.loads(fds("status", name, "--staging", staging, "--output", "json").stdout)
-        found = Streams().find(str(StreamId.of(canonical_uri(staging), name)))
-        row, _ = found.details()
-        return said, told["driver"], row_of(row, found.staging.uri, datetime.now(UTC))["driver"]
-
-    return shown
-
-
     lost = Lost(dag, tmp_path, stopped=second)
     assert "the task leaves its worker until the driver reports" in (tmp_path / "task.log").read_text()
     assert len(started()) == 1
@@ -416,13 +482,3 @@ def shown_of(tmp_path):
     assert result["counts"] == {"loaded": 2}
     assert [result["streams"][f"fleet_deferred_{part}"]["batches"] for part in "ab"] == [2, 2]
     assert result["seconds"]["spark"] > 5
-    lake.append("orders", 3)
-    (driver,) = started()
-    expected = {"driver": driver.name, "batch_id": 1, "batches": 2, "batches_done": 1, "rows": 2}
-    text, told, page = shown_of("left_and_lost")
-    assert told == page
-    assert {name: told[name] for name in expected} == expected
-    done = f"1 of 2 batches done, 2 rows out, at batch 1 (as of {told['noted_at']})"
-    assert f"driver           {driver.name} on standalone, since {told['since']}, {done}\n" in text
-    assert f"driver log       {told['log_url']}\n" in text
-    assert f"driverId={driver.name}" in told["log_url"]
