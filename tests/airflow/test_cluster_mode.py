@@ -289,6 +289,41 @@ def test_a_driver_that_outlives_its_task_and_its_master_is_found_by_the_next_att
     assert "Log of the driver: http://127.0.0.1:" in caplog.text
 
 
+def test_two_drivers_of_one_claim_that_write_at_the_same_time_land_each_batch_once(
+    dag_of, installation, lake, tmp_path, faults, started
+):
+    for number in range(1, 4):
+        lake.append("orders", number)
+    # the first driver is cut off before batch 0, the second one before batch 1
+    later = f"{STOPPED}#2"
+    faults[ASKED_BY] = f"{STOPPED},{later}"
+    lost = Lost(dag_of("twice_at_work", options=", max_versions_per_batch=1", **faults), tmp_path)
+    (first,) = started()
+    staging = str(tmp_path / "staging")
+    given_up = fds("unlock", "twice_at_work", "--why", "its node is cut off", "--yes", "--staging", staging)
+    assert given_up.returncode == 0, given_up.stderr
+    second, between = tmp_path / "marks" / later, []
+
+    def go_on():
+        while not (second.exists() and second.read_text()):
+            time.sleep(0.1)
+        between.extend(lake.ids("twice_at_work"))
+        lost.go_on()
+        while processes_in(first):
+            time.sleep(0.1)
+        os.kill(int(second.read_text()), signal.SIGCONT)
+
+    meanwhile = threading.Thread(target=go_on, daemon=True)
+    meanwhile.start()
+    assert lost.run_again(installation) == "success"
+    meanwhile.join()
+    assert between == [1]
+    assert len(started()) == 2
+    assert lake.ids("twice_at_work") == [1, 2, 3]
+    # nothing is left to do, and nothing is blocked
+    assert installation.run(lost.dag).state("ingest") == "skipped"
+
+
 def test_a_command_that_is_killed_finds_its_driver_again_and_starts_no_other_one(
     installation, lake, cluster, tmp_path, started
 ):
