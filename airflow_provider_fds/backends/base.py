@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from contextlib import nullcontext
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 from airflow_provider_fds.backends.conf_by_size import ConfBySize, largest_transaction, overriding
 from airflow_provider_fds.backends.job_storage import storage_of
 from airflow_provider_fds.batch.next_job import next_job_name
 from airflow_provider_fds.batch.report import started_name
 from airflow_provider_fds.errors import ConfigurationError
-from airflow_provider_fds.stream.run.collecting import commit_reported
+from airflow_provider_fds.stream.run.collecting import commit_reported, has_done_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -26,6 +27,12 @@ if TYPE_CHECKING:
     from airflow_provider_fds.spark.submission.submit import SubmitArguments
     from airflow_provider_fds.stream.attempt.result import Collected, RunWork
     from airflow_provider_fds.stream.run.session import StreamSession
+
+
+logger = logging.getLogger(__name__)
+
+#: Label of the page with the log of a driver that a cluster runs.
+DRIVER_LOG: Final = "Driver log"
 
 
 @dataclass(frozen=True)
@@ -131,6 +138,23 @@ class Application:
     conf: Mapping[str, str] = field(default_factory=dict, repr=False)
     on_commit: Callable[[Collected], object] | None = None
 
+    @classmethod
+    def of_work(
+        cls, session: StreamSession, sink: Sink, work: RunWork, spark: SparkBackend, **given: Any
+    ) -> Application:
+        """Return the application for ``work``: that of a driver which an earlier attempt has left, else a new one.
+
+        Args:
+            session: The run.
+            sink: Where its batches go.
+            work: Its work; a driver that was left may have a part of it.
+            spark: What runs it.
+            given: The other fields.
+        """
+        work = session.driver.left(work, spark.attaches_to) or work
+        # a driver that was left has its job
+        return cls(session, sink, work, session.job(work, sink) if work.submitted is None else "", **given)
+
     @property
     def num_bytes(self) -> int:
         """Planned bytes of all its batches."""
@@ -192,6 +216,18 @@ class Application:
         if self.on_commit is not None:
             self.on_commit(collected)
         return len(collected.committed) == len(self.work.batches)
+
+    def has_rest_of_left(self, error: Exception | None) -> bool:
+        """Commit what the driver has reported that was left, and has ended; whether another one must do the rest.
+
+        Args:
+            error: How it has ended, if that is known.
+        """
+        if self.left is None or has_done_all(self.session, self.work):
+            return False
+        ending = error or f"driver {self.left.driver} ended"
+        logger.warning("An earlier attempt's %s. Another driver loads the batches that it has left.", ending)
+        return True
 
     def storage(self) -> JobStorage:
         """Return where the application reads and writes."""

@@ -180,6 +180,10 @@ class ClusterDriver:
             self.stop()
         try:
             return self._end(application, handle, was_ended)
+        except (KeyboardInterrupt, SystemExit):
+            # a person ends the process, and expects its Spark to end, too
+            self.stop()
+            raise
         finally:
             self._handle = None
 

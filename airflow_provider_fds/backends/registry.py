@@ -6,6 +6,8 @@ To add a type of connection, write one module with a class that follows
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow_provider_fds.backends.base import UserArguments
@@ -55,7 +57,7 @@ def find_backend(conn_id: str, arguments: UserArguments | None = None, task: Sub
 def command_line_backend(
     master: str, remote: str | None, arguments: UserArguments, tell: Callable[[str], None]
 ) -> SparkBackend:
-    """Return the backend of ``fds run``: a server that is already running, or spark-submit on this machine.
+    """Return the backend of ``fds run``: a server that is already running, a cluster, or spark-submit on this machine.
 
     Args:
         master: Spark's master URL.
@@ -64,8 +66,15 @@ def command_line_backend(
         tell: Called with each line of output for people.
 
     Raises:
-        ConfigurationError: ``remote`` is not such a URL.
+        ConfigurationError: ``remote`` is not such a URL, or the master runs no drivers by itself.
     """
+    if remote is None and arguments.deploy_mode == "cluster":
+        if "airflow" not in sys.modules:
+            # the parts of Airflow that this needs work without its settings, its logs and its database
+            os.environ.setdefault("_AIRFLOW__AS_LIBRARY", "1")
+        from airflow_provider_fds.backends.command_line_driver import cluster_backend
+
+        return cluster_backend(master, arguments, tell)
     if remote is None:
         from airflow_provider_fds.backends.local import LocalBackend
 

@@ -34,16 +34,21 @@ class SparkMaster:
     """Where driver and executors run.
 
     Attributes:
-        conn_id: The Airflow connection.
+        conn_id: The Airflow connection, ``None`` on the command line.
         master: Spark's master URL.
         deploy_mode: ``client``, ``cluster`` or ``None`` (Spark's default, client).
         binary: The spark-submit that operator or connection name, or ``None`` if they name none.
     """
 
-    conn_id: str
+    conn_id: str | None
     master: str
     deploy_mode: str | None
     binary: str | None = None
+
+    @property
+    def subject(self) -> str:
+        """What a message calls it."""
+        return f"--master {self.master}" if self.conn_id is None else f"connection {self.conn_id!r}"
 
     @property
     def is_local(self) -> bool:
@@ -111,9 +116,7 @@ def check_master(place: SparkMaster, given: UserArguments) -> None:
     problems += _place_problems(place, given)
     problems += _spark_problems(place, given)
     if problems:
-        raise ConfigurationError(
-            *problems, subject=f"Spark job of connection {place.conn_id!r}", reason=Reason.SPARK_UNUSABLE
-        )
+        raise ConfigurationError(*problems, subject=f"Spark job of {place.subject}", reason=Reason.SPARK_UNUSABLE)
 
 
 def _spark_problems(place: SparkMaster, given: UserArguments) -> list[str]:
@@ -210,7 +213,7 @@ def prepare_submission(
         )
     except SparkSetupError as error:
         raise ConfigurationError(
-            f"Spark cannot be started for connection {place.conn_id!r}: {error}", reason=Reason.SPARK_UNUSABLE
+            f"Spark cannot be started for {place.subject}: {error}", reason=Reason.SPARK_UNUSABLE
         ) from error
     return replace(
         made,
@@ -257,7 +260,7 @@ def submitted(place: SparkMaster, made: SubmitArguments, cache_dir: Path | None)
             given = stack.enter_context(submission(made, cache_dir))
         except SparkSetupError as error:
             raise ConfigurationError(
-                f"Spark cannot be started for connection {place.conn_id!r}: {error}", reason=Reason.SPARK_UNUSABLE
+                f"Spark cannot be started for {place.subject}: {error}", reason=Reason.SPARK_UNUSABLE
             ) from error
         yield given
 

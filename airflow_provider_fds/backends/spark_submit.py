@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow.providers.apache.spark.hooks.spark_submit import ALLOWED_SPARK_BINARIES
 from airflow.providers.common.compat.sdk import AirflowException
 
-from airflow_provider_fds.backends.base import Application, ConnectionBackend, Outcome, UserArguments
+from airflow_provider_fds.backends.base import DRIVER_LOG, Application, ConnectionBackend, Outcome, UserArguments
 from airflow_provider_fds.backends.job_storage import vended_credentials
 from airflow_provider_fds.backends.lingering_driver import LingeringDriver
 from airflow_provider_fds.backends.spark_master import SparkMaster, application_arguments, check_master, submitted
@@ -37,14 +37,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-def _standalone(conn_id: str, place: SparkMaster, extra: Mapping[str, Any]) -> ClusterDriver:
+def _standalone(place: SparkMaster, extra: Mapping[str, Any]) -> ClusterDriver:
     from airflow_provider_fds.backends.cluster_driver import ClusterDriver
     from airflow_provider_fds.spark.clusters.standalone import REST_PORT, StandaloneCluster
 
     port = extra.get("rest-port", REST_PORT)
     if not str(port).isdecimal():
         raise ConfigurationError(
-            f"Spark connection {conn_id!r} has the rest-port {port!r}, expected the port of the master's REST server",
+            f"Spark {place.subject} has the rest-port {port!r}, expected the port of the master's REST server",
             reason=Reason.CONNECTION_UNUSABLE,
         )
     return ClusterDriver(StandaloneCluster(place.master, int(port)), place.master)
@@ -101,7 +101,24 @@ class SubmitBackend(ConnectionBackend):
                 reason=Reason.CONNECTION_UNUSABLE,
             )
         place = SparkMaster(conn_id, master, arguments.deploy_mode or extra.get("deploy-mode"), binary or None)
-        cluster = _standalone(conn_id, place, extra) if place.is_standalone_cluster else None
+        return cls.of_master(place, arguments, task, extra)
+
+    @classmethod
+    def of_master(
+        cls, place: SparkMaster, arguments: UserArguments, task: SubmitTask | None, extra: Mapping[str, Any]
+    ) -> SubmitBackend:
+        """Return the backend of a master.
+
+        Args:
+            place: The master.
+            arguments: The user's arguments.
+            task: The running task; ``None`` for a check without a run.
+            extra: What a connection says of it besides.
+
+        Raises:
+            ConfigurationError: ``extra`` has an address or a port that is none.
+        """
+        cluster = _standalone(place, extra) if place.is_standalone_cluster else None
         if place.is_yarn_cluster:
             from airflow_provider_fds.backends.yarn_driver import yarn_driver
 
@@ -216,7 +233,7 @@ class SubmitBackend(ConnectionBackend):
             )
         except SparkSetupError as error:
             raise ConfigurationError(
-                f"Spark cannot be started for connection {self.master.conn_id!r}: {error}", reason=Reason.SPARK_UNUSABLE
+                f"Spark cannot be started for {self.master.subject}: {error}", reason=Reason.SPARK_UNUSABLE
             ) from error
 
     def _run(
@@ -249,7 +266,7 @@ class SubmitBackend(ConnectionBackend):
     def links(self) -> dict[str, str]:
         """Return the pages of the application in Spark's history server and in YARN, if their addresses are known."""
         page = None if self.cluster is None else self.cluster.log_url
-        return {**self._history(), **self._yarn(), **({"Driver log": page} if page else {})}
+        return {**self._history(), **self._yarn(), **({DRIVER_LOG: page} if page else {})}
 
     def _history(self) -> dict[str, str]:
         application = None if self.task is None else self.task.application_id()

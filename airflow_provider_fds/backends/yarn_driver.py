@@ -45,7 +45,7 @@ def yarn_driver(
     """
     environ = {**os.environ, **{name: str(value) for name, value in arguments.env_vars.items()}}
     given = str(extra.get(ADDRESS) or "")
-    addresses = _addresses(place.conn_id, given) if given else resource_managers(environ)
+    addresses = _addresses(place, given) if given else resource_managers(environ)
     has_keytab = arguments.principal or arguments.keytab or extra.get("principal") or extra.get("keytab")
     if not addresses or has_keytab or wants_kerberos(environ):
         return None
@@ -59,14 +59,14 @@ def yarn_driver(
     return ClusterDriver(YarnCluster(addresses, user), place.master, request=request)
 
 
-def _addresses(conn_id: str, text: str) -> tuple[str, ...]:
+def _addresses(place: SparkMaster, text: str) -> tuple[str, ...]:
     found = [each.strip() for each in text.split(",") if each.strip()]
     whole = [each if "://" in each else f"http://{each}" for each in found]
     for each in whole:
         parts = urlsplit(each)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ConfigurationError(
-                f"Spark connection {conn_id!r} has the {ADDRESS} {text!r}, expected the address of the "
+                f"Spark {place.subject} has the {ADDRESS} {text!r}, expected the address of the "
                 "ResourceManager's web server, such as http://rm:8088",
                 reason=Reason.CONNECTION_UNUSABLE,
             )

@@ -12,6 +12,7 @@ from airflow_provider_fds.sizes import format_bytes, format_count
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from airflow_provider_fds.stream.monitoring.driver_progress import DriverProgress
     from airflow_provider_fds.stream.monitoring.status import StreamStatus
 
 _DELIVERY: Final = {
@@ -41,6 +42,9 @@ def _lines(found: StreamStatus) -> Iterator[tuple[str, str]]:
     yield "retention left", describe_age(found.retention_left_seconds)
     yield "planned", format_count(found.planned_batches, "batch", "batches") if found.planned_batches else ""
     yield "owner", found.owner or ""
+    if found.driver is not None:
+        yield "driver", describe_driver(found.driver)
+        yield "driver log", found.driver.log_url or ""
     yield "last batch", _last_batch(found)
     yield "sink version", "" if found.sink_version is None else str(found.sink_version)
     yield "watermark", found.watermark or ""
@@ -59,6 +63,22 @@ def _lines(found: StreamStatus) -> Iterator[tuple[str, str]]:
 def describe_age(seconds: float | None) -> str:
     """Return a duration in words, and nothing for an unknown one."""
     return "" if seconds is None else format_duration(timedelta(seconds=seconds))
+
+
+def describe_driver(driver: DriverProgress) -> str:
+    """Return in words what a driver in a cluster has done."""
+    name = f"{driver.driver} on {driver.cluster}"
+    if driver.since is None:
+        return f"{name}, has begun no batch"
+    said = [f"{name}, since {driver.since}"]
+    if driver.batches is not None and driver.batches_done is not None:
+        said.append(f"{driver.batches_done:,} of {format_count(driver.batches, 'batch', 'batches')} done")
+    if driver.rows:
+        said.append(f"{format_count(driver.rows, 'row')} out")
+    if driver.batch_id is not None:
+        stage = "" if driver.stage is None else f": {driver.stage}"
+        said.append(f"at batch {driver.batch_id}{stage} (as of {driver.noted_at})")
+    return ", ".join(said)
 
 
 def describe_sink(sink: dict[str, str] | None) -> str:

@@ -343,3 +343,11 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
 
 #: What planned batches belong to: the open epoch of a stream that reads by offset, or one data interval.
 ScopeRecord = StreamState | IntervalRecord
+
+
+def working_driver(record: ScopeRecord) -> SubmittedFacts | None:
+    """Return the driver in a cluster that was started for planned batches, ``None`` if there is none."""
+    found, epoch = record.submitted, record.epoch if isinstance(record, StreamState) else record.generation
+    if found is None or found.epoch != epoch or not record.planned:
+        return None
+    return found if record.planned[0].batch_id <= found.batch_id else None

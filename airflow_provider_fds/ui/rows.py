@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec.structs import asdict
+
 from airflow_provider_fds.errors import FdsError
 from airflow_provider_fds.sizes import format_count
 from airflow_provider_fds.source.offset import Offset
@@ -61,6 +63,7 @@ def row_of(status: StatusRow, staging_uri: str, now: datetime) -> dict[str, Any]
         "task_id": status.task_id,
         "run_id": status.run_id,
         "owner": status.owner,
+        "driver": None if status.driver is None else asdict(status.driver),
         "observed_at": status.written_at,
         "last_run_at": status.written_at if status.written_by == "run" else None,
         "age_seconds": round(age, 3),

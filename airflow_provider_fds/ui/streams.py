@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec.structs import replace
+
 from airflow_provider_fds.credentials import redacted
 from airflow_provider_fds.errors import FdsError
 from airflow_provider_fds.hooks.settings import deployment, staging_conn_id, ui_staging_uris
 from airflow_provider_fds.hooks.storage import storage_options
+from airflow_provider_fds.stream.monitoring.driver_progress import read_driver
 from airflow_provider_fds.stream.monitoring.status_file import with_state
 from airflow_provider_fds.stream.monitoring.status_row import read_status_file
 from airflow_provider_fds.stream.monitoring.stream_id import StreamId, staging_digest
@@ -67,7 +70,8 @@ class FoundStream:
         file = read_status_file(self.staging, self.row.name)
         state, entries = self.history.read()
         samples = () if file is None else file.samples
-        return with_state(self.row, state, self.history.newest), {
+        row = with_state(self.row, state, self.history.newest)
+        return replace(row, driver=read_driver(self.staging, state)), {
             **describe_history(state, entries),
             "actions": describe_actions(state, deployment()),
             "samples": [

@@ -6,10 +6,12 @@ import json
 import os
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
 from contextlib import ExitStack, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +20,7 @@ import pytest
 from airflow_provider_fds.backends.cluster_driver import ClusterDriver
 from airflow_provider_fds.fault_points import ASKED_BY, MARKS_IN
 from airflow_provider_fds.spark.clusters.standalone import StandaloneCluster
+from tests.fds_command import fds
 from tests.lost_task import KILLED_BEFORE_THE_ENTRY, STOPPED, Lost, stopping_driver
 from tests.standalone_cluster import SMALL, master, running
 
@@ -123,7 +126,8 @@ def test_a_driver_that_is_stopped_leaves_no_process_one_that_fails_names_its_log
     newest.rename(newest.with_suffix(".away"))
     caplog.clear()
     assert installation.run(dag).state("ingest") == "failed"
-    assert "Log of the driver: http://127.0.0.1:" in caplog.text
+    (page,) = [text for text in caplog.messages if "driverId=" in text and "log: http" not in text]
+    assert page.startswith("Log of the driver: http://127.0.0.1:")
     newest.with_suffix(".away").rename(newest)
 
     caplog.clear()
@@ -285,7 +289,117 @@ def test_a_driver_that_outlives_its_task_and_its_master_is_found_by_the_next_att
     assert "Log of the driver: http://127.0.0.1:" in caplog.text
 
 
+def test_two_drivers_of_one_claim_that_write_at_the_same_time_land_each_batch_once(
+    dag_of, installation, lake, tmp_path, faults, started
+):
+    for number in range(1, 4):
+        lake.append("orders", number)
+    # the first driver is cut off before batch 0, the second one before batch 1
+    later = f"{STOPPED}#2"
+    faults[ASKED_BY] = f"{STOPPED},{later}"
+    lost = Lost(dag_of("twice_at_work", options=", max_versions_per_batch=1", **faults), tmp_path)
+    (first,) = started()
+    staging = str(tmp_path / "staging")
+    given_up = fds("unlock", "twice_at_work", "--why", "its node is cut off", "--yes", "--staging", staging)
+    assert given_up.returncode == 0, given_up.stderr
+    second, between = tmp_path / "marks" / later, []
+
+    def go_on():
+        while not (second.exists() and second.read_text()):
+            time.sleep(0.1)
+        between.extend(lake.ids("twice_at_work"))
+        lost.go_on()
+        while processes_in(first):
+            time.sleep(0.1)
+        os.kill(int(second.read_text()), signal.SIGCONT)
+
+    meanwhile = threading.Thread(target=go_on, daemon=True)
+    meanwhile.start()
+    assert lost.run_again(installation) == "success"
+    meanwhile.join()
+    assert between == [1]
+    assert len(started()) == 2
+    assert lake.ids("twice_at_work") == [1, 2, 3]
+    # nothing is left to do, and nothing is blocked
+    assert installation.run(lost.dag).state("ingest") == "skipped"
+
+
+def test_a_command_that_is_killed_finds_its_driver_again_and_starts_no_other_one(
+    installation, lake, cluster, tmp_path, started
+):
+    lake.append("orders", 1, 2)
+    staging = str(tmp_path / "staging")
+    conf = {
+        **CONF,
+        "spark.driver.memory": "600m",
+        "spark.pyspark.python": sys.executable,
+        "spark.master.rest.port": cluster.rest_port,
+    }
+    words = [
+        sys.executable, "-m", "airflow_provider_fds.cli.main", "run", f"{lake.uri}/orders", "--stream", "by_command",
+        "--option", "starting_version=earliest", "--sink", f"{lake.uri}/by_command", "--staging", staging,
+        "--master", cluster.master, "--deploy-mode", "cluster", "--output", "json",
+        *(word for setting in conf.items() for word in ("--conf", "=".join(map(str, setting)))),
+    ]  # fmt: skip
+
+    def run():
+        return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def shown():
+        return json.loads(fds("status", "by_command", "--staging", staging, "--output", "json").stdout)
+
+    first = run()
+    while not list((tmp_path / "staging").glob("by_command/attempts/1/0/*.started.json")):
+        assert first.poll() is None, first.communicate()
+        time.sleep(0.05)
+    (driver,) = started()
+    signal_all(driver, signal.SIGSTOP)
+    first.kill()
+    first.communicate()
+    before = shown()
+    assert before["driver"]["driver"] == driver.name
+    second = run()
+    while shown()["owner"] == before["owner"]:
+        assert second.poll() is None, second.communicate()
+        time.sleep(0.5)
+    signal_all(driver, signal.SIGCONT)
+    told, said = second.communicate(timeout=300)
+    assert second.returncode == 0, said
+    assert f"Driver {driver.name} was started before, for the same batches" in said
+    assert "Log of the driver: http://127.0.0.1:" in said
+    batch, end = map(json.loads, told.splitlines())
+    assert (batch["batch_id"], batch["rows"], end["status"]) == (0, 2, "up_to_date")
+    assert started() == {driver}
+    assert lake.ids("by_command") == [1, 2]
+
+
+def signal_all(folder, number):
+    """Send a signal to the processes of a driver."""
+    for process in processes_in(folder):
+        os.kill(int(process), number)
+
+
 DEFERRED = "deferrable=True, poll_interval=0.5"
+
+
+@pytest.fixture
+def shown_of(tmp_path):
+    """Returns what is shown of a stream: the text of ``fds status``, and its driver in the JSON and on the page."""
+    from airflow_provider_fds.delta.storage.open import canonical_uri
+    from airflow_provider_fds.stream.monitoring.stream_id import StreamId
+    from airflow_provider_fds.ui.rows import row_of
+    from airflow_provider_fds.ui.streams import Streams
+
+    staging = str(tmp_path / "staging")
+
+    def shown(name):
+        said = fds("status", name, "--staging", staging).stdout
+        told = json.loads(fds("status", name, "--staging", staging, "--output", "json").stdout)
+        found = Streams().find(str(StreamId.of(canonical_uri(staging), name)))
+        row, _ = found.details()
+        return said, told["driver"], row_of(row, found.staging.uri, datetime.now(UTC))["driver"]
+
+    return shown
 
 
 @pytest.fixture
@@ -344,12 +458,21 @@ def test_a_task_leaves_its_driver_and_fails_if_it_dies_and_the_next_run_commits_
 
 
 def test_a_task_whose_triggerer_was_killed_finds_its_driver_also_when_the_master_starts_again(
-    dag_of, installation, lake, cluster, masters, tmp_path, faults, started, seen, triggers, caplog
+    dag_of, installation, lake, cluster, masters, tmp_path, faults, started, seen, triggers, caplog, shown_of
 ):
     lake.append("orders", 1, 2)
     # the process that is killed runs the trigger, too
     lost = Lost(dag_of("left_and_lost", more=DEFERRED, **faults), tmp_path)
     assert "the task leaves its worker until the driver reports" in (tmp_path / "task.log").read_text()
+    (driver,) = started()
+    expected = {"driver": driver.name, "batch_id": 0, "batches": 1, "batches_done": 0, "rows": 0}
+    text, told, page = shown_of("left_and_lost")
+    assert told == page
+    assert {name: told[name] for name in expected} == expected
+    done = f"0 of 1 batch done, at batch 0 (as of {told['noted_at']})"
+    assert f"driver           {driver.name} on standalone, since {told['since']}, {done}\n" in text
+    assert f"driver log       {told['log_url']}\n" in text
+    assert f"driverId={driver.name}" in told["log_url"]
     kill_master(cluster, masters)
 
     def go_on():
@@ -363,6 +486,7 @@ def test_a_task_whose_triggerer_was_killed_finds_its_driver_also_when_the_master
     assert [reason for _, reason in triggers] == ["reported"]
     assert len(started()) == 1
     assert lake.ids("left_and_lost") == [1, 2]
+    assert shown_of("left_and_lost")[1:] == (None, None)
 
 
 def test_a_fleet_leaves_its_driver_finds_it_after_the_triggerer_was_killed_and_leaves_the_next_one_too(

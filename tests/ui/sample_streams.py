@@ -37,6 +37,7 @@ def row(name: str, condition: str = "up_to_date", **fields: Any) -> dict[str, An
         "problem": None,
         "what_to_do": None,
         "waits_for": None,
+        "driver": None,
         "lag_versions": 0,
         "lag_seconds": 0.0,
         "pending_files": 0,

@@ -100,6 +100,19 @@ def test_a_stream_that_waits_for_another_one_says_so_in_the_list_and_on_its_page
     expect(page.locator(".problem")).to_have_count(0)
 
 
+def test_a_driver_in_a_cluster_is_shown_with_what_it_has_done_and_a_link_to_its_log(page, server):
+    log = "http://node:8081/logPage?driverId=driver-1&logType=stderr"
+    driver = {
+        "cluster": "standalone", "driver": "driver-1", "batch_id": 3, "batches": 5, "batches_done": 2, "rows": 1500,
+        "since": "2026-01-01T00:00:00.000Z", "stage": "stage 7: 3 of 8 tasks done", "log_url": log,
+        "noted_at": "2026-01-01T00:05:00.000Z",
+    }  # fmt: skip
+    open_stream(page, server, detail(row("orders", "loading", driver=driver)))
+    expect(page.get_by_role("link", name="driver-1")).to_have_attribute("href", log)
+    words = page.get_by_text("standalone: since")
+    expect(words).to_contain_text("2 of 5 batches done, 1,500 rows out, at batch 3: stage 7: 3 of 8 tasks done")
+
+
 def test_charts_have_units_and_a_text_for_those_who_do_not_see_them(page, server):
     open_stream(page, server, detail(ORDERS))
     versions = page.get_by_role("img", name="Lag in versions")

@@ -104,6 +104,18 @@ def test_a_driver_that_did_not_succeed_is_named_with_the_words_of_the_cluster(ru
     assert str(error) == "driver driver-1 on spark://host:7077 ended: FAILED"
 
 
+@pytest.mark.parametrize("ending", [KeyboardInterrupt, SystemExit])
+def test_a_person_who_ends_the_process_ends_its_driver(run, ending):
+    class Ended(Saying):
+        def look(self, handle):
+            raise ending
+
+    cluster = Ended(Look("running"))
+    with pytest.raises(ending):
+        run(cluster)
+    assert cluster.stopped == [HANDLE]
+
+
 def test_the_end_of_the_log_of_a_driver_that_failed_follows_its_diagnosis_without_secrets(run, caplog):
     class Telling(Saying):
         def log_page(self, handle):

@@ -73,6 +73,12 @@ def add_loading(parser: argparse.ArgumentParser, *, sink: str) -> None:
         "--checkpoint", metavar="FILE", help="also keep a readable copy of the committed offset in this file"
     )
     parser.add_argument("--master", default="local[2]", help="Spark master (default: %(default)s)")
+    parser.add_argument(
+        "--deploy-mode",
+        choices=("client", "cluster"),
+        help="cluster: the master's cluster runs Spark's driver; if the command is killed, the driver goes on, and the "
+        "same command finds it again (default: client, on this machine)",
+    )
     common.add_own_spark(parser, "3.5 to 4.2")
     parser.add_argument(
         "--remote",
@@ -138,6 +144,7 @@ def load(arguments: argparse.Namespace, stream: DeltaStream, sink: Sink) -> int:
         conf=common.pairs(arguments.conf, "--conf"),
         spark_binary=arguments.spark_binary,
         delta_version=arguments.delta_version,
+        deploy_mode=arguments.deploy_mode,
     )
     loading = Loading(is_shown=arguments.output == "text")
 
@@ -197,16 +204,20 @@ def _load(
     from airflow_provider_fds.stream.attempt.batch_versions import describe_plan
 
     shown = _Shown(output, loading)
+    application = Application.of_work(session, sink, work, backend, on_commit=shown)
+    work = application.work
     plan = f"closing the epochs before {work.epoch} in {sink.describe()}"
     if work.batches:
         plan = describe_plan(work.batches, session.connected.state.snapshot)
         plan = f"loading {session.connected.table.uri} into {sink.describe()}: {plan}"
-    application = Application(session, sink, work, session.job(work, sink), on_commit=shown)
     with loading.application(plan, len(work.batches)):
         # so that the Spark application ends with this process, as on Ctrl-C
         with leaving_on_sigterm(), phases.phase("spark"), redirect_stdout(LogOfJob(loading.line)):
             spark_error = backend.run(application).error
         with phases.phase("commit"):
+            if application.has_rest_of_left(spark_error):
+                shown(session.collect(work, is_running=True))
+                return
             collected = session.collect(work, spark_failed=spark_error is not None)
         shown(collected)
     if collected.failure is not None:

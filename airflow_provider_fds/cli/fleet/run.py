@@ -127,6 +127,7 @@ def _load(arguments: argparse.Namespace, found: FoundGroup, context: StreamConte
             stop_on_failure=group.on_stream_failure == "fail_fast",
             watch=lambda session: _watch(session, progress),
             apart=backend.apart,
+            attaches_to=backend.attaches_to,
             linger=linger,
         )
         with nullcontext() if linger is None else backend.lingering():
@@ -209,6 +210,7 @@ def _user(arguments: argparse.Namespace, group: FleetGroup) -> UserArguments:
         conf={**conf, **given.get("conf", {}), **common.pairs(arguments.conf, "--conf")},
         spark_binary=arguments.spark_binary or given.get("spark_binary"),
         delta_version=arguments.delta_version or given.get("delta_version"),
+        deploy_mode=arguments.deploy_mode,
     )
 
 

@@ -25,14 +25,12 @@ from airflow_provider_fds.stream import DeltaStream
 from airflow_provider_fds.stream.attempt.batch_versions import describe_plan
 from airflow_provider_fds.stream.attempt.result import PhaseSeconds, RunResult
 from airflow_provider_fds.stream.declaration.sink_needs import coerce_sink
-from airflow_provider_fds.stream.run.collecting import has_done_all
 from airflow_provider_fds.stream.run.limits import Limits
 from airflow_provider_fds.stream.run.session import STOPPED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from airflow_provider_fds.ledger.facts import SubmittedFacts
     from airflow_provider_fds.operators.run.alerting import Alerting
     from airflow_provider_fds.operators.run.left_driver import LeftDriver, Resumed
     from airflow_provider_fds.sinks import Sink
@@ -121,22 +119,20 @@ class IngestRun:
             BatchFailedError: A batch is not done.
         """
         operator = self._operator
-        work = session.driver.left(work, operator.spark.attaches_to) or work
+        application = Application.of_work(
+            session,
+            sink,
+            work,
+            operator.spark,
+            name=str(operator.name),
+            context=self._context,
+            conf=operator.agent_settings,
+        )
+        work = application.work
         if work.batches:
             plan = describe_plan(work.batches, session.connected.state.snapshot)
             self._log.info("Loading %s into %s: %s.", session.connected.table.uri, sink.describe(), plan)
-        # a driver that was left has its job
-        spec_uri = session.job(work, sink) if work.submitted is None else ""
         with self._phases.phase("spark"):
-            application = Application(
-                session,
-                sink,
-                work,
-                spec_uri,
-                name=str(operator.name),
-                context=self._context,
-                conf=operator.agent_settings,
-            )
             # a fence is short
             leaving = self._left_driver if work.batches else None
             outcome = operator.run_spark(application) if leaving is None else leaving.run(application)
@@ -144,10 +140,7 @@ class IngestRun:
             return False
         spark_error = outcome.error
         with self._phases.phase("commit"):
-            others = self._of_others(work)
-            if others is not None and not operator.was_killed and not has_done_all(session, work):
-                ending = spark_error or f"driver {others.driver} ended"
-                self._log.warning("An earlier attempt's %s. Another driver loads the batches that it has left.", ending)
+            if self._is_of_others(work) and not operator.was_killed and application.has_rest_of_left(spark_error):
                 return True
             collected = session.collect(work, spark_failed=spark_error is not None)
         if collected.failure is not None and not session.is_out_of_time:
@@ -157,11 +150,10 @@ class IngestRun:
             self._log.warning("Spark ended with an error after all batches were committed: %s", ending)
         return True
 
-    def _of_others(self, work: RunWork) -> SubmittedFacts | None:
-        """Return the driver of ``work`` if an earlier attempt has started it."""
+    def _is_of_others(self, work: RunWork) -> bool:
+        """Whether an earlier attempt has started the driver of ``work``."""
         leaving = self._left_driver
-        is_own = leaving is not None and work.submitted is not None and leaving.is_own(work.attempt_id)
-        return None if is_own else work.submitted
+        return work.submitted is not None and not (leaving is not None and leaving.is_own(work.attempt_id))
 
     def _find_spark(self, stream: DeltaStream, sink: Sink) -> None:
         """Set the operator's backend, checked."""

@@ -128,10 +128,15 @@ class SparkTask(SparkSubmitOperator):
 
     def _with_pages(self, outcome: Outcome) -> Outcome:
         """Remember and log the pages of the application that has ended."""
+        # a backend has run
+        from airflow_provider_fds.backends.base import DRIVER_LOG
+
         assert self.spark is not None  # noqa: S101 - it has run
         self.spark_pages = self.spark.links()
         for label, url in self.spark_pages.items():
-            self.log.info("%s: %s", label, redacted(url))
+            # that of a driver was logged when it was found
+            if label != DRIVER_LOG:
+                self.log.info("%s: %s", label, redacted(url))
         return outcome
 
     def _get_hook(self) -> SubmitHook:

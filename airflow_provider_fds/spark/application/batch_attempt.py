@@ -51,6 +51,7 @@ class BatchAttempt:
         self._subject = subject
         self._reporting = threading.Lock()
         self._is_reported = False
+        self._marker: Dict[str, Any] = {}
         self._began = time.monotonic()
         self._seconds: Dict[str, float] = {}
         #: Of the rows that expectations tested, if they are known.
@@ -69,16 +70,30 @@ class BatchAttempt:
     def _sink(self) -> Sink:
         return sink_from_dict(self._spec.sink)
 
-    def mark_started(self) -> None:
-        """Record that this attempt may have touched the sink, however it ends."""
-        marker = {
+    def mark_started(self, job: Optional[Dict[str, Any]] = None) -> None:
+        """Record that this attempt may have touched the sink, however it ends.
+
+        Args:
+            job: What its job has done before, for whoever looks at the stream: ``began_ms``, ``batches``, ``done`` and
+                ``rows``.
+        """
+        self._marker = {
             "format": SPEC_FORMAT,
             "attempt_id": self._spec.attempt_id,
             "started_ms": int(time.time() * 1000),
+            **({} if job is None else {"job": job}),
             **identity(self._spark),
         }
+        self._mark()
+
+    def note(self, stage: str) -> None:
+        """Add to that record what Spark is doing, in words."""
+        self._marker["stage"] = stage
+        self._mark()
+
+    def _mark(self) -> None:
         name = started_name(self.batch.epoch, self.batch.batch_id, self._spec.attempt_id)
-        self._put(name, json.dumps(marker, sort_keys=True).encode())
+        self._put(name, json.dumps(self._marker, sort_keys=True).encode())
 
     def write(self, writer: Writer) -> AttemptReport:
         """Write the batch into the sink if it is not there, and report what is there now."""

@@ -28,6 +28,7 @@ from airflow_provider_fds.spark.application.job_run import (
 )
 from airflow_provider_fds.spark.application.lingering import run_lingering
 from airflow_provider_fds.spark.application.progress import tell_ui_address
+from airflow_provider_fds.spark.runtime.attempt_identity import is_in_cluster
 from airflow_provider_fds.spark.runtime.driver_versions import no_session
 from airflow_provider_fds.spark.runtime.failures import explain
 from airflow_provider_fds.spark.runtime.hadoop_files import hadoop_path, local_path, read_bytes
@@ -134,7 +135,7 @@ def _leave(spark: Any, code: int) -> int:
 def _end_spark(spark: Any, code: int) -> None:
     context, jvm = spark.sparkContext, spark._jvm
     # YARN's application master ends the JVM itself, and would take this for a failure
-    is_client = context.getConf().get("spark.submit.deployMode", "client") == "client"
+    is_client = not is_in_cluster(spark)
     if not context.master.startswith("local"):
         spark.stop()
     if is_client:

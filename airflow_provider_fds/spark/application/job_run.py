@@ -18,6 +18,7 @@ from airflow_provider_fds.sinks import sink_from_dict
 from airflow_provider_fds.spark.application.batch_attempt import BatchAttempt
 from airflow_provider_fds.spark.application.progress import INTERVAL_SECONDS, JobProgress
 from airflow_provider_fds.spark.fence.failed_fence import failed_fence
+from airflow_provider_fds.spark.runtime.attempt_identity import is_in_cluster
 from airflow_provider_fds.spark.runtime.driver_versions import check_versions
 from airflow_provider_fds.spark.runtime.failures import RefusalError
 from airflow_provider_fds.spark.runtime.hadoop_files import hadoop_path, write_bytes
@@ -110,6 +111,9 @@ class JobRun:
         self._progress = None if progress_seconds is None else JobProgress(spark, spec, progress_seconds)
         self._subject = "FDS" if stream is None else f"FDS stream {stream}:"
         self._position = 0
+        self._began_ms = int(time.time() * 1000)
+        #: Rows of the batches that are done, ``None`` if unknown for one of them.
+        self._rows: Optional[int] = 0
         self._code: Optional[int] = None
         self._writer: Optional[Writer] = None
         self._settings: Dict[str, str] = {}
@@ -178,7 +182,9 @@ class JobRun:
     def _load(self, batch: BatchSpec) -> int:
         self._attempt = attempt = self._attempt_on(batch)
         try:
-            attempt.mark_started()
+            batches = self.spec.batches
+            job = {"began_ms": self._began_ms, "batches": len(batches), "done": self._position, "rows": self._rows}
+            attempt.mark_started(job)
             reach("driver.started")
             if self._writer is None:
                 self._settings = self._prepared()
@@ -186,7 +192,9 @@ class JobRun:
             if self._progress is None:
                 report = attempt.write(self._writer)
             else:
-                with self._progress.batch(self._position):
+                # nobody else sees the lines of a driver elsewhere
+                note = attempt.note if is_in_cluster(self._spark) else None
+                with self._progress.batch(self._position, note):
                     report = attempt.write(self._writer)
         except Exception as e:  # noqa: BLE001 - any error: the report is the only way to convey it
             report = attempt.failed(e)
@@ -200,6 +208,8 @@ class JobRun:
         if not is_written:
             return EXIT_FAILED_RETRYABLE
         if report.is_done:
+            wrote = report.rows_written
+            self._rows = None if self._rows is None or wrote is None else self._rows + wrote
             return EXIT_DONE
         if report.outcome == "mismatch":
             return EXIT_MISMATCH

@@ -11,7 +11,7 @@ import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Sequence, Set
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Sequence, Set
 
 from airflow_provider_fds.batch.version_ranges import describe_covered
 from airflow_provider_fds.durations import format_duration
@@ -146,12 +146,18 @@ class JobProgress:
         self._bytes_before = 0
 
     @contextmanager
-    def batch(self, position: int) -> Iterator[None]:
-        """Print the progress of the batch at ``position`` while the body runs. Its errors do not affect the batch."""
+    def batch(self, position: int, note: Optional[Callable[[str], None]] = None) -> Iterator[None]:
+        """Print the progress of the batch at ``position`` while the body runs. Its errors do not affect the batch.
+
+        Args:
+            position: That of the batch in the job.
+            note: Called with each description of the running stages.
+        """
         batch = self._spec.batches[position]
         stages: Stages = ConnectStages(self._spark) if is_connect(self._spark) else Stages(self._spark)
         done = threading.Event()
-        thread = threading.Thread(target=self._tell, args=(position, stages, done), name="fds-progress", daemon=True)
+        told = (position, stages, done, note)
+        thread = threading.Thread(target=self._tell, args=told, name="fds-progress", daemon=True)
         with suppress(Exception):
             stages.start()
         with suppress(Exception):
@@ -167,7 +173,9 @@ class JobProgress:
                 thread.join(_JOIN_SECONDS)
             self._bytes_before += batch.num_bytes + 1
 
-    def _tell(self, position: int, stages: Stages, done: threading.Event) -> None:
+    def _tell(
+        self, position: int, stages: Stages, done: threading.Event, note: Optional[Callable[[str], None]]
+    ) -> None:
         began = time.monotonic()
         while not done.wait(self._interval):
             try:
@@ -176,6 +184,10 @@ class JobProgress:
                 found = None
             if done.is_set():
                 return
+            if note is not None and found is not None:
+                # a store that does not answer now may do so the next time
+                with suppress(Exception):
+                    note(", ".join(describe_stages(found, time.monotonic() - began)))
             try:
                 print(self._line(position, found, time.monotonic() - began), flush=True)
             except Exception:  # noqa: BLE001 - a closed stdout; nobody reads more lines

@@ -92,14 +92,15 @@ def run_locally(
         num_bytes=num_bytes,
     )
     with submission(arguments, cache_dir) as submitted:
-        return _run(submitted, on_line, on_start)
+        return run_submission(submitted, on_line, on_start)
 
 
-def _run(
+def run_submission(
     arguments: SubmitArguments,
     on_line: Callable[[str], None] | None,
     on_start: Callable[[Callable[[], None]], object] | None = None,
 ) -> int:
+    """Run spark-submit, wait for it, and return its exit code; otherwise as :func:`run_locally`."""
     tell = on_line if on_line is not None else _log
     held_back: deque[str] = deque(maxlen=_TAIL_LINES)
     reach("submit.before")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from airflow_provider_fds.errors import FdsError, StorageError
 from airflow_provider_fds.stream.monitoring.all_statuses import find_ledger, open_stream, stream_names, unreadable
+from airflow_provider_fds.stream.monitoring.driver_progress import read_driver
 from airflow_provider_fds.stream.monitoring.status import status_of
 from airflow_provider_fds.stream.monitoring.status_file import older, write_status_file
 from airflow_provider_fds.stream.monitoring.status_row import list_rows, read_status_file
@@ -183,7 +184,10 @@ class _Watched:
         except FdsError as problem:
             self.forget()
             return unreadable(self.name, connected.table.uri, problem)
-        return older(self._status, time.monotonic() - self._read_at)
+        status = older(self._status, time.monotonic() - self._read_at)
+        if status.driver is None:
+            return status
+        return replace(status, driver=read_driver(connected.staging, connected.state))
 
     def _has_changed(self, connected: ConnectedStream, status: StreamStatus) -> bool:
         connected.load()

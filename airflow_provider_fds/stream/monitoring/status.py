@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+from msgspec.structs import asdict
 
 from airflow_provider_fds.errors import EXIT_ATTENTION, EXIT_OK, FdsError
 from airflow_provider_fds.ledger.entries.entry import iso_time
@@ -20,6 +21,7 @@ from airflow_provider_fds.stream.monitoring.condition import (
     condition_of,
     needs_attention,
 )
+from airflow_provider_fds.stream.monitoring.driver_progress import read_driver
 from airflow_provider_fds.stream.monitoring.run_failure import failure_of, failures_after
 from airflow_provider_fds.stream.monitoring.status_row import is_live, known_row, waits_for
 from airflow_provider_fds.stream.position.changed_start import describe_changed_start
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.ledger.state import StreamState
     from airflow_provider_fds.stream.connected_stream import ConnectedStream
     from airflow_provider_fds.stream.monitoring.condition import Commands, Condition
+    from airflow_provider_fds.stream.monitoring.driver_progress import DriverProgress
     from airflow_provider_fds.stream.monitoring.run_failure import RunEnd, RunFailure
     from airflow_provider_fds.stream.position.unread_files import UnreadFiles
 
@@ -69,6 +72,7 @@ class StreamStatus:
         watermark: The latest event time that is committed (ISO 8601, UTC), ``None`` if it is unknown.
         planned_batches: Number of batches that are planned and not committed.
         owner: The run that owns them, in words.
+        driver: The driver in a cluster that was started for them, ``None`` if there is none.
         sink: Its ``kind`` and ``target``, and ``delivery``: what keeps a repeated batch from being written twice. This
             is a ``transaction`` of the table, a ``token`` that the writer looks up, or nothing (``at_least_once``). A
             user job has none.
@@ -109,6 +113,7 @@ class StreamStatus:
     watermark: str | None = None
     planned_batches: int = 0
     owner: str | None = None
+    driver: DriverProgress | None = None
     sink: dict[str, str] | None = None
     sink_version: int | None = None
     blocked: str | None = None
@@ -135,6 +140,7 @@ class StreamStatus:
     def to_dict(self) -> dict[str, Any]:
         """Return the status as JSON values, the problem first."""
         found = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in _NOT_SHOWN}
+        found["driver"] = None if self.driver is None else asdict(self.driver)
         return {"problem": found.pop("problem"), **found, "needs_attention": self.needs_attention}
 
 
@@ -241,6 +247,7 @@ def _status_of(
         watermark=watermark_at(state.position, state.watermark),
         planned_batches=len(state.planned),
         owner=state.owner.describe() if state.owner is not None else None,
+        driver=read_driver(connected.staging, state),
         sink=_sink_of(state),
         sink_version=state.sink_version,
         blocked=None if state.blocked is None else state.blocked.reason,

@@ -17,6 +17,7 @@ from airflow_provider_fds.ledger.entries.entry import iso_time
 from airflow_provider_fds.ledger.layout import status_key
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.monitoring.condition import ATTENTION, Evidence, hidden_by
+from airflow_provider_fds.stream.monitoring.driver_progress import known_driver
 from airflow_provider_fds.stream.monitoring.run_failure import LONGEST, failure_of
 from airflow_provider_fds.stream.monitoring.status import StreamStatus, lag_of, said_of
 from airflow_provider_fds.stream.monitoring.status_row import (
@@ -111,6 +112,7 @@ def write_status_file(
         pending_rows=_pending_rows(status, state),
         planned_batches=status.planned_batches,
         owner=status.owner,
+        driver=status.driver,
         watermark=status.watermark,
         failures=status.failures,
         last_batch=_last_batch(status, committed_at, before),
@@ -165,6 +167,7 @@ def with_state(row: _Row, state: StreamState, entry: int) -> _Row:
         lag_seconds=row.lag_seconds if is_same_place else None,
         planned_batches=len(state.planned),
         owner=None if state.owner is None else state.owner.describe(),
+        driver=known_driver(row.driver, state),
         **_shown(status),
     )
 

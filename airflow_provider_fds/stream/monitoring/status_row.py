@@ -17,6 +17,7 @@ from airflow_provider_fds.ledger.layout import STATUS_FOLDER, status_key
 
 # structs read the annotation at run time, when they are defined
 from airflow_provider_fds.stream.monitoring.condition import Condition, needs_attention
+from airflow_provider_fds.stream.monitoring.driver_progress import DriverProgress  # noqa: TC001
 from airflow_provider_fds.stream.monitoring.run_failure import RunFailure  # noqa: TC001
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ class StatusRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         what_to_do: The commands that solve the problem, one per line.
         failures: Why its last runs failed, the newest last, until something is committed or moved.
         pending_rows: Rows that the stream still has to read; known only if all of them are planned.
+        driver: As of the time of the file.
         waits_for: What its newest data wait for, as a run or a trigger has seen it: another stream, or more data. A
             monitor keeps it until the stream moves.
     """
@@ -91,6 +93,7 @@ class StatusRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     pending_rows: int | None = None
     planned_batches: int = 0
     owner: str | None = None
+    driver: DriverProgress | None = None
     watermark: str | None = None
     waits_for: str | None = None
     last_batch: LastBatch | None = None

@@ -18,6 +18,7 @@ from airflow_provider_fds.delta.storage.prefetch import AT_ONCE, in_windows
 from airflow_provider_fds.errors import BatchFailedError, FdsError
 from airflow_provider_fds.ledger.entries.commit_entries import Blocked, Committed
 from airflow_provider_fds.ledger.entries.plan_entries import Submitted
+from airflow_provider_fds.ledger.state import working_driver
 from airflow_provider_fds.stream.attempt.reports import read_report
 from airflow_provider_fds.stream.attempt.result import Collected, measured, rows_differ
 from airflow_provider_fds.stream.position.source_unchanged import check_range_unchanged
@@ -221,13 +222,8 @@ class DriverRecord:
 
     def _of(self, work: RunWork) -> SubmittedFacts | None:
         """Return the driver that was started for uncommitted batches of the epoch of ``work``."""
-        if not work.batches:
-            return None
-        record = self._scope.record
-        found, planned = record.submitted, record.planned
-        if found is None or found.epoch != work.epoch or not planned or planned[0].batch_id > found.batch_id:
-            return None
-        return found
+        found = working_driver(self._scope.record) if work.batches else None
+        return found if found is not None and found.epoch == work.epoch else None
 
     def _execute(self, submitted: Submitted) -> None:
         with self.lock:

@@ -27,10 +27,10 @@ def files(spark, tmp_path):
     return tmp_path / "rows"
 
 
-def lines_of(spark, stream, files, capsys, body=work_slowly):
+def lines_of(spark, stream, files, capsys, body=work_slowly, note=None):
     batch = replace(stream.plan()[0], num_rows=4, num_bytes=4096)
     capsys.readouterr()
-    with JobProgress(spark, stream.job(batch), 0.3).batch(0):
+    with JobProgress(spark, stream.job(batch), 0.3).batch(0, note):
         body(spark, files)
     return capsys.readouterr().out.splitlines()
 
@@ -52,7 +52,9 @@ def small(spark, path):
 
 def test_a_long_batch_says_stage_tasks_rows_and_the_expected_end(spark, stream, tmp_path, capsys):
     small(spark, tmp_path / "few")
-    lines = lines_of(spark, stream, tmp_path / "few", capsys)
+    notes = []
+    lines = lines_of(spark, stream, tmp_path / "few", capsys, note=notes.append)
+    assert any(note.startswith("stage ") and " of 4 tasks done" in note for note in notes), notes
     assert lines
     assert all(line.startswith("FDS batch 0 (1 of 1, version 0, 4 rows in 1 file of 4 KiB): ") for line in lines)
     assert any(" of 4 tasks done" in line for line in lines), lines

@@ -104,6 +104,7 @@ function facts(stream) {
     stream.dag_id && stream.task_id && ["Task", link(stream.task_id, taskUrl(task), "fact task")],
     stream.dag_id && stream.run_id && ["Last run", link(stream.run_id, taskUrl({ ...task, run_id: stream.run_id }), "fact run")],
     stream.owner && ["Owner of the plan", stream.owner],
+    stream.driver && ["Driver", driverWords(stream.driver)],
     ["Staging", h("code", null, stream.staging)],
   ];
   return h(
@@ -113,6 +114,22 @@ function facts(stream) {
     h("dl", { class: "facts" }, entries.filter(Boolean).map(([name, value]) => h("div", null, h("dt", null, name), h("dd", null, value)))),
     stream.offset && h("details", null, h("summary", null, "Checkpoint (Delta offset)"), h("pre", null, h("code", null, pretty(stream.offset)))),
   );
+}
+
+/** Return what a driver in a cluster has done. */
+function driverWords(driver) {
+  const { batches, batches_done: done, batch_id: batch, rows, stage, log_url: log } = driver;
+  const said = driver.since ? [
+    `since ${formatTime(driver.since)}`,
+    batches != null && done != null && `${formatCount(done)} of ${formatCountOf(batches, "batch", "batches")} done`,
+    rows ? `${formatCountOf(rows, "row")} out` : null,
+    batch != null && `at batch ${formatCount(batch)}${stage ? `: ${stage}` : ""} (as of ${formatTime(driver.noted_at)})`,
+  ] : ["has begun no batch"];
+  const name = h("code", null, driver.driver);
+  return [
+    log ? h("a", { href: log, target: "_blank", rel: "noreferrer", "data-focus": "fact driver" }, name) : name,
+    h("div", { class: "muted" }, `${driver.cluster}: ${said.filter(Boolean).join(", ")}`),
+  ];
 }
 
 /** Return a link into Airflow's UI. */

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_provider_fds.backends import registry
-from airflow_provider_fds.backends.base import Outcome
+from airflow_provider_fds.backends.base import Outcome, SparkBackend
+from airflow_provider_fds.errors import EXIT_CONFIGURATION
 from tests.conftest import LogBuilder
 from tests.fds_command import fds
 from tests.unit.stream.conftest import SINK_ID, Bench
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-class Spark:
+class Spark(SparkBackend):
     """Reports every batch as done."""
 
     def __init__(self) -> None:
@@ -96,3 +97,21 @@ def test_a_version_that_stops_a_run_is_named_once(
     assert "fds: stopped: " in said
     # the command prints its log to the same place
     assert f"{said}{caplog.text}".count("this commit only and records it") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--master", "local[1]"), "--deploy-mode cluster requires a master that runs drivers"),
+        (
+            ("--master", "spark://m:7077", "--conf", "spark.master.rest.port=rest"),
+            "Spark --master spark://m:7077 has the rest-port 'rest', expected the port of the master's REST server",
+        ),
+        (("--remote", "sc://m:15002"), "deploy_mode"),
+    ],
+)
+def test_a_master_that_runs_no_driver_is_refused_before_anything_is_written(run, tmp_path, words, said) -> None:
+    code, text = run("--deploy-mode", "cluster", *words)
+    assert code == EXIT_CONFIGURATION
+    assert said in text
+    assert not (tmp_path / "staging").exists()

@@ -55,7 +55,7 @@ def arguments(tmp_path):
 
 def test_spark_submit_of_the_command_line_has_no_key_of_airflows(keys, tmp_path):
     lines = []
-    assert launch._run(arguments(tmp_path), lines.append) == 0
+    assert launch.run_submission(arguments(tmp_path), lines.append) == 0
     assert "'MINE', '1'" in "".join(lines)
     assert "HUSH" not in "".join(lines)
 

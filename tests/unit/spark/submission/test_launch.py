@@ -18,7 +18,7 @@ from airflow_provider_fds.spark.installation.own_spark import OwnSpark
 from airflow_provider_fds.spark.runtime.settings import BIG_JOB_BYTES, is_local_master, lean_conf
 from airflow_provider_fds.spark.sessions.session_job import shell_arguments
 from airflow_provider_fds.spark.submission.driver_zip import job_file
-from airflow_provider_fds.spark.submission.launch import _run
+from airflow_provider_fds.spark.submission.launch import run_submission
 from airflow_provider_fds.spark.submission.object_store import S3_LOG_STORE, JobStorage
 from airflow_provider_fds.spark.submission.submit import merged_conf, submission, submit_arguments
 
@@ -293,5 +293,5 @@ def test_jars_that_spark_fetches_are_named_at_once_and_the_rest_of_its_output_is
     submit.chmod(0o755)
     arguments = submit_arguments("x", master="local[2]", cache_dir=cache)
     lines = []
-    assert _run(replace(arguments, spark_binary=str(submit)), lines.append) == 0
+    assert run_submission(replace(arguments, spark_binary=str(submit)), lines.append) == 0
     assert lines == ["Spark is fetching https://***@repo/hadoop-aws-3.5.0.jar", "FDS batch 0 written: 1 rows"]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_provider_fds.backends import registry
-from airflow_provider_fds.backends.base import Outcome
+from airflow_provider_fds.backends.base import Outcome, SparkBackend
 from airflow_provider_fds.errors import EXIT_BATCH_FAILED, EXIT_OK
 from tests import fds_command
 from tests.unit.stream.conftest import SINK_ID
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 WAYS_OUT = ("DeltaAppendSink(…, merge_schema=True)", "leave them out (columns=[…] of the sink)")
 
 
-class Spark:
+class Spark(SparkBackend):
     """Reports each batch as loaded, and remembers the versions."""
 
     def __init__(self, bench: Bench) -> None:
