@@ -1,4 +1,4 @@
-"""Options of other systems are refused with what FDS has instead, and the page lists them."""
+"""Options of other systems are refused with what FDS has instead."""
 
 from __future__ import annotations
 
@@ -68,15 +68,3 @@ def test_separators_and_case_do_not_matter(spelling: str) -> None:
 def test_no_option_of_fds_is_refused_as_one_of_another_system() -> None:
     assert not any(foreign_option(name) for name in FIELDS)
     assert foreign_option("max_files") is None
-
-
-def test_the_page_lists_every_name_of_each_system_with_an_option_that_the_message_names() -> None:
-    text = (ROOT / "docs" / "differences.md").read_text().split("## Names from other systems")[1]
-    listed: dict[tuple[str, str], str] = {}
-    for ours, theirs in re.findall(r"^\| (.+) \| (.+) \|$", text, re.MULTILINE)[1:]:
-        for system, names in re.findall(r"([^`,:][^`:]*) ((?:`[^`]+`(?:, )?)+)", theirs):
-            listed |= {(system.strip(), name): ours for name in re.findall(r"`([^`]+)`", names)}
-    assert listed.keys() == {(option.system, option.name) for option in FOREIGN}
-    for option in FOREIGN:
-        named = set(re.findall(r"`([a-z_]+)`", listed[option.system, option.name])) & FIELDS
-        assert not named or any(name in option.answer for name in named), option
