@@ -312,14 +312,17 @@ class GoldenStream:
         connected = self.session().connected if self.interval is None else None
         if connected is None or connected.load().position is None:
             return None
-        rows, outcome = [], None
-        for row in _left(connected):
-            if isinstance(row, Outcome):
-                outcome = row
-                break
-            rows.append({key: row[key] for key in ("batch_id", "start", "end", "num_files", "num_rows", "skipped")})
-        error = None if outcome is None or outcome.error is None else type(outcome.error).__name__
-        return {"batches": rows, "error": error}
+        rows: list[dict[str, Any]] = []
+        error: FdsError | None = None
+        try:
+            for row in _left(connected):
+                if isinstance(row, Outcome):
+                    error = row.error
+                    break
+                rows.append({key: row[key] for key in ("batch_id", "start", "end", "num_files", "num_rows", "skipped")})
+        except FdsError as lost:
+            error = lost
+        return {"batches": rows, "error": None if error is None else type(error).__name__}
 
     def rewound(self) -> dict[str, Any]:
         """Rewind the stream with ``fds rewind``; return the exit code, the state, and how the next run begins."""
