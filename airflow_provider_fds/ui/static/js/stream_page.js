@@ -41,7 +41,7 @@ const SECTIONS = [
   ["figures", (stream, now) => ({ ...pick(stream, "lag_versions", "lag_seconds", "pending_files", "pending_bytes", "pending_rows", "retention_left_seconds", "rows_per_second", "last_batch"), age: formatAge(secondsSince(stream.last_batch?.committed_at, now)) }), figures],
   ["actions", (stream) => pick(stream, "id", "name", "actions", "may_act"), actionsSection],
   ["charts", (stream) => pick(stream, "samples", "batches"), (data) => [...lagCharts(data.samples), rowsChart(data.batches)]],
-  ["facts", (stream) => pick(stream, "table", "sink", "position", "newest_version", "watermark", "offset", "epoch", "owner", "dag_id", "task_id", "run_id", "staging"), facts],
+  ["facts", (stream) => pick(stream, "table", "sink", "position", "newest_version", "watermark", "offset", "epoch", "owner", "driver", "dag_id", "task_id", "run_id", "staging"), facts],
   ["intervals", (stream) => pick(stream, "intervals"), (data) => data.intervals && intervalsSection(data.intervals)],
   ["batches", (stream) => pick(stream, "batches"), (data) => batchesSection(data.batches)],
   ["planned", (stream) => pick(stream, "planned"), (data) => plannedSection(data.planned)],
