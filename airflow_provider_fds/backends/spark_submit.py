@@ -116,7 +116,7 @@ class SubmitBackend(ConnectionBackend):
             extra: What a connection says of it besides.
 
         Raises:
-            ConfigurationError: ``extra`` has an address or a port that is none.
+            ConfigurationError: An address or a port in ``extra`` is not valid.
         """
         cluster = _standalone(place, extra) if place.is_standalone_cluster else None
         if place.is_yarn_cluster:

@@ -214,7 +214,7 @@ class Account:
         return None if row is None else (row[0] or 0, row[1])
 
     def version(self, uuid: str, target: str) -> int:
-        """Return the number of the stream's newest commit, to which the transaction adds one."""
+        """Lock the stream's row until the transaction ends; return the number of its newest commit."""
         row = self._one(
             f"SELECT version FROM {self._of('streams')} WHERE uuid = %s AND target = %s FOR UPDATE", (uuid, target)
         )

@@ -41,16 +41,21 @@ def choices_of(builder: ActionBuilder) -> tuple[Choice, ...]:
     """Return the choices for a stream in quarantine, without those that its state or table do not allow."""
     stop = builder.ledger.state.quarantined
     assert stop is not None  # noqa: S101  # the caller has checked it
+    again = _RESUME
+    if stop.batch is not UNSET:
+        again = _TEST_AGAIN
+    elif stop.lost is not UNSET:
+        again = _LOOK_AGAIN
     found = []
     for name in (*(decision[0] for decision in stop.decisions), "resume", "hold"):
         try:
             prepared = prepare_choice(builder, name)
         except FdsError:
             continue
-        again = _RESUME if stop.batch is UNSET else _TEST_AGAIN
-        again = again if stop.lost is UNSET else _LOOK_AGAIN
         effect = again if name == "resume" else f"the stream {prepared.after}"
-        told = (effect, *prepared.notes, *(["It needs a reason"] if needs_reason(stop, name) else []))
+        told = [effect, *prepared.notes]
+        if needs_reason(stop, name):
+            told.append("It needs a reason")
         found.append(Choice(name, ". ".join(text.rstrip(".") for text in told)))
     return (*found, Choice(STOP, "this run fails, and the stream stays in quarantine"))
 

@@ -174,7 +174,10 @@ def _allowed_by(connected: ConnectedStream, state: StreamState) -> str | None:
         return None
     position = Offset.from_json(state.position)
     words = {word.version: word for word in state.decisions_on(state.table_id) if word.skip}
-    lost = range(position.version, connected.log.earliest())
-    if position.next_index > 0 or not all(version in words for version in lost):
+    last = lost_until(connected.log, position) if position.version in words else None
+    if last is None:
+        return None
+    lost = range(position.version, last + 1)
+    if not all(version in words for version in lost):
         return None
     return "; ".join(dict.fromkeys(f"skipped by {words[one].who} ({words[one].why})" for one in lost))
