@@ -1,4 +1,4 @@
-"""A run of one data interval into PostgreSQL, as `DeltaIngestOperator` performs it, without Airflow.
+"""A run of one data interval into PostgreSQL.
 
 ``python -m tests.interop.postgres.interval_run <table> <staging> <remote> append|replace <start> <end>``; the
 environment says where the database is.
@@ -7,50 +7,26 @@ environment says where the database is.
 from __future__ import annotations
 
 import sys
-from datetime import datetime
 
 from airflow_provider_fds.backends.base import Application, UserArguments
 from airflow_provider_fds.backends.registry import command_line_backend
-from airflow_provider_fds.cli.arguments import process_owner
-from airflow_provider_fds.errors import FdsError
-from airflow_provider_fds.ledger.owner import Actor
 from airflow_provider_fds.sinks import PostgresSink
-from airflow_provider_fds.stream import DeltaStream, StreamContext
-from airflow_provider_fds.stream.position.data_interval import DataInterval
-from airflow_provider_fds.stream.run.session import StreamSession
+from airflow_provider_fds.stream import DeltaStream
+from tests.interval_run import load_interval
 
 
 def main(arguments: list[str]) -> int:
-    """Load the interval; no other run is assumed to be active."""
+    """Load the interval."""
     table, staging, remote, mode, start, end = arguments
     sink = PostgresSink("public.orders", mode=mode, provenance=True)
-    session = StreamSession(
-        DeltaStream("days", table=table, staging=staging, read="data_interval"),
-        StreamContext(
-            staging_uri=staging,
-            deployment="tests",
-            actor=Actor(deployment="tests", user="a test"),
-            owner=process_owner("tests"),
-            owner_is_running=lambda _: False,
-        ),
-        DataInterval(datetime.fromisoformat(start), datetime.fromisoformat(end)),
-    )
+    stream = DeltaStream("days", table=table, staging=staging, read="data_interval")
     backend = command_line_backend(None, remote, UserArguments(), print)
-    work = session.begin(sink)
-    if work.status == "work":
-        error = backend.run(Application(session, sink, work, session.job(work, sink))).error
-        collected = session.collect(work, spark_failed=error is not None)
-        if collected.failure is not None:
-            print(collected.failure)
-            return collected.failure.exit_code
-    print(session.result())
-    return 0
+
+    def run(session, work):
+        return backend.run(Application(session, sink, work, session.job(work, sink))).error is not None
+
+    return load_interval(stream, sink, start, end, "tests", run)
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main(sys.argv[1:]))
-    except FdsError as error:
-        # as `fds` does
-        print(error)
-        sys.exit(error.exit_code)
+    sys.exit(main(sys.argv[1:]))

@@ -14,7 +14,7 @@ import pytest
 from tests.fds_command import fds
 from tests.interop.postgres.conftest import Database
 from tests.interop.postgres.test_runs import Lake
-from tests.postgresql import FAST, PostgresServer, missing
+from tests.postgresql import IMMEDIATE, PostgresServer, missing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -116,7 +116,7 @@ def small_log() -> Iterator[tuple[Database, Path]]:
                 server.start()
                 yield Database(server, "postgres"), log
             finally:
-                server.stop(FAST)
+                server.stop(IMMEDIATE)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -132,7 +132,8 @@ def test_a_server_that_ends_because_its_log_is_full_still_has_each_row_once(lake
     # the server ends, and its last words may not arrive
     assert failed.returncode == RETRYABLE, failed.stderr
     assert "SINK_FULL" in failed.stderr or "SINK_CONNECTION_LOST" in failed.stderr
-    database.server.stop(FAST)
+    # not in order: the checkpoint of that needs space in the log
+    database.server.stop(IMMEDIATE)
     subprocess.run(["mount", "-o", "remount,size=200m", str(log)], check=True)
     database.server.start()
     assert database.rows() == [1, 2]
