@@ -136,6 +136,7 @@ catalog-test:  ## Test tables by name on a real Unity Catalog server (cargo buil
 	@scripts/bootstrap.sh dev
 	@scripts/unity_server.sh
 	.venv/bin/python -m pytest --durations=12 --durations-min=5 tests/interop/unity
+	@.venv/bin/python scripts/long_runs.py record catalog-test
 
 requirements:  ## Compile the pinned requirements again (UPGRADE=1 takes newer versions)
 	@scripts/bootstrap.sh dev

@@ -33,8 +33,8 @@ NEVER = "never"
 MOST_COMMITS = 100
 
 RUNS = (
-    "adversary", "chaos", "compat", "docker-test", "k8s-test", "lowest", "matrix", "pythons", "s3", "services",
-    "test-nightly", "ui-test", "upgrade-test",
+    "adversary", "catalog-test", "chaos", "compat", "docker-test", "k8s-test", "lowest", "matrix", "pythons", "s3",
+    "services", "test-nightly", "ui-test", "upgrade-test",
 )  # fmt: skip
 
 

@@ -21,7 +21,6 @@ import hashlib
 import os
 import re
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
@@ -56,7 +55,6 @@ class Part:
         command: Words of another command instead.
         starts_spark: Whether it starts spark-submit.
         only_in_all: Whether the short profile leaves it out.
-        needs: A program without which the part is left out, with a line that says so.
     """
 
     name: str
@@ -65,7 +63,6 @@ class Part:
     command: tuple[str, ...] = ()
     starts_spark: bool = True
     only_in_all: bool = False
-    needs: str = ""
 
     @property
     def suite(self) -> str:
@@ -138,7 +135,6 @@ PARTS = (
     Part("interop/spark:servers", _SPARK_SERVERS),
     Part("chaos", ("tests/chaos",)),
     Part("unit", ("tests/unit",), ("tests/unit/stream", "tests/unit/cli"), starts_spark=False),
-    Part("catalog", command=("make", "catalog-test"), only_in_all=True, needs="cargo"),
     Part("unit:stream", ("tests/unit/stream", "tests/unit/cli"), starts_spark=False),
     Part("adversary", ("tests/adversary",)),
     Part("interop:catalog", ("tests/interop/catalog",)),
@@ -246,8 +242,6 @@ def run_parts(parts: list[Part], profile: str, jobs: int) -> int:
     """Run the parts, and print how each ended, then the failures; return the exit code."""
     began = time.monotonic()
     LOGS.mkdir(parents=True, exist_ok=True)
-    left_out = [part for part in parts if part.needs and shutil.which(part.needs) is None]
-    parts = [part for part in parts if part not in left_out]
     if any(part.starts_spark for part in parts):
         prepare()
     finished: list[Finished] = []
@@ -262,8 +256,7 @@ def run_parts(parts: list[Part], profile: str, jobs: int) -> int:
             runner.stop()
             return 130
     in_all = f"{'in all':35} {time.monotonic() - began:5.0f} s"
-    skipped = [f"{part.name:22} skipped: {part.needs} is not installed" for part in left_out]
-    print(*finished, *skipped, in_all, sep="\n")
+    print(*finished, in_all, sep="\n")
     if profile:
         (BUILD / f"last-{profile}.txt").write_text(f"{len(finished)} parts {in_all}\n", encoding="utf-8")
     failed = [done for done in finished if done.code]

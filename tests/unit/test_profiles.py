@@ -92,13 +92,6 @@ def test_a_command_that_is_no_suite_runs_its_tests_whole(profile, monkeypatch, t
     assert run_tests.Runner(profile).run(part).code == 0
 
 
-def test_a_part_whose_program_is_not_installed_is_skipped_and_the_end_says_so(monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(run_tests, "LOGS", tmp_path)
-    part = run_tests.Part("catalog", command=("false",), starts_spark=False, needs="no-such-program")
-    assert run_tests.run_parts([part], "", 1) == 0
-    assert "skipped: no-such-program is not installed" in capsys.readouterr().out
-
-
 def test_each_run_leaves_the_times_of_its_tests_and_the_modules_that_it_compiled(monkeypatch, tmp_path):
     monkeypatch.setattr(run_tests, "LOGS", tmp_path)
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
