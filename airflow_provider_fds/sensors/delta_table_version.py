@@ -43,8 +43,8 @@ class DeltaTableVersionSensor(ValueTemplates, BaseSensorOperator):
 
     Event contract:
         - The sensor succeeds when the stream has something to do: data after its committed offset, a version that it
-          cannot pass (the operator then reports it), or a position that would be lost by waiting. Before the stream's
-          first run any data counts.
+          cannot pass or a position that is lost (the operator then judges it), or a position that would be lost by
+          waiting. Before the stream's first run any data counts.
         - Versions without data (OPTIMIZE, empty commits) do not wake it. Neither does data below the stream's
           ``min_batch_bytes``, until ``max_batch_wait`` has passed, or a version that waits for another stream
           (``align_with``).

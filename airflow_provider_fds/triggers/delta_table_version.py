@@ -57,11 +57,11 @@ class DeltaTableVersionTrigger(BaseTrigger):
 
     Events:
         - ``{"status": "success", "version": int, "reason": str}``: there is data, or the position must move before log
-          cleanup reaches it, or the stream cannot pass the next version, or the stream is finished (the sensor is then
-          skipped). ``version`` is the newest one seen, or -1. The event is a hint, not a promise: it may arrive twice
-          or late, and another run may have committed meanwhile, so the receiver must poll again.
-        - ``{"status": "error", "error": str, "message": str, "retryable": bool}``: the table or the position is lost,
-          the configuration is invalid, or storage refused ``max_refusals`` times in a row.
+          cleanup reaches it, or is lost, or the stream cannot pass the next version, or the stream is finished (the
+          sensor is then skipped). ``version`` is the newest one seen, or -1. The event is a hint, not a promise: it may
+          arrive twice or late, and another run may have committed meanwhile, so the receiver must poll again.
+        - ``{"status": "error", "error": str, "message": str, "retryable": bool}``: there is no table, the
+          configuration is invalid, or storage refused ``max_refusals`` times in a row.
 
     The arguments are plain values, because Airflow stores them in its database. They contain no credentials: the
     trigger looks the connection up where it runs.

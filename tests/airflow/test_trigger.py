@@ -159,14 +159,12 @@ async def test_a_commit_of_another_run_is_noticed_at_the_next_recheck(watched, m
     assert (await waiting)["version"] == 3
 
 
-async def test_a_lost_position_is_an_error_event_and_not_a_crash(watched):
+async def test_a_lost_position_is_for_the_run_to_judge(watched):
     watched.builder.append(timestamp_ms=now_ms())
     watched.builder.append(timestamp_ms=now_ms())
     watched.builder.clean_up_before(3)
     event = await payload(watched.trigger())
-    assert (event["status"], event["retryable"]) == ("error", False)
-    assert event["error"] == "LogTruncatedError"
-    assert watched.builder.uri in event["message"]
+    assert (event["status"], event["version"], event["reason"]) == ("success", 3, "position is lost")
 
 
 async def test_a_table_that_is_gone_is_an_error_event(watched, monkeypatch):

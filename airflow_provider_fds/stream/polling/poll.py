@@ -16,7 +16,6 @@ from airflow_provider_fds.delta.reader.timestamps import CommitTimestamps
 from airflow_provider_fds.delta.retention import LOG_RETENTION, retention
 from airflow_provider_fds.errors import (
     ConfigurationError,
-    LogTruncatedError,
     LostPositionError,
     StoppedError,
     TornFileError,
@@ -61,8 +60,8 @@ class PollResult:
         reason: ``data``. ``position is old``: there are only commits without data, and the position must move before
             the log is cleaned up past it. ``end is near``: there are only commits without data before the stream's end,
             and a run must move the position there. ``stopped: …``: a commit that the stream cannot pass, for the run
-            to report. ``position is lost``: log cleanup removed versions, and a run continues after them
-            (``on_lost_position="earliest"``). If the stream is finished, a sentence that says so.
+            to report. ``position is lost``: the table no longer has the next version; a run passes what is lost, asks a
+            person, or reports it. If the stream is finished, a sentence that says so.
         is_finished: Whether the stream has read everything up to its end, so that there is nothing to wait for.
     """
 
@@ -131,7 +130,6 @@ class TablePoller:
 
         Raises:
             TableNotFoundError: There is no table.
-            LostPositionError: The stream cannot continue from its position.
         """
         with self._log.one_answer():
             return self._check()
@@ -145,8 +143,8 @@ class TablePoller:
         self._forget_held()
         try:
             newest = verify_version(self._log, self._position, self._next)
-        except LostPositionError as error:
-            return self._lost(error)
+        except LostPositionError:
+            return self._lost()
         if (warning := nearly_lost(self._log, self._next, newest)) is not None:
             logger.warning("stream %s: %s", self._name, warning)
         if self._files_read.has_filter:
@@ -196,11 +194,8 @@ class TablePoller:
             return None
         return PollResult(newest, has_data=True, reason="data")
 
-    def _lost(self, error: LostPositionError) -> PollResult:
-        """Return a result that lets a run move past lost versions, or stop for a person; else raise. Blocking."""
-        is_passed = self._options.on_lost_position == "earliest" and isinstance(error, LogTruncatedError)
-        if self._options.on_violation == "fail" and not is_passed:
-            raise error
+    def _lost(self) -> PollResult:
+        """Return a result that lets a run judge: it passes lost versions, asks a person, or fails. Blocking."""
         try:
             newest = self._log.latest()
         except LostPositionError:
