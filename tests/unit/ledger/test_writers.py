@@ -315,6 +315,11 @@ class Writers(RuleBasedStateMachine):
             case "created":
                 assert entry.n == 0
 
+    def let_go_on(self, ledger):
+        """Decide as a person whatever the stream waits for."""
+        if ledger.state.held is not None:
+            ledger.execute(Resumed(why="go"), self.make.person)
+
     def teardown(self):
         """Whatever happened: the next run that is left in peace takes over and reaches the end."""
         self.entries_are_one_gapless_chain()
@@ -325,8 +330,7 @@ class Writers(RuleBasedStateMachine):
             ledger = Ledger(self.storage, "orders")
             state = ledger.find()
             assert state == self.state
-            if state.held is not None:
-                ledger.execute(Resumed(why="go"), self.make.person)
+            self.let_go_on(ledger)
             writer = Writer(f"last{attempt}", self.run(f"last{attempt}", self.checkpoints[-1]))
             self.to_the_end(writer)
             self.entries_are_one_gapless_chain()
