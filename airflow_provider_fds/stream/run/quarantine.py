@@ -71,7 +71,7 @@ def quarantine_lost(connected: ConnectedStream, error: LostPositionError) -> Run
     merges. Otherwise nothing lets it pass.
 
     Args:
-        connected: The stream, with nothing planned.
+        connected: The stream; if batches are planned, their table is not there any more.
         error: What is known of the loss.
 
     Raises:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from airflow_provider_fds.batch.spec import JobSpec
-from airflow_provider_fds.errors import ConfigurationError, LedgerError, StoppedError
+from airflow_provider_fds.errors import ConfigurationError, LedgerError, LostPositionError, StoppedError
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.stream.attempt.reports import put_job
 from airflow_provider_fds.stream.attempt.result import Collected, describe_reports
@@ -22,6 +22,7 @@ from airflow_provider_fds.stream.run.batch_commits import BatchCommits, DriverRe
 from airflow_provider_fds.stream.run.like_source import sink_for_job
 from airflow_provider_fds.stream.run.limits import Limits
 from airflow_provider_fds.stream.run.offset_scope import OffsetScope, run_result
+from airflow_provider_fds.stream.run.quarantine import quarantine_lost
 from airflow_provider_fds.stream.sink_record.live_start import with_known_end
 
 if TYPE_CHECKING:
@@ -210,8 +211,7 @@ class StreamSession:
 
         Args:
             sink: Where the batches go; ``None`` with ``user_job``, or to plan without a sink.
-            max_batches: Maximum number of batches to plan; in an interval, to hand to one application. An interval that
-                is replaced is always written whole.
+            max_batches: Maximum number to plan; of an interval, to hand to one application, unless it is replaced.
             user_job: Whether the user job writes the batches.
             retry: Whether this run may have worked before (a later attempt, a cleared task). If it has committed
                 everything it saw then, it gets its result again and nothing new is planned.
@@ -220,9 +220,8 @@ class StreamSession:
 
         Raises:
             StreamBusyError: Planned batches belong to a run that is still running.
-            LostPositionError: The position, or commits of the interval, no longer exist in the table.
-            StoppedError: The next version, or one of the interval, is one the stream cannot pass
-                (``on_violation="fail"``).
+            LostPositionError: The table no longer has the position, commits of the interval, or what was planned.
+            StoppedError: The stream cannot pass a version; it, and the one above, with ``on_violation="fail"``.
             ConfigurationError: Sink and stream do not fit together, the position or a planned batch cuts a commit that
                 the sink must see whole, or the interval is not over.
             VerificationError: The interval is blocked, and the sink appends.
@@ -248,7 +247,10 @@ class StreamSession:
                 return scope.plan(sink, max_batches, user_job=user_job)
             if scope.record.blocked is None and scope.record.accepted is None:
                 # otherwise a person has accepted the batch, or must decide on it
-                check_planned(self.connected.log, scope.planned)
+                try:
+                    check_planned(self.connected.log, scope.planned)
+                except LostPositionError as error:
+                    return quarantine_lost(self.connected, error)
             if take_over:
                 scope.take_over()
                 scope.check_whole(sink, user_job=user_job)

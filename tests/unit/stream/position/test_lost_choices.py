@@ -147,6 +147,26 @@ def test_another_table_gives_nothing_to_skip(bench, behind, sink):
     assert list(chosen(connected)) == ["resume", "hold", "stop"]
 
 
+def test_another_table_while_batches_are_planned_stops_the_stream_too(bench, behind, sink):
+    work = bench.session("run-2", stream=bench.stream(**ASK)).begin(sink)
+    assert work.status == "work"
+    shutil.rmtree(behind.root / "_delta_log")
+    behind.table_id = "another"
+    behind.version = -1
+    behind.create()
+    behind.append()
+    for name in ("run-3", "run-4"):
+        work = run(bench, sink, name)
+        assert work.status == "paused"
+        assert "batch 1 was planned from the table with id" in work.reason
+    connected = seen(bench)
+    stop = connected.state.quarantined
+    assert (stop.lost, len(connected.state.planned)) == ("TABLE_REPLACED", 1)
+    assert list(chosen(connected)) == ["resume", "hold", "stop"]
+    assert fds(bench, "resume", "orders") == 0
+    assert run(bench, sink, "run-5").status == "paused"
+
+
 def test_a_restored_log_is_read_on_after_resume(bench, behind, sink, tmp_path):
     shutil.copytree(behind.root, tmp_path / "copy")
     clean_up(behind, 4)
