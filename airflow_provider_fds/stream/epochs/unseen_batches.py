@@ -12,9 +12,13 @@ from airflow_provider_fds.source.planning.start import SnapshotStart
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Final
 
     from airflow_provider_fds.batch.report import LandedBatch
     from airflow_provider_fds.ledger.state import StreamState
+
+#: Lower than the version of any batch in a sink.
+_BEFORE_ALL: Final = -1
 
 
 def unseen_batches(
@@ -27,8 +31,19 @@ def unseen_batches(
     again.
     """
     seen = () if state.request is None else state.request.seen
+    known = _recovered_from(state, landed, start)
     again = (b for b in landed if isinstance(start, SnapshotStart) or _is_after(b, start))
-    return tuple(batch for batch in again if as_seen(batch) not in seen)
+    return tuple(batch for batch in again if batch.sink_version > known and as_seen(batch) not in seen)
+
+
+def _recovered_from(state: StreamState, landed: Sequence[LandedBatch], start: Offset | SnapshotStart) -> int:
+    """Return the version of the batch that a recovered stream continues after, else a version before all others.
+
+    What is in the sink before it, and reads further, is of an epoch before a rewind, which has decided about its rows.
+    """
+    if state.request is None or state.request.reason != "recover":
+        return _BEFORE_ALL
+    return max((batch.sink_version for batch in landed if Offset.from_json(batch.end) == start), default=_BEFORE_ALL)
 
 
 def as_seen(batch: LandedBatch) -> SeenBatch:

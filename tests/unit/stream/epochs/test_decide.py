@@ -19,7 +19,7 @@ from airflow_provider_fds.ledger.entries.protocol import decide as allowed
 from airflow_provider_fds.ledger.entries.protocol import evolve
 from airflow_provider_fds.ledger.entries.request_entries import Requested, Shown
 from airflow_provider_fds.ledger.state import StreamState
-from airflow_provider_fds.ledger.values import Fence, Origin, Removal, SinkBinding, SnapshotRef
+from airflow_provider_fds.ledger.values import Fence, Origin, Recovered, Removal, SinkBinding, SnapshotRef
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.options.options import SourceOptions
 from airflow_provider_fds.source.planning.start import SnapshotStart
@@ -46,6 +46,18 @@ CALLED = (
     LOADED[3],
     MAKE.commit(0, sink_version=None, sink_table_id=None, tables={"orders": 1}),
 )
+#: A lost ledger: epoch 1 had loaded batches 0 to 2, and epoch 2, after a rewind to the start, batch 0 again.
+LOST = Created(
+    uuid="u1",
+    name="orders",
+    table=MAKE.table,
+    deployment="prod",
+    recovered=Recovered(
+        epoch=2,
+        position=MAKE.offset(1),
+        sink=SinkBinding(kind="delta_append", target="s3://lake/sink", app_ids=("fds:u1",)),
+    ),
+)
 COMMITTED = TableWrite(txn_version(1, 0), 1)
 FENCED = TableWrite(fence_version(2), 3)
 
@@ -61,6 +73,10 @@ TO_1 = asked("rewind", {"starting_version": 1}, replaces=True)
 
 def landed(batch_id: int, *, digest: str | None = None, epoch: int = 1, version: int = 2) -> LandedBatch:
     return LandedBatch(epoch, batch_id, MAKE.offset(batch_id + 1), digest or f"d{batch_id}", version)
+
+
+#: What the sink has of these.
+REWOUND = (*(landed(n, version=n + 1) for n in range(3)), landed(0, epoch=2, version=5))
 
 
 def snapshot(version: int) -> SnapshotRef:
@@ -163,6 +179,10 @@ OPENS = {
         ),
         {"start": at(1), "is_kept": True, "continues": True},
     ),
+    "a recovered stream continues after the newest batch, although an epoch before a rewind had read further": (
+        facts(LOST, found=REWOUND),
+        {"start": at(1), "is_kept": True},
+    ),
     "a replan within a snapshot continues in the frozen one": (
         facts(
             MAKE.create(),
@@ -244,6 +264,11 @@ REFUSED = {
         facts(*LOADED, REWIND, start=at(0), found=[landed(1), landed(2, version=3)]),
         r"the sink has batches 1 to 2 of epoch 1 \(versions 2 to 3\).*load them twice.*without them is 1",
         (1, 2),
+    ),
+    "a recovery before a batch that landed later": (
+        facts(LOST, found=[*REWOUND, landed(1, epoch=2, version=6)]),
+        r"the sink has batch 1 of epoch 2 \(version 6\).*continue after them: `fds recover orders",
+        (1,),
     ),
     "a rewind whose person was shown another batch": (
         facts(
