@@ -100,13 +100,16 @@ class ReplacedInterval:
         name = quoted(next(one.name for one in columns if one.name.lower() == _SOURCE_VERSION))
         table, which = quoted(*self._sink.parts), f"{name} BETWEEN {self._versions[0]} AND {self._versions[1]}"
         removed = int(connection.execute(f"DELETE FROM {table} WHERE {which}").rowcount)
-        if connection.execute(f"SELECT 1 FROM {table} WHERE {which} LIMIT 1").fetchone() is not None:
+        is_left = connection.execute(f"SELECT 1 FROM {table} WHERE {which} LIMIT 1").fetchone() is not None
+        entries = self._account.with_versions(self._batch.uuid, self._target, self._versions)
+        # DELETE waits for another interval and does not see its rows: they are neither kept by a trigger nor foreign
+        self.check()
+        if is_left:
             raise RefusalError(
                 Reason.ROWS_DIFFER,
                 f"{self._of_interval()} are still in it after DELETE, because a trigger keeps them. Nothing was "
                 "written",
             )
-        entries = self._account.with_versions(self._batch.uuid, self._target, self._versions)
         written = held_rows(entries, self._versions)
         if removed > written.most:
             raise RefusalError(
