@@ -136,7 +136,8 @@ class PostgresWriter(Writer):
             if sink.replaces:
                 since = 0 if known is None else known[1]
                 replaced = ReplacedInterval(account, target, self._job, batch, sink, since)
-                warnings = replaced.remove(connection, chosen)
+                older = self._lacks_intervals(batch, known)
+                warnings = (*(() if older is None else (older,)), *replaced.remove(connection, chosen))
             count = rows.write(connection, chosen)
             # the write has locked the table, so that from here on it stays as it is
             now = account.target()
@@ -297,6 +298,9 @@ class PostgresWriter(Writer):
             entry = account.entry(batch.uuid, target, batch.epoch, batch.batch_id, batch.interval)
         if entry is not None and entry.digest == batch.manifest_digest:
             return self._landed(entry)
+        older = self._lacks_intervals(batch, known)
+        if entry is None and older is not None and not self._sink.replaces:
+            raise RefusalError(Reason.SINK_OUT_OF_ORDER, f"{older}. Nothing was written")
         newest = None if known is None else account.newest(batch.uuid, target, batch.interval)
         if entry is None and self._sink.replaces and (newest is None or newest.epoch < batch.epoch):
             # whatever earlier generations wrote is replaced
@@ -328,6 +332,21 @@ class PostgresWriter(Writer):
             f"{batch.describe()} is out of order: {self._sink.describe()} has {has} of the stream as its newest; "
             f"expected {'none' if expected is None else expected} before {batch.txn_version}. Nothing was written: "
             f"{what}",
+        )
+
+    def _lacks_intervals(self, batch: BatchSpec, known: Optional[Tuple[int, int]]) -> Optional[str]:
+        """Return that data intervals that were committed are gone, and what to do, or ``None``.
+
+        The transactions of one interval do not show that another one is missing; the number of the stream's commits
+        does.
+        """
+        committed, has = self._job.sink_version, 0 if known is None else known[1]
+        if batch.interval is None or committed is None or has >= committed:
+            return None
+        return (
+            f"{batch.describe()}: {self._sink.describe()} is at commit {has} of the stream, but the ledger knows "
+            f"commit {committed}, so the database was restored from an older copy and lacks data intervals. Load them "
+            f"again by {self._advice.rewind()}"
         )
 
     def _register(self, account: Account, batch: BatchSpec) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
+from threading import Event, Thread, current_thread
 from uuid import uuid4
 
 import pytest
@@ -14,6 +16,7 @@ from tests.interop.spark.test_sink_replace import DAY, NEXT_DAY, interval_of
 
 pytestmark = pytest.mark.timeout(600)
 
+DAY_AFTER = "2026-01-03T00:00:00.000Z/2026-01-04T00:00:00.000Z"
 REPLACE = PostgresSink("public.orders", "pg", mode="replace", provenance=True)
 
 
@@ -139,6 +142,56 @@ def test_two_intervals_with_a_version_in_common_do_not_both_land_at_once(spark, 
     assert versions.rows() == list(range(10, 20))
     assert load(spark, stream, wide)[0] == 0
     assert versions.rows() == list(range(20))
+
+
+def test_an_interval_whose_delete_waits_for_another_one_is_retried(spark, stream, versions, monkeypatch):
+    first, second, _ = stream.plan()
+    assert load(spark, stream, of(first, second))[0] == 0
+    write, has_deleted, done = AppendedRows.write, Event(), []
+
+    def other():
+        done.append(load(spark, stream, of(second, interval=NEXT_DAY))[0])
+
+    def meanwhile(self, connection, columns):
+        if current_thread() is thread:
+            has_deleted.set()
+            waits = "SELECT 1 FROM pg_locks WHERE NOT granted AND locktype = 'transactionid'"
+            deadline = time.monotonic() + 60
+            while not versions.run(waits) and time.monotonic() < deadline:
+                time.sleep(0.05)
+        return write(self, connection, columns)
+
+    monkeypatch.setattr(AppendedRows, "write", meanwhile)
+    thread = Thread(target=other)
+    thread.start()
+    assert has_deleted.wait(60)
+    code, report = load(spark, stream, of(first, second, generation=2))
+    thread.join(60)
+    assert (code, report.reason, done) == (10, "SINK_BUSY", [0])
+    assert versions.rows() == list(range(20))
+    assert load(spark, stream, of(first, second, generation=3))[0] == 0
+    assert versions.rows() == list(range(20))
+
+
+@pytest.mark.parametrize("mode", ["append", "replace"])
+def test_intervals_that_an_older_copy_of_the_database_lacks_do_not_stay_unnoticed(spark, stream, versions, mode):
+    first, second, third = stream.plan()
+    sink = replace(REPLACE, mode=mode)
+    assert load(spark, stream, of(first), sink=sink)[0] == 0
+    after = stream.after(load(spark, stream, of(second, interval=NEXT_DAY), sink=sink)[1])
+    versions.run("DELETE FROM public.orders WHERE id >= 10")
+    versions.run("DELETE FROM fds.batches WHERE version = 2")
+    versions.run("UPDATE fds.streams SET version = 1")
+    code, report = load(spark, stream, of(third, interval=DAY_AFTER), sink=sink, **after)
+    if mode == "append":
+        assert (code, report.reason) == (11, "SINK_OUT_OF_ORDER")
+        assert "is at commit 1 of the stream, but the ledger knows commit 2" in report.error_message
+        assert versions.rows() == list(range(10))
+        return
+    assert code == 0
+    assert "Load them again by clearing the runs of their data intervals" in " ".join(report.warnings)
+    assert load(spark, stream, of(second, interval=NEXT_DAY, generation=2), sink=sink, **after)[0] == 0
+    assert versions.rows() == list(range(30))
 
 
 def test_two_intervals_of_a_new_stream_are_loaded_at_once(spark, stream, versions, monkeypatch):
