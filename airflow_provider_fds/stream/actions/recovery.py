@@ -14,7 +14,7 @@ from msgspec import UNSET
 
 from airflow_provider_fds.batch.column_meaning import column_ids
 from airflow_provider_fds.batch.sink.sink_account import kept
-from airflow_provider_fds.batch.spec import txn_app_id, txn_version
+from airflow_provider_fds.batch.spec import txn_app_id, txn_batch_id, txn_epoch, txn_version
 from airflow_provider_fds.delta.reader.log import DeltaLog
 from airflow_provider_fds.delta.reader.replay import transactions
 from airflow_provider_fds.errors import ConfigurationError, FdsError, TableNotFoundError
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.delta.storage.storage import Storage
     from airflow_provider_fds.ledger.position import Checkpoint
     from airflow_provider_fds.ledger.staging.log import Ledger
+    from airflow_provider_fds.ledger.state import StreamState
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +230,12 @@ def recovery(ledger: Ledger, account: SinkAccount, *, table: str, deployment: st
         notes.append(
             "Its log no longer shows whether it was restored or overwritten since then: compare it with the source."
         )
+    if account.epoch > max(account.batch_epoch, state.epoch):
+        # a fence does not say where its epoch begins
+        notes.append(
+            f"Epoch {account.epoch} began later and has no batch in the sink. If it was requested to read rows again, "
+            "request that again: `fds rewind`."
+        )
     if state.phase == "empty":
         sink = SinkBinding(kind=account.kind, target=account.uri, app_ids=(txn_app_id(account.uuid),))
         command = Created(
@@ -239,13 +246,7 @@ def recovery(ledger: Ledger, account: SinkAccount, *, table: str, deployment: st
             recovered=Recovered(epoch=account.epoch, position=account.end, sink=sink, names=account.names or UNSET),
         )
         return PreparedAction(ledger.folder.name, (command,), "no ledger", after, tuple(notes))
-    known = (state.epoch if state.phase == "open" else state.epoch - 1, state.next_batch_id - 1)
-    is_known = (account.batch_epoch, account.batch_id) <= known
-    if state.phase == "open" and account.batch_epoch == state.epoch:
-        # an older ledger has planned another batch with that number
-        is_known = is_known and all(
-            batch.digest == account.digest for batch in state.planned if batch.batch_id == account.batch_id
-        )
+    is_known = _is_known(state, account)
     asked = None if state.request is None or state.request.to is None else state.request.to.get("offset")
     if state.request is not None and state.request.reason == "recover" and asked is not None:
         # the sink may have had fewer batches when it was asked before, so only the position counts, not the epochs
@@ -264,3 +265,26 @@ def recovery(ledger: Ledger, account: SinkAccount, *, table: str, deployment: st
     )
     before = f"epoch {state.epoch}, {describe_position(state.position)}"
     return PreparedAction(ledger.folder.name, (request,), before, after, tuple(notes))
+
+
+def _is_known(state: StreamState, account: SinkAccount) -> bool:
+    """Whether the ledger has planned or committed the newest batch of the sink, in the open or the closed epoch."""
+    epoch = state if state.phase == "open" else state.closed
+    if epoch is None:
+        return False
+    if epoch.planned:
+        known = (epoch.epoch, epoch.planned[-1].batch_id)
+    elif epoch.prev_txn_version is not None:
+        known = (txn_epoch(epoch.prev_txn_version), txn_batch_id(epoch.prev_txn_version))
+    else:
+        known = (epoch.epoch, -1)
+    if account.batch_epoch <= epoch.epoch and account.end == epoch.position:
+        # of a stream that was recovered, the ledger has no batch
+        return True
+    is_known = (account.batch_epoch, account.batch_id) <= known
+    if account.batch_epoch != epoch.epoch:
+        return is_known
+    # an older ledger has planned another batch with that number
+    return is_known and all(
+        batch.digest == account.digest for batch in epoch.planned if batch.batch_id == account.batch_id
+    )

@@ -308,6 +308,28 @@ def test_a_sink_whose_rows_an_unopened_epoch_removed_does_not_say_what_it_has(be
     assert "at version 4, or a fence removed rows there" in said
 
 
+@pytest.mark.parametrize("copy", ["none", "older", "newest"])
+def test_an_epoch_whose_start_nobody_knows_is_told(bench, source, sink, capsys, tmp_path, copy):
+    sink.load(bench, "run-1", batches=1)
+    shutil.copytree(bench.staging, tmp_path / "copy")
+    sink.load(bench, "run-2")
+    if copy == "newest":
+        rewind_to(bench, 1, capsys)
+    fence = FenceSpec(stream="orders", uuid=state_of(bench).uuid, epoch=2)
+    sink.builder.commit(operation="WRITE", userMetadata=fence_metadata(fence, "t"))
+    if copy != "newest":
+        shutil.rmtree(bench.staging)
+    if copy == "older":
+        shutil.copytree(tmp_path / "copy", bench.staging)
+
+    code, said = recover(bench, sink, capsys)
+
+    assert code == 0
+    assert ("Epoch 2 began later and has no batch in the sink" in said) == (copy != "newest")
+    if copy == "newest":
+        assert state_of(bench).request.reason == "rewind", said
+
+
 def test_a_stream_cannot_continue_from_a_position_within_a_lost_snapshot(bench, source, sink, capsys, monkeypatch):
     stream = bench.stream(starting_version=None, max_files_per_batch=1)
     monkeypatch.setattr(bench, "stream", lambda **_options: stream)
