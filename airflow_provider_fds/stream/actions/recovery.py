@@ -130,8 +130,7 @@ def refuse_intervals(stream: str, version: int, interval: str, uri: str) -> NoRe
     raise ConfigurationError(
         f"stream {stream!r} reads data intervals (version {version} of the sink {uri} "
         f"has {interval}), so it has no offset that could be recovered. Restore the "
-        "staging folder from a copy, or, with a sink that replaces, load the intervals again with a stream of "
-        "another name",
+        "staging folder from a copy, or load the intervals into another sink with a stream of another name",
         reason=Reason.RECOVERY_REFUSED,
     )
 

@@ -259,7 +259,7 @@ def _refuse_what_no_sink_tells(name: str, damage: LedgerDamage) -> None:
     if damage.of_kind(Boundary) or any(reads_by_interval):
         raise ConfigurationError(
             f"stream {name!r} reads data intervals, so the sink does not show an offset. Restore the ledger from "
-            "a copy, or, with a sink that replaces, load the intervals again under another stream name",
+            "a copy, or load the intervals into another sink with a stream of another name",
             reason=Reason.RECOVERY_REFUSED,
         )
     bound = damage.of_kind(Bound)
