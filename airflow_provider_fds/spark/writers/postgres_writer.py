@@ -261,10 +261,13 @@ class PostgresWriter(Writer):
         self._target_id = account.registered(target)
         wanted = self._job.sink_table_id
         if wanted is not None and wanted != self._target_id:
+            # a table that was restored from a dump has another oid, and all rows
+            load = "Load" if self._sink.needs_keys else "Remove the stream's rows that it may have, then load"
             raise RefusalError(
                 Reason.SINK_REPLACED,
                 f"{self._sink.describe()} is another table than the one that the stream has written to: it was dropped "
-                f"and created again. Load everything into it by {self._advice.from_start()}",
+                "and created again, or it or the account was restored from a dump. "
+                f"{load} everything into it by {self._advice.from_start()}",
             )
         if batch.interval is None:
             known = account.lock(batch.uuid, self._target_id)

@@ -1,4 +1,4 @@
-"""A database that was restored from an older copy lacks data intervals, which none of their transactions shows."""
+"""Databases that were restored: what they lack, and what they may have, is not taken for granted."""
 
 from __future__ import annotations
 
@@ -19,11 +19,23 @@ INTERVAL = replace(batch(), interval="2026-01-01/2026-01-02", interval_versions=
 
 
 def writer(committed: int | None, mode: str = "append") -> PostgresWriter:
-    sink = PostgresSink("public.orders", mode=mode, provenance=True)
+    keys = ("id",) if mode == "merge" else ()
+    sink = PostgresSink("public.orders", mode=mode, provenance=True, keys=keys)
     job = JobSpec((INTERVAL,), sink.to_dict(), "target", committed, "reports", "attempt")
     made = PostgresWriter(None, sink, job, {})
     made._target_id = "target"
     return made
+
+
+@pytest.mark.parametrize("mode", ["append", "replace", "merge"])
+def test_a_table_with_another_oid_may_have_the_rows_of_the_stream(mode):
+    made = writer(None, mode)
+    other = SimpleNamespace(target=lambda: "a table", registered=lambda _target: "another id")
+    with pytest.raises(RefusalError, match="restored from a dump") as refused:
+        made._known(other, INTERVAL)
+    assert ("Remove the stream's rows that it may have, then load everything" in str(refused.value)) == (
+        mode != "merge"
+    )
 
 
 def account(entry: Entry | None = None) -> Any:
