@@ -51,6 +51,7 @@ class SinkAccount:
         names: The sink's columns in that version, or in its newest; ``None`` if its schema cannot be read.
         broke_at: Version of a later RESTORE, REPLACE or CLONE, or of a fence that removed rows; ``None`` if there was
             none.
+        namesake: UUID of another stream of the name in the sink, ``None`` if there is none, or the uuid was known.
     """
 
     uri: str
@@ -64,6 +65,7 @@ class SinkAccount:
     kind: str = "delta_append"
     broke_at: int | None = None
     names: SinkNames | None = None
+    namesake: str | None = None
 
     def describe(self) -> str:
         """Return the account in words."""
@@ -97,6 +99,8 @@ def ask_sink(storage: Storage, stream: str, uuid: str | None = None) -> SinkAcco
         return None
     # a stream of the same name may have been started anew; the newest one counts
     uuid = str((batches[-1].metadata or {})["uuid"])
+    uuids = (str((commit.metadata or {})["uuid"]) for commit in reversed(batches))
+    namesake = next((other for other in uuids if other != uuid), None)
     own = [commit for commit in own if (commit.metadata or {})["uuid"] == uuid]
     batches = [commit for commit in batches if commit in own]
     account = kept(commits, txn_app_id(uuid))
@@ -122,6 +126,7 @@ def ask_sink(storage: Storage, stream: str, uuid: str | None = None) -> SinkAcco
         kind=found.get("sink", "delta_append"),
         broke_at=broke_at,
         names=_names(log, found["end"], version),
+        namesake=namesake,
     )
 
 
@@ -228,6 +233,11 @@ def recovery(ledger: Ledger, account: SinkAccount, *, table: str, deployment: st
     if account.version < 0:
         notes.append(
             "Its log no longer shows whether it was restored or overwritten since then: compare it with the source."
+        )
+    if account.namesake is not None:
+        notes.append(
+            f"Another stream of this name, uuid {account.namesake}, has written there, too. Uuid {account.uuid} has "
+            "loaded last and is recovered: continue only if it was this one's ledger that was lost."
         )
     if account.epoch > max(account.batch_epoch, state.epoch):
         # a fence does not say where its epoch begins

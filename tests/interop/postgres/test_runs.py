@@ -301,6 +301,22 @@ def test_a_lost_ledger_is_recovered_from_the_account(lake, environment, mode):
     assert "there is nothing to do" in again.stdout, again.stderr
 
 
+def test_a_lost_ledger_continues_within_what_a_rewind_reads_again(lake, environment):
+    options = ("--option", "max_versions_per_batch=1")
+    lake.load(*options)
+    assert lake.move("rewind", "--to", "0", "--sink-rows", "keep").returncode == 0
+    environment.run("DELETE FROM public.orders")
+    lake.die("driver.commit.after", *options)
+    assert environment.rows() == [1, 2]
+    shutil.rmtree(lake.folder / "staging")
+    words = ("recover", "--sink", "postgres:///public.orders", "--table", str(lake.folder / "orders"))
+    moved = lake.move(*words)
+    assert moved.returncode == 0, moved.stderr
+    assert "batch 0 of epoch 2" in moved.stdout
+    lake.load(*options)
+    assert environment.rows() == lake.ids
+
+
 def test_an_older_copy_of_a_ledger_continues_after_what_the_account_has(lake, environment):
     lake.load()
     shutil.copytree(lake.folder / "staging", lake.folder / "copy")

@@ -341,8 +341,10 @@ def test_a_stream_cannot_continue_from_a_position_within_a_lost_snapshot(bench, 
     assert "is within the initial snapshot" in text
 
 
-def test_the_newest_of_two_streams_of_one_name_counts(source, bench, sink):
+def test_the_newest_of_two_streams_of_one_name_counts(source, bench, sink, capsys):
     sink.load(bench, "run-1")
+    first = state_of(bench).uuid
+    assert ask_sink(open_storage(sink.value.uri), "orders").namesake is None
     shutil.rmtree(bench.staging)
     second = Sink(sink.builder.root.parent / "other")
     second.load(bench, "run-1", batches=1)
@@ -352,7 +354,12 @@ def test_the_newest_of_two_streams_of_one_name_counts(source, bench, sink):
     account = ask_sink(open_storage(sink.value.uri), "orders")
 
     assert account.uuid == state_of(bench).uuid
-    assert (account.batch_id, account.version) == (0, 4)
+    assert (account.batch_id, account.version, account.namesake) == (0, 4, first)
+    assert ask_sink(open_storage(sink.value.uri), "orders", account.uuid).namesake is None
+    shutil.rmtree(bench.staging)
+    code, said = recover(bench, sink, capsys)
+    assert code == 0
+    assert f"Another stream of this name, uuid {first}, has written there" in said
 
 
 @pytest.mark.parametrize("copy", ["none", "older"])
