@@ -11,6 +11,7 @@ from airflow.sdk.execution_time.hitl import get_hitl_detail_content_detail, upda
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 from asgiref.sync import sync_to_async
 
+from airflow_provider_fds.errors import StorageError
 from airflow_provider_fds.hooks.places import open_folder
 from airflow_provider_fds.ledger.staging.log import Ledger
 from airflow_provider_fds.stream.actions.stop_choices import STOP, decision_on
@@ -32,8 +33,8 @@ class StreamDecisionTrigger(BaseTrigger):
 
     Events:
         ``{"chosen_options": [str], "params_input": dict, "responded_by_user": {"id", "name"} | None, "timedout":
-        bool}``, as Airflow 3.3 itself sends when a person answers, ``version`` and ``about``. Without a person, the
-        time is over or the ledger has the decision.
+        bool}``, as Airflow 3.3 itself sends when a person answers, ``version``, ``about``, and ``in_ledger``: whether
+        the choice is only what the ledger had. Without a person, the time is over or the ledger has the decision.
 
     Args:
         stream: Name of the stream.
@@ -114,11 +115,11 @@ class StreamDecisionTrigger(BaseTrigger):
 
     def _poll(self) -> dict[str, Any] | None:
         """Look for a decision in the ledger, then in Airflow. Blocks, so it must run in a thread."""
-        if (decided := self._decided()) is not None:
-            self._answer(decided)
-            return self._event(decided)
         is_late = self.until is not None and time.time() >= self.until
         try:
+            if (decided := self._decided()) is not None:
+                self._answer(decided)
+                return self._event(decided, in_ledger=True)
             answer = get_hitl_detail_content_detail(ti_id=UUID(self.ti_id))
             if answer.response_received and answer.chosen_options:
                 user = answer.responded_by_user
@@ -139,6 +140,9 @@ class StreamDecisionTrigger(BaseTrigger):
             self._ledger = ledger
         else:
             self._ledger.refresh()
+        if self._ledger.state.phase == "empty":
+            self._ledger = None
+            raise StorageError(f"staging {self.staging} has no stream {self.stream!r}: is it mounted here?")
         return decision_on(self._ledger.state, self.version, self.about)
 
     def _event(
@@ -148,12 +152,14 @@ class StreamDecisionTrigger(BaseTrigger):
         why: dict[str, Any] | None = None,
         user: dict[str, str] | None = None,
         is_late: bool = False,
+        in_ledger: bool = False,
     ) -> dict[str, Any]:
         return {
             "chosen_options": [choice.capitalize()],
             "params_input": dict(why or {}),
             "responded_by_user": user,
             "timedout": is_late,
+            "in_ledger": in_ledger,
             "version": self.version,
             "about": self.about,
         }

@@ -12,7 +12,7 @@ import pytest
 
 from airflow_provider_fds import DeltaAppendSink, DeltaFleetOperator, DeltaIngestOperator, DeltaStream, FleetStream
 from airflow_provider_fds.delta.storage.open import open_storage
-from airflow_provider_fds.errors import ConfigurationError
+from airflow_provider_fds.errors import ConfigurationError, StorageError
 from airflow_provider_fds.hooks.exceptions import TaskFailedError
 from airflow_provider_fds.ledger.staging.log import Ledger
 from airflow_provider_fds.operators.run.approval import record_answer
@@ -292,6 +292,25 @@ def test_to_stop_fails_the_task_and_says_who_has_chosen_it(answered, ledger_of):
 def test_an_answer_about_another_version_than_the_one_that_stops_the_stream_writes_nothing(answered, ledger_of):
     answered("answered_late", "Skip", version=0)
     assert ledger_of("answered_late").find().quarantined.version == 1
+
+
+def test_what_a_trigger_saw_in_the_ledger_is_no_answer_once_the_stream_stops_there_again(
+    asking, installation, ledger_of
+):
+    dag = asking("answered_nobody", '"ask_timeout": 0.1')
+    installation.run(dag)
+    context = {"ti": SimpleNamespace(id="i", dag_id="d", run_id="r", task_id="ingest", map_index=-1, try_number=1)}
+    event = {"chosen_options": ["Resume"], "params_input": {}, "responded_by_user": None, "in_ledger": True}
+    record_answer(dag.get_task("ingest"), context, event, 1)
+    assert ledger_of("answered_nobody").find().quarantined.version == 1
+
+
+def test_a_trigger_whose_staging_has_no_ledger_waits_until_its_time_is_over(tmp_path):
+    arguments = {"stream": "orders", "staging": tmp_path.as_uri(), "ti_id": "0" * 32, "version": 1}
+    with pytest.raises(StorageError, match="is it mounted here"):
+        StreamDecisionTrigger(**arguments)._poll()
+    event = StreamDecisionTrigger(**arguments, until=time.time())._poll()
+    assert (event["chosen_options"], event["timedout"], event["in_ledger"]) == (["Stop"], True, False)
 
 
 STREAM = DeltaStream("orders", table="s3://lake/orders", on_violation="ask")

@@ -118,6 +118,9 @@ def _recorded(
     state = connected.load()
     if (decided := decision_on(state, version, about)) is not None:
         return f"Stream {stream.name}: the ledger already has a decision about version {version}: {decided}."
+    if event.get("in_ledger"):
+        # nobody has chosen it: the stream has come to the same stop again since the trigger saw the ledger
+        return f"Stream {stream.name}: it stops at version {version} again, which the next run asks about."
     choice = str(event["chosen_options"][0]).lower()
     user = event.get("responded_by_user") or {}
     name = str(user.get("name") or user.get("id") or "unknown user")

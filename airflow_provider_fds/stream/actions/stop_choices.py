@@ -98,6 +98,9 @@ def decision_on(state: StreamState, version: int | None, about: str | None = Non
         version: The version; of a batch, its first one.
         about: What else the question was about, see :func:`asked_about`.
     """
+    if state.retired is not None:
+        # nothing else can follow
+        return STOP
     if state.held is not None:
         return "hold"
     if state.quarantined is not None and (state.quarantined.version, asked_about(state)) == (version, about):

@@ -137,11 +137,11 @@ class TablePoller:
     def _check(self) -> PollResult | None:
         if self._position is None or self._position.is_initial_snapshot:
             return self._start_seen(self._log.latest())
-        if (finished := self._finished()) is not None:
-            return finished
         assert self._next is not None  # noqa: S101  # a position has a version
         self._forget_held()
         try:
+            if (finished := self._finished()) is not None:
+                return finished
             newest = verify_version(self._log, self._position, self._next)
         except LostPositionError:
             return self._lost()
@@ -209,6 +209,10 @@ class TablePoller:
         self._end = self._end or known_end(self._log, self._options, self._position)
         if self._end is None or not self._end.is_reached(self._position):
             return None
+        if self._end.is_a_commit:
+            # in another table, a time means another version
+            newest = verify_version(self._log, self._position, self._position.version)
+            self._position.ensure_table(self._log.state_at(newest).metadata.id, table=self._log.table_uri)
         reason = self._end.describe(self._name, self._log.table_uri)
         return PollResult(self._end.version, has_data=False, reason=reason, is_finished=True)
 

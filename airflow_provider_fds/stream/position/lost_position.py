@@ -104,9 +104,10 @@ def newest_from_position(connected: ConnectedStream, state: StreamState, owner: 
     try:
         return state, check_position(connected.log, state)
     except LogTruncatedError as error:
-        allowed_by = _allowed_by(connected, state)
-        if allowed_by is None:
+        allowed = _allowed_by(connected, state)
+        if allowed is None:
             raise
+        allowed_by, earliest = allowed
         if state.sink is not None and state.sink.merges:
             stays = "" if state.sink.can_remove_rows else "; a row whose key it does not have stays until you delete it"
             raise LogTruncatedError(
@@ -124,7 +125,8 @@ def newest_from_position(connected: ConnectedStream, state: StreamState, owner: 
     assert state.position is not None  # noqa: S101  # an open epoch has a position
     position = Offset.from_json(state.position)
     log = connected.log
-    earliest = log.earliest()
+    # log cleanup may go on meanwhile: nobody has skipped what it removes now
+    earliest = log.earliest() if earliest is None else earliest
     newest = log.verify_position(earliest)
     position.ensure_table(log.state_at(newest).metadata.id, table=log.table_uri)
     reason = (
@@ -166,10 +168,13 @@ def lost_until(log: DeltaLog, position: Offset) -> int | None:
     return None if is_begun or last < position.version else last
 
 
-def _allowed_by(connected: ConnectedStream, state: StreamState) -> str | None:
-    """Return what lets the stream move past lost versions, as the beginning of a message; ``None``: nothing."""
+def _allowed_by(connected: ConnectedStream, state: StreamState) -> tuple[str, int | None] | None:
+    """Return what lets the stream move past lost versions, as the beginning of a message, and to which version.
+
+    The version is ``None`` if that is whatever the log still has. Returns ``None`` if nothing lets the stream move.
+    """
     if connected.stream.options.on_lost_position == "earliest":
-        return "on_lost_position='earliest'"
+        return "on_lost_position='earliest'", None
     if state.position is None or state.table_id is None:
         return None
     position = Offset.from_json(state.position)
@@ -180,4 +185,4 @@ def _allowed_by(connected: ConnectedStream, state: StreamState) -> str | None:
     lost = range(position.version, last + 1)
     if not all(version in words for version in lost):
         return None
-    return "; ".join(dict.fromkeys(f"skipped by {words[one].who} ({words[one].why})" for one in lost))
+    return "; ".join(dict.fromkeys(f"skipped by {words[one].who} ({words[one].why})" for one in lost)), last + 1

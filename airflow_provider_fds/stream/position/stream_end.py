@@ -6,15 +6,18 @@ only the ledger, such as a monitor, must see that the stream is finished.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from airflow_provider_fds.delta.moments import parse_timestamp
+from airflow_provider_fds.errors import LogTruncatedError
 from airflow_provider_fds.ledger.entries.entry import iso_time
 from airflow_provider_fds.ledger.entries.epoch_entries import Ended
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.planning.end import StreamEnd, ending_at, known_end
 from airflow_provider_fds.stream.declaration.backfill_range import LIVE_START
+from airflow_provider_fds.stream.position.source_unchanged import check_position
 
 if TYPE_CHECKING:
     from airflow_provider_fds.ledger.state import StreamState
@@ -41,7 +44,11 @@ def end_of(connected: ConnectedStream, state: StreamState) -> StreamEnd | None:
 
 
 def settle_end(connected: ConnectedStream, state: StreamState) -> tuple[StreamState, StreamEnd | None]:
-    """Return the stream's end as :func:`end_of` does, and record it in the ledger, or that the options have none."""
+    """Return the stream's end as :func:`end_of` does, and record it in the ledger, or that the options have none.
+
+    Raises:
+        LostPositionError: A time is to be resolved for good, but another table is there, or an older one.
+    """
     end, ended = end_of(connected, state), state.ended
     instant, version = _declared(connected, end)
     if instant is None and ended is not None and ended.version != _NO_END:
@@ -49,7 +56,19 @@ def settle_end(connected: ConnectedStream, state: StreamState) -> tuple[StreamSt
     is_recorded = ended is not None and ended.instant == instant
     if instant is None or version is None or is_recorded:
         return state, end
+    if end is not None and end.is_a_commit:
+        _check_table(connected, state)
     return connected.execute(Ended(epoch=state.epoch, instant=instant, version=version)), end
+
+
+def _check_table(connected: ConnectedStream, state: StreamState) -> None:
+    """Refuse to resolve a time in another table than that of the stream: it means another version there."""
+    if state.position is None:
+        return
+    log = connected.log
+    Offset.from_json(state.position).ensure_table(log.state_at(log.latest()).metadata.id, table=log.table_uri)
+    with suppress(LogTruncatedError):
+        check_position(log, state)
 
 
 def _declared(connected: ConnectedStream, end: StreamEnd | None) -> tuple[str | None, int | None]:

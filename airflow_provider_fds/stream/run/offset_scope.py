@@ -184,11 +184,11 @@ class OffsetScope(Scope):
         if (paused := paused_work(state)) is not None:
             return paused
         self.check_whole(sink, user_job=user_job)
-        state, end = settle_end(self.connected, state)
-        if end is not None and end.is_reached(self._position):
-            # before the log is checked: a finished stream needs no more versions
-            return self._finished(end)
         try:
+            state, end = settle_end(self.connected, state)
+            if end is not None and end.is_reached(self._position):
+                # before the log is checked: a finished stream needs no more versions
+                return self._finished(end)
             state, newest = newest_from_position(self.connected, state, me)
         except LostPositionError as error:
             return quarantine_lost(self.connected, error)

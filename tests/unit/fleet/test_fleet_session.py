@@ -342,6 +342,21 @@ def test_fail_fast_starts_nothing_after_a_failure(fleet):
     assert fleet.applications == []
 
 
+def test_fail_fast_leaves_the_others_of_a_stream_that_pauses_at_a_batch(fleet):
+    fleet.table("bad", expect={"id": "drop"}, max_rejected=0.1, on_violation="quarantine")
+    fleet.table("good")
+    session = fleet.session(stop_on_failure=True)
+    bad, _ = session.next_work()
+    session.write_jobs(parallelism=1)
+    # the driver counts the batch as failed, and starts nothing else
+    fleet.fail(bad)
+    session.collect(None)
+    assert session.next_work() == ()
+    result = session.finish()
+    assert (outcomes(result), result.error()) == ({"bad": "paused", "good": "left"}, None)
+    assert outcomes(fleet.run("run-2", stop_on_failure=True)) == {"bad": "paused", "good": "loaded"}
+
+
 def test_done_streams_are_committed_while_others_run(fleet):
     for name in ("a", "b"):
         fleet.table(name)

@@ -75,6 +75,11 @@ def test_a_choice_is_the_action_of_that_name_with_the_person_and_the_reason(upda
     assert (entry.actor, entry.action.why) == (ALICE, "looked at it")
 
 
+def test_nobody_is_asked_about_a_stream_that_has_ended(updated):
+    perform(updated.ledger, builder(updated).retire(), ALICE)
+    assert decision_on(updated.ledger.state, 2) == "stop"
+
+
 def test_an_accepted_schema_is_a_decision(renamed):
     perform(renamed.ledger, prepare_choice(builder(renamed), "accept"), ALICE)
     assert decision_on(renamed.ledger.state, 2) == "accept"

@@ -9,6 +9,7 @@ import deltalake
 import pytest
 
 from airflow_provider_fds.cli.main import main
+from airflow_provider_fds.delta.reader.log import DeltaLog
 from airflow_provider_fds.errors import LogTruncatedError
 from airflow_provider_fds.sinks import DeltaMergeSink
 from airflow_provider_fds.source.offset import Offset
@@ -107,6 +108,26 @@ def test_more_versions_that_are_lost_after_the_decision_stop_the_stream_again(be
     clean_up(cleaned_up, 5)
     assert run(bench, sink, "run-3").status == "paused"
     assert seen(bench).state.quarantined.last == 4
+
+
+def test_versions_that_are_lost_while_a_run_moves_over_skipped_ones_are_not_passed(
+    bench, cleaned_up, sink, monkeypatch
+):
+    run(bench, sink, "run-2")
+    assert fds(bench, "skip", "orders", "--version", "2-3", "--yes") == 0
+    asked = DeltaLog.earliest
+
+    def earliest(log: DeltaLog) -> int:
+        found = asked(log)
+        clean_up(cleaned_up, 5)
+        return found
+
+    monkeypatch.setattr(DeltaLog, "earliest", earliest)
+    assert run(bench, sink, "run-3").status == "paused"
+    monkeypatch.undo()
+    connected = seen(bench)
+    assert Offset.from_json(connected.state.position).version <= 4
+    assert connected.state.quarantined.last == 4
 
 
 @pytest.mark.usefixtures("cleaned_up")

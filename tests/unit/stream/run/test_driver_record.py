@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -59,6 +60,18 @@ def test_the_end_of_a_driver_that_left_batches_is_recorded_and_the_next_attempt_
     retry.driver.write(planned, **{**DRIVER, "driver": "driver-2"})
     later, again_planned = again(bench, sink, retry=True)
     assert later.driver.left(again_planned).submitted.driver == "driver-2"
+
+
+def test_a_process_that_is_late_does_not_record_the_end_of_the_driver_of_a_later_attempt(bench, sink, left):
+    session, work, _ = left
+    session.collect(work, spark_failed=True)
+    retry, planned = again(bench, sink, retry=True)
+    later = replace(planned, attempt_id=f"9{planned.attempt_id}")
+    retry.driver.write(later, **{**DRIVER, "driver": "driver-2"})
+    session.connected.load()
+    session.driver.ended(work)
+    third, planned = again(bench, sink, retry=True)
+    assert third.driver.left(planned).submitted.driver == "driver-2"
 
 
 def test_the_end_of_a_driver_that_left_no_batch_is_no_entry(bench, sink, left):

@@ -44,6 +44,36 @@ def test_a_finished_stream_no_longer_needs_the_log(bench, table, sink):
     assert bench.run_once(sink, "run-2", stream)[1].status == "finished"
 
 
+def test_a_time_that_means_an_earlier_version_of_another_table_does_not_finish_the_stream(bench, table, sink):
+    stream = bench.stream(ending_timestamp="2024-01-01T00:06:30", on_violation="quarantine")
+    bench.run_once(sink, "run-1", stream)
+    # lost before they were read
+    table.append()
+    for path in table.log.iterdir():
+        path.unlink()
+    table.table_id, table.version = "another", -1
+    table.create()
+    table.append()
+    table.append(timestamp_ms=table.time_of(8))
+
+    assert bench.poller(stream).check().reason == "position is lost"
+    session, work = bench.run_once(sink, "run-2", stream)
+    assert (work.status, session.connected.state.quarantined.lost) == ("paused", "TABLE_REPLACED")
+    assert session.connected.state.ended is None
+
+
+def test_a_hole_stops_a_stream_with_a_time_as_its_end_as_any_other(bench, table, sink):
+    stream = bench.stream(ending_timestamp="2024-01-01T00:10:00", on_violation="quarantine")
+    bench.run_once(sink, "run-1", stream)
+    for _ in range(3):
+        table.append()
+    (table.log / f"{7:020d}.json").unlink()
+
+    assert bench.poller(stream).check().reason == "position is lost"
+    session, work = bench.run_once(sink, "run-2", stream)
+    assert (work.status, session.connected.state.quarantined.lost) == ("paused", "LOG_GAP")
+
+
 def test_a_time_as_the_end_is_written_down_once_it_is_known_and_the_log_may_go(bench, table, sink):
     stream = bench.stream(ending_timestamp="2024-01-01T00:03:30")
     bench.run_once(sink, "run-1", stream)
