@@ -242,9 +242,8 @@ class FleetSession:
             each(self._threads, lambda run: self._collect(run, failures, has_error, is_final), self.runs)
             self.can_leave = self.can_leave and not failures
             # for the driver, the batch of a stream that pauses at it has failed
-            is_failure = any(one.reason_code != Reason.SPARK_ENDED_EARLY for one in failures.values()) or any(
-                run.session.idle is not None and run.session.idle.status == "paused" for run in self.runs
-            )
+            has_paused = any(one.session.idle is not None and one.session.idle.status == "paused" for one in self.runs)
+            is_failure = has_paused or any(one.reason_code != Reason.SPARK_ENDED_EARLY for one in failures.values())
             was_stopped = self._stop_on_failure and not has_error and (self._outcomes.has_failed or is_failure)
             for run, failure in failures.items():
                 if was_stopped and failure.reason_code == Reason.SPARK_ENDED_EARLY:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -16,6 +17,7 @@ from airflow_provider_fds.delta.reader.timestamps import CommitTimestamps
 from airflow_provider_fds.delta.retention import LOG_RETENTION, retention
 from airflow_provider_fds.errors import (
     ConfigurationError,
+    LogTruncatedError,
     LostPositionError,
     StoppedError,
     TornFileError,
@@ -211,8 +213,9 @@ class TablePoller:
             return None
         if self._end.is_a_commit:
             # in another table, a time means another version
-            newest = verify_version(self._log, self._position, self._position.version)
-            self._position.ensure_table(self._log.state_at(newest).metadata.id, table=self._log.table_uri)
+            with suppress(LogTruncatedError):
+                verify_version(self._log, self._position, self._position.version)
+            self._position.ensure_table(self._log.state_at(self._log.latest()).metadata.id, table=self._log.table_uri)
         reason = self._end.describe(self._name, self._log.table_uri)
         return PollResult(self._end.version, has_data=False, reason=reason, is_finished=True)
 

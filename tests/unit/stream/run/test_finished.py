@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import deltalake
 import pytest
 
 from airflow_provider_fds.errors import ConfigurationError
@@ -142,6 +143,17 @@ async def test_a_finished_stream_ends_the_sensor_however_it_polls(bench, table, 
         assert look.is_finished
         assert "is finished" in look.reason
         assert not look.has_data
+
+
+def test_a_finished_stream_ends_the_sensor_although_the_log_was_cleaned_up_past_it(bench, log_builder, sink):
+    log_builder.create()
+    for _ in range(5):
+        log_builder.append()
+    stream = bench.stream(ending_version=2)
+    bench.run_once(sink, "run-1", stream)
+    deltalake.DeltaTable(str(log_builder.root)).create_checkpoint()
+    log_builder.clean_up_before(5)
+    assert bench.poller(stream).check().is_finished
 
 
 async def test_commits_after_the_end_do_not_wake_and_the_end_itself_does_once(bench, log_builder, sink):
