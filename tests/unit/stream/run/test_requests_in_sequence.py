@@ -15,10 +15,19 @@ _ORDERED = frozenset({"PUT staging/s#/ledger/#.json"})
 _MOST = 4
 
 
+#: How often it is measured: threads of a busy machine may follow each other, but what must wait does so each time.
+_TRIES = 3
+
+
+def measure() -> tuple[dict[str, Step], dict[str, Step]]:
+    """Return the steps of a small and a larger run, with 2 and 10 batches and streams."""
+    return steps(2, 2, 0.05), steps(10, 10, 0.05)
+
+
 @pytest.fixture(scope="module")
 def runs() -> tuple[dict[str, Step], dict[str, Step]]:
-    """The steps of a small and a larger run, with 2 and 10 batches and streams."""
-    return steps(2, 2, 0.05), steps(10, 10, 0.05)
+    """The steps of both runs, measured once for all tests."""
+    return measure()
 
 
 @pytest.mark.parametrize(
@@ -35,14 +44,16 @@ def runs() -> tuple[dict[str, Step], dict[str, Step]]:
     ],
 )
 def test_more_batches_or_streams_do_not_wait_for_each_other(runs, step):
-    small, large = (run[step] for run in runs)
-    print(f"{step}: {len(large.requests)} requests, in sequence:", *large.describe(), sep="\n  ")
+    for measured in (runs, *[None] * (_TRIES - 1)):
+        small, large = (run[step] for run in measured or measure())
+        print(f"{step}: {len(large.requests)} requests, in sequence:", *large.describe(), sep="\n  ")
+        more = Counter(large.describe()) - Counter(small.describe())
+        grown = len(large.chain()) - len(small.chain())
+        ordered = sum(count for name, count in more.items() if name in _ORDERED)
+        if grown - ordered <= _MOST:
+            return
 
-    more = Counter(large.describe()) - Counter(small.describe())
-    grown = len(large.chain()) - len(small.chain())
-    ordered = sum(count for name, count in more.items() if name in _ORDERED)
-
-    assert grown - ordered <= _MOST, more
+    pytest.fail(str(more))
 
 
 @pytest.mark.parametrize(
