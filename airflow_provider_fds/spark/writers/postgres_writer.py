@@ -136,8 +136,9 @@ class PostgresWriter(Writer):
             if sink.replaces:
                 since = 0 if known is None else known[1]
                 replaced = ReplacedInterval(account, target, self._job, batch, sink, since)
-                older = self._lacks_intervals(batch, known)
-                warnings = (*(() if older is None else (older,)), *replaced.remove(connection, chosen))
+                warnings = replaced.remove(connection, chosen)
+                if (older := self._lacks_intervals(batch, known)) is not None:
+                    warnings = (older, *warnings)
             count = rows.write(connection, chosen)
             # the write has locked the table, so that from here on it stays as it is
             now = account.target()
@@ -343,7 +344,8 @@ class PostgresWriter(Writer):
         The transactions of one interval do not show that another one is missing; the number of the stream's commits
         does.
         """
-        committed, has = self._job.sink_version, 0 if known is None else known[1]
+        committed = self._job.sink_version
+        has = 0 if known is None else known[1]
         if batch.interval is None or committed is None or has >= committed:
             return None
         return (

@@ -61,7 +61,8 @@ class DatabaseRecord:
         if target is None or target.id is None:
             return None
         # a stream of the same name may have been started anew; the newest one counts
-        known, uuid = uuid, account.newest_stream(target.id, stream, uuid)
+        is_chosen = uuid is not None
+        uuid = account.newest_stream(target.id, stream, uuid)
         if uuid is None:
             return None
         entries = account.since(uuid, target.id, 0)
@@ -83,7 +84,7 @@ class DatabaseRecord:
             version=newest.version,
             kind=self._bound.kind,
             broke_at=removed[-1] if removed else None,
-            namesake=account.namesake(uuid, target.id, stream, ()) if known is None else None,
+            namesake=None if is_chosen else account.namesake(uuid, target.id, stream, ()),
         )
 
     def _refuse(self, stream: str, why: str) -> NoReturn:

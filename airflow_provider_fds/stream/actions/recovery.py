@@ -51,7 +51,8 @@ class SinkAccount:
         names: The sink's columns in that version, or in its newest; ``None`` if its schema cannot be read.
         broke_at: Version of a later RESTORE, REPLACE or CLONE, or of a fence that removed rows; ``None`` if there was
             none.
-        namesake: UUID of another stream of the name in the sink, ``None`` if there is none, or the uuid was known.
+        namesake: UUID of another stream of this name in the sink; ``None`` if there is none, or if the caller has
+            chosen the stream by its uuid.
     """
 
     uri: str

@@ -14,7 +14,7 @@ from airflow_provider_fds.ledger.staging.log import Ledger
 from airflow_provider_fds.ledger.values import Origin
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.source.offset import Offset, describe_position
-from airflow_provider_fds.stream.position.source_unchanged import check_position
+from airflow_provider_fds.stream.position.source_unchanged import check_position, check_table
 
 if TYPE_CHECKING:
     from airflow_provider_fds.ledger.state import StreamState
@@ -68,7 +68,7 @@ def origin_of(connected: ConnectedStream) -> tuple[StreamState, Offset]:
     state = Ledger(connected.staging, connected.stream.fork_of).find()
     position = _position_of(connected, state)
     check_position(connected.log, state)
-    position.ensure_table(connected.log.state_at(connected.log.latest()).metadata.id, table=connected.log.table_uri)
+    check_table(connected.log, position)
     return state, position
 
 

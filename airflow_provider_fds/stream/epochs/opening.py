@@ -29,6 +29,7 @@ from airflow_provider_fds.stream.epochs.recovered_columns import recovered_colum
 from airflow_provider_fds.stream.epochs.skipped_versions import refuse_skipped
 from airflow_provider_fds.stream.epochs.tables_before import tables_now
 from airflow_provider_fds.stream.position.changed_start import end_options, keep_start, range_options, start_options
+from airflow_provider_fds.stream.position.source_unchanged import check_table
 from airflow_provider_fds.stream.sink_record.overlap import refuse_overlap_of_new
 from airflow_provider_fds.stream.sink_record.sink_traces import refuse_lost_ledger
 
@@ -262,7 +263,7 @@ def gather(
 def _check_start(connected: ConnectedStream, start: Offset) -> None:
     """Refuse a position of another table, or one that the log no longer reaches back to."""
     log = connected.log
-    start.ensure_table(log.state_at(log.latest()).metadata.id, table=log.table_uri)
+    check_table(log, start)
     if not start.is_initial_snapshot:
         log.verify_position(start.version)
 

@@ -29,7 +29,7 @@ from airflow_provider_fds.source.planning.end import known_end
 from airflow_provider_fds.source.planning.files_read import FilesRead
 from airflow_provider_fds.stream.polling.min_batch import MinBatch
 from airflow_provider_fds.stream.position.lost_position import nearly_lost
-from airflow_provider_fds.stream.position.source_unchanged import verify_version
+from airflow_provider_fds.stream.position.source_unchanged import check_table, verify_version
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -215,7 +215,7 @@ class TablePoller:
             # in another table, a time means another version
             with suppress(LogTruncatedError):
                 verify_version(self._log, self._position, self._position.version)
-            self._position.ensure_table(self._log.state_at(self._log.latest()).metadata.id, table=self._log.table_uri)
+            check_table(self._log, self._position)
         reason = self._end.describe(self._name, self._log.table_uri)
         return PollResult(self._end.version, has_data=False, reason=reason, is_finished=True)
 

@@ -16,7 +16,7 @@ from airflow_provider_fds.ledger.entries.plan_entries import Advanced
 from airflow_provider_fds.ledger.values import Skipped
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.planned import range_digest
-from airflow_provider_fds.stream.position.source_unchanged import check_position
+from airflow_provider_fds.stream.position.source_unchanged import check_position, check_table
 
 if TYPE_CHECKING:
     from airflow_provider_fds.delta.reader.log import DeltaLog
@@ -161,7 +161,7 @@ def lost_until(log: DeltaLog, position: Offset) -> int | None:
     """
     try:
         last = log.earliest() - 1
-        position.ensure_table(log.state_at(log.latest()).metadata.id, table=log.table_uri)
+        check_table(log, position)
     except FdsError:
         return None
     is_begun = position.next_index > 0 or position.is_initial_snapshot

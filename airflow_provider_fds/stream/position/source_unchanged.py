@@ -58,8 +58,17 @@ def verify_version(log: DeltaLog, position: Offset, version: int) -> int:
     try:
         return log.verify_position(version)
     except LogRewoundError:
-        position.ensure_table(log.state_at(log.latest()).metadata.id, table=log.table_uri)
+        check_table(log, position)
         raise
+
+
+def check_table(log: DeltaLog, position: Offset) -> None:
+    """Check that the table at the URI is that of a position.
+
+    Raises:
+        TableReplacedError: It is another table.
+    """
+    position.ensure_table(log.state_at(log.latest()).metadata.id, table=log.table_uri)
 
 
 def check_planned(log: DeltaLog, batches: Sequence[PlannedBatch]) -> None:

@@ -17,7 +17,7 @@ from airflow_provider_fds.ledger.entries.epoch_entries import Ended
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.planning.end import StreamEnd, ending_at, known_end
 from airflow_provider_fds.stream.declaration.backfill_range import LIVE_START
-from airflow_provider_fds.stream.position.source_unchanged import check_position
+from airflow_provider_fds.stream.position.source_unchanged import check_position, check_table
 
 if TYPE_CHECKING:
     from airflow_provider_fds.ledger.state import StreamState
@@ -57,16 +57,16 @@ def settle_end(connected: ConnectedStream, state: StreamState) -> tuple[StreamSt
     if instant is None or version is None or is_recorded:
         return state, end
     if end is not None and end.is_a_commit:
-        _check_table(connected, state)
+        _check_source(connected, state)
     return connected.execute(Ended(epoch=state.epoch, instant=instant, version=version)), end
 
 
-def _check_table(connected: ConnectedStream, state: StreamState) -> None:
+def _check_source(connected: ConnectedStream, state: StreamState) -> None:
     """Refuse to resolve a time in another table than that of the stream: it means another version there."""
     if state.position is None:
         return
     log = connected.log
-    Offset.from_json(state.position).ensure_table(log.state_at(log.latest()).metadata.id, table=log.table_uri)
+    check_table(log, Offset.from_json(state.position))
     with suppress(LogTruncatedError):
         check_position(log, state)
 

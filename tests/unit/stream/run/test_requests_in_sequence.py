@@ -13,8 +13,6 @@ from tests.bench.far_store import Step, shape, steps
 _ORDERED = frozenset({"PUT staging/s#/ledger/#.json"})
 #: Requests that may follow each other although none needs the answer of the one before.
 _MOST = 4
-
-
 #: How often it is measured: threads of a busy machine may follow each other, but what must wait does so each time.
 _TRIES = 3
 
