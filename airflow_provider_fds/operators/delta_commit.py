@@ -78,8 +78,9 @@ class DeltaCommitOperator(ValueTemplates, ShowsLinks, EmitsLineage, BaseOperator
         from airflow_provider_fds.hooks.stats import sending_status
         from airflow_provider_fds.operators.lineage import asset_event
         from airflow_provider_fds.operators.lineage.gathered_lineage import gathering
-        from airflow_provider_fds.operators.run.sessions import open_session
+        from airflow_provider_fds.operators.run.sessions import session_context
         from airflow_provider_fds.stream.run.purge import purge_stream
+        from airflow_provider_fds.stream.run.session import StreamSession
 
         self.show_links({})
         with task_failures(context, self.stream):
@@ -91,7 +92,7 @@ class DeltaCommitOperator(ValueTemplates, ShowsLinks, EmitsLineage, BaseOperator
                     f"{verify!r}."
                 )
             self._check_loaded(context)
-            session = open_session(
+            stream_context = session_context(
                 context,
                 stream,
                 verify,
@@ -99,6 +100,7 @@ class DeltaCommitOperator(ValueTemplates, ShowsLinks, EmitsLineage, BaseOperator
                 plan_map_index=int(self.batch["plan_map_index"]),
                 is_three_task=True,
             )
+            session = StreamSession(stream, stream_context)
             with (
                 sending_status(session, context),
                 self.showing_links(session, verify),

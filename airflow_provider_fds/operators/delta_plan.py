@@ -100,7 +100,8 @@ class DeltaPlanOperator(ValueTemplates, ShowsLinks, EmitsLineage, BaseOperator):
         from airflow_provider_fds.hooks.data_interval import refuse_backfill, refuse_intervals
         from airflow_provider_fds.hooks.stats import sending_status
         from airflow_provider_fds.operators.run.batch_message import batch_message
-        from airflow_provider_fds.operators.run.sessions import open_session
+        from airflow_provider_fds.operators.run.sessions import session_context
+        from airflow_provider_fds.stream.run.session import StreamSession
 
         ti = context["ti"]
         self.show_links({})
@@ -118,7 +119,7 @@ class DeltaPlanOperator(ValueTemplates, ShowsLinks, EmitsLineage, BaseOperator):
             between: set[str] = set()
             for commit in commits_of(self.dag, self.task_id):
                 between |= check_wiring(self.dag, self.task_id, commit)
-            session = open_session(context, stream, None, is_three_task=True)
+            session = StreamSession(stream, session_context(context, stream, None, is_three_task=True))
             if (stale := begun_before(ti, between)) and not session.has_batch():
                 raise ConfigurationError(
                     f"Stream {stream.name!r}: {ti.task_id!r} would hand out a new batch, but tasks of this run "

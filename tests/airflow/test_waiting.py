@@ -32,7 +32,8 @@ from airflow_provider_fds.ledger.entries.commit_entries import Committed
 from airflow_provider_fds.ledger.entries.operator_entries import Held, Retired
 from airflow_provider_fds.ledger.owner import Actor
 from airflow_provider_fds.ledger.staging.log import Ledger
-from airflow_provider_fds.operators.run.sessions import open_session
+from airflow_provider_fds.operators.run.sessions import session_context
+from airflow_provider_fds.stream.run.session import StreamSession
 from tests.interop.connect_server import free_port
 
 pytestmark = pytest.mark.usefixtures("airflow_database")
@@ -155,7 +156,7 @@ def test_a_run_whose_batches_another_one_has_loaded_leaves_what_comes_later_to_t
     consumed(0)
     plan(stream, tmp_path, context_of())
     sink = DeltaAppendSink(str(tmp_path / "sink"))
-    session = open_session(context_of("manual__2", state="failed"), stream, sink)
+    session = StreamSession(stream, session_context(context_of("manual__2", state="failed"), stream, sink))
     work = session.begin(sink)
     log = tmp_path / "sink" / "_delta_log"
     log.mkdir(parents=True)
@@ -383,7 +384,7 @@ def test_an_interval_whose_end_is_resolved_already_is_not_waited_for(days, tmp_p
 
 def plan(stream, tmp_path, context):
     """Leave the plan of an attempt that died before Spark."""
-    session = open_session(context, stream, DeltaAppendSink(str(tmp_path / "sink")))
+    session = StreamSession(stream, session_context(context, stream, DeltaAppendSink(str(tmp_path / "sink"))))
     assert session.begin(DeltaAppendSink(str(tmp_path / "sink"))).status == "work"
 
 

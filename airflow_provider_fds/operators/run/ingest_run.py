@@ -17,7 +17,7 @@ from airflow_provider_fds.hooks.failures import push_error, task_failures, with_
 from airflow_provider_fds.hooks.settings import retention
 from airflow_provider_fds.hooks.stats import send_status, sending_status
 from airflow_provider_fds.operators.lineage.gathered_lineage import gathering
-from airflow_provider_fds.operators.run.sessions import open_session
+from airflow_provider_fds.operators.run.sessions import session_context
 from airflow_provider_fds.operators.run.spark_failure import explained, without_command
 from airflow_provider_fds.operators.task.ingest_arguments import check_asking, check_linger, check_reading
 from airflow_provider_fds.operators.task.on_busy import give_way
@@ -26,7 +26,7 @@ from airflow_provider_fds.stream.attempt.batch_versions import describe_plan
 from airflow_provider_fds.stream.attempt.result import PhaseSeconds, RunResult
 from airflow_provider_fds.stream.declaration.sink_needs import coerce_sink
 from airflow_provider_fds.stream.run.limits import Limits
-from airflow_provider_fds.stream.run.session import STOPPED
+from airflow_provider_fds.stream.run.session import STOPPED, StreamSession
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from airflow_provider_fds.sinks import Sink
     from airflow_provider_fds.stream.attempt.result import LoadResult, RunWork
     from airflow_provider_fds.stream.run.linger import Linger
-    from airflow_provider_fds.stream.run.session import StreamSession
 
 #: SparkSubmitOperator's default name of an application.
 _DEFAULT_NAME: Final = "arrow-spark"
@@ -82,7 +81,7 @@ class IngestRun:
                 refuse_backfill(context, stream)
             self._find_spark(stream, sink)
             interval = run_interval(context, stream) if stream.reads_by_interval else None
-            session = open_session(context, stream, sink, interval=interval)
+            session = StreamSession(stream, session_context(context, stream, sink), interval)
             if interval is not None and waiting is not None and deadline is not None:
                 waiting.wait_for_interval(operator, context, session, deadline=deadline)
             if operator.asset_partitions is not None:

@@ -1,4 +1,4 @@
-"""Opens a stream for the task instance that works on it."""
+"""A stream in the hands of the task instance that works on it."""
 
 from __future__ import annotations
 
@@ -7,48 +7,11 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_fds.hooks.settings import deployment
 from airflow_provider_fds.hooks.stream_context import working_context
 from airflow_provider_fds.operators.run.owner import owner_is_running, task_actor, task_owner
-from airflow_provider_fds.stream.run.session import StreamSession
 
 if TYPE_CHECKING:
     from airflow_provider_fds.sinks import Sink
     from airflow_provider_fds.stream import DeltaStream
     from airflow_provider_fds.stream.connected_stream import StreamContext
-    from airflow_provider_fds.stream.position.data_interval import DataInterval
-
-
-def open_session(
-    context: Any,
-    stream: DeltaStream,
-    sink: Sink | None,
-    *,
-    interval: DataInterval | None = None,
-    plan_task_id: str | None = None,
-    plan_map_index: int | None = None,
-    is_three_task: bool = False,
-) -> StreamSession:
-    """Open the stream for the task instance of ``context``, see :func:`session_context`.
-
-    Args:
-        context: The task's context.
-        stream: The stream, rendered.
-        sink: Its sink, rendered, if FDS writes to it or checks it.
-        interval: The data interval of the run, for a stream that reads by it.
-        plan_task_id: The task that planned, if it is another task of this run.
-        plan_map_index: That task's map index.
-        is_three_task: Whether plan, load and commit are separate tasks.
-
-    Raises:
-        ConfigurationError: A connection, the staging folder or a URI is invalid.
-    """
-    stream_context = session_context(
-        context,
-        stream,
-        sink,
-        plan_task_id=plan_task_id,
-        plan_map_index=plan_map_index,
-        is_three_task=is_three_task,
-    )
-    return StreamSession(stream, stream_context, interval)
 
 
 def session_context(
