@@ -10,14 +10,14 @@ import sysconfig
 import traceback
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, List, Optional
+from typing import List, Optional
 
 from airflow_provider_fds.credentials import redacted
 from airflow_provider_fds.reasons import Reason
+from airflow_provider_fds.spark.runtime.exception_chain import Cause, causes_of, first_line, java_exception
 from airflow_provider_fds.spark.runtime.versions import DELTA_OF_SPARK, delta_coordinates, of_minor
 
 _MESSAGE_CHARS = 1500
-_CHAIN_DEPTH = 20
 
 #: Another writer committed at the same moment: check the sink again before deciding.
 _CONFLICTS = re.compile(
@@ -115,28 +115,14 @@ class Failure:
         return self.error_class if isinstance(self.error_class, Reason) else None
 
 
-@dataclass(frozen=True)
-class _Cause:
-    """One exception of a chain of causes: class name, and text without stack trace."""
-
-    name: str
-    text: str
-
-    @property
-    def condition(self) -> Optional[str]:
-        """Spark's error condition, which precedes the text in brackets."""
-        found = re.search(r"(?:^|\s)\[([A-Z][A-Z0-9]*_[A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\]", self.text)
-        return found.group(1) if found else None
-
-
 def is_conflict(error: BaseException) -> bool:
     """Whether the write lost against another one, so that the sink must be checked for the batch."""
-    return any(_CONFLICTS.search(cause.name + " " + cause.text) for cause in _chain(error))
+    return any(_CONFLICTS.search(cause.name + " " + cause.text) for cause in causes_of(error))
 
 
 def has_condition(error: BaseException, *conditions: str) -> bool:
     """Whether one of the error conditions of Spark or Delta occurs in the chain of causes."""
-    return any(cause.condition in conditions for cause in _chain(error))
+    return any(cause.condition in conditions for cause in causes_of(error))
 
 
 def explain(error: BaseException) -> Failure:
@@ -147,7 +133,7 @@ def explain(error: BaseException) -> Failure:
     """
     if isinstance(error, RefusalError):
         return Failure(error.reason, shortened(str(error)), error.retryable)
-    chain = _chain(error)
+    chain = causes_of(error)
     named = [cause for cause in chain if cause.condition]
     cause = named[-1] if named else chain[-1]
     name = (cause.condition if named else None) or cause.name.rsplit(".", 1)[-1]
@@ -168,8 +154,7 @@ def explain(error: BaseException) -> Failure:
         return Failure(name, _another_writer(name), retryable=True)
     if name.startswith(("FAILED_READ_FILE", "TASK_WRITE_FAILED")) and _DAMAGED_FILE.search(everything):
         text = (
-            f"a data file of the batch is damaged, so Spark cannot read it ({_first_line(cause.text)}). Restore "
-            "the file"
+            f"a data file of the batch is damaged, so Spark cannot read it ({first_line(cause.text)}). Restore the file"
         )
         return Failure(name, shortened(text), retryable=False)
     # an AnalysisException concerns the query itself, before any task runs
@@ -178,10 +163,10 @@ def explain(error: BaseException) -> Failure:
         or any(c.name.endswith("AnalysisException") for c in chain)
         or _REFUSED_ACCESS.search(everything) is not None
     )
-    words = _first_line(cause.text)
+    words = first_line(cause.text)
     inner = chain[-1]
-    if inner is not cause and inner.text and _first_line(inner.text) not in words:
-        words += f" (caused by {inner.name.rsplit('.', 1)[-1]}: {_first_line(inner.text)})"
+    if inner is not cause and inner.text and first_line(inner.text) not in words:
+        words += f" (caused by {inner.name.rsplit('.', 1)[-1]}: {first_line(inner.text)})"
     if _CONSTRAINT.match(name):
         words = words.rstrip(" .") + _CONSTRAINT_ADVICE
     return Failure(name, shortened(words or cause.name), retryable=not lasting)
@@ -199,7 +184,7 @@ def _file_not_found(everything: str) -> str:
     return shortened(f"Spark does not find a data file{which}, and nothing was written")
 
 
-def _of_the_jvm(chain: List[_Cause], everything: str) -> Optional[Failure]:
+def _of_the_jvm(chain: List[Cause], everything: str) -> Optional[Failure]:
     """Return the failure of a JVM without memory, without Delta or with incompatible classes, else ``None``."""
     if _OUT_OF_MEMORY.search(everything):
         return Failure(Reason.SPARK_OUT_OF_MEMORY, _out_of_memory(everything), retryable=True)
@@ -224,10 +209,10 @@ def _no_delta() -> str:
     )
 
 
-def _unlinked(cause: _Cause) -> str:
+def _unlinked(cause: Cause) -> str:
     return shortened(
         "JARs of the job were built for another version of Spark, Scala or Delta "
-        f"({cause.name.rsplit('.', 1)[-1]}: {_first_line(cause.text)}). Remove unneeded JARs from packages, jars "
+        f"({cause.name.rsplit('.', 1)[-1]}: {first_line(cause.text)}). Remove unneeded JARs from packages, jars "
         "and the class path, and choose the others for the Spark that runs; with Spark Connect, that of the server"
     )
 
@@ -250,7 +235,7 @@ def _user_function(error: BaseException, everything: str) -> Optional[Failure]:
             return None
         file, line, function = found[-1]
         return _function_failed(file, line, function, said[-1])
-    if _java_exception(error) is not None or type(error).__module__.startswith(_NOT_FROM_A_FUNCTION):
+    if java_exception(error) is not None or type(error).__module__.startswith(_NOT_FROM_A_FUNCTION):
         return None
     frame = users_frame(error)
     if frame is None:
@@ -291,7 +276,7 @@ def _is_foreign(file: str) -> bool:
 
 def _out_of_memory(everything: str) -> str:
     found = _OUT_OF_MEMORY.search(everything)
-    said = _first_line(everything[found.start() :]) if found else ""
+    said = first_line(everything[found.start() :]) if found else ""
     return shortened(
         f"Spark ran out of memory ({said}). Give it more (driver_memory, executor_memory; with Spark Connect, on "
         "the server), or plan smaller batches (max_bytes_per_batch, max_files_per_batch; they apply to batches "
@@ -299,7 +284,7 @@ def _out_of_memory(everything: str) -> str:
     )
 
 
-def _of_the_server(error: BaseException, cause: _Cause, name: str) -> Optional[Failure]:
+def _of_the_server(error: BaseException, cause: Cause, name: str) -> Optional[Failure]:
     """Return the failure if a Spark Connect server, or the connection to it, caused it, else ``None``."""
     status = getattr(getattr(error, "_grpc_status_code", None), "name", None)
     if status is None and (found := re.search(r"StatusCode\.([A-Z_]+)", cause.text)):
@@ -331,7 +316,7 @@ def _of_the_server(error: BaseException, cause: _Cause, name: str) -> Optional[F
     return None
 
 
-def _session_ended(cause: _Cause, name: str) -> Optional[Failure]:
+def _session_ended(cause: Cause, name: str) -> Optional[Failure]:
     if name != "INVALID_HANDLE.SESSION_CLOSED" and not _CLIENT_CLOSED.search(f"{cause.name} {cause.text}"):
         return None
     text = (
@@ -341,7 +326,7 @@ def _session_ended(cause: _Cause, name: str) -> Optional[Failure]:
     return Failure(Reason.SPARK_SESSION_ENDED, text, retryable=True)
 
 
-def _server_lost(cause: _Cause) -> str:
+def _server_lost(cause: Cause) -> str:
     return (
         f"the Spark Connect server was lost in the middle of the batch ({_grpc_details(cause)}): it stopped, was "
         "restarted, or can no longer be reached. Its write may still land; a retry checks the sink and works on "
@@ -349,65 +334,6 @@ def _server_lost(cause: _Cause) -> str:
     )
 
 
-def _grpc_details(cause: _Cause) -> str:
+def _grpc_details(cause: Cause) -> str:
     found = re.search(r'details = "([^"\n]*)', cause.text)
-    return shortened(found.group(1) if found else _first_line(cause.text))
-
-
-def _first_line(text: str) -> str:
-    """Return the text up to its stack trace or details, on one line."""
-    lines = []
-    for line in text.strip().splitlines():
-        if re.match(r"\s+at \S+\(|Driver stacktrace|JVM stacktrace|Caused by:|== SQL|Traceback ", line):
-            break
-        if line.strip():
-            lines.append(line.strip())
-    return " ".join(lines[:6])
-
-
-def _chain(error: BaseException) -> List[_Cause]:
-    chain = [_Cause(type(error).__name__, str(error))]
-    java = _java_exception(error)
-    if java is not None:
-        chain = []
-        while java is not None and len(chain) < _CHAIN_DEPTH:
-            chain.append(_Cause(str(java.getClass().getName()), str(java.getMessage() or "")))
-            java = java.getCause()
-        return chain
-    if type(error).__module__.startswith("pyspark.errors.exceptions.connect"):
-        return _connect_chain(error)
-    python = error.__cause__ or error.__context__
-    while python is not None and len(chain) < _CHAIN_DEPTH:
-        chain.append(_Cause(type(python).__name__, str(python)))
-        python = python.__cause__ or python.__context__
-    return chain
-
-
-def _connect_chain(error: BaseException) -> List[_Cause]:
-    """Return the chain of an exception from a Spark Connect server: its causes are only in the stack trace."""
-    message = str(getattr(error, "_message", None) or error)
-    lines = str(getattr(error, "_stacktrace", None) or "").splitlines()
-    name = lines[0] if lines else type(error).__name__
-    texts: List[List[str]] = [[name, message]]
-    is_message = False
-    for line in lines[1:]:
-        if line.startswith("Caused by: ") and len(texts) < _CHAIN_DEPTH:
-            texts.append(list(line[len("Caused by: ") :].partition(": ")[::2]))
-            is_message = True
-        elif line.startswith("\tat "):
-            is_message = False
-        elif is_message:
-            texts[-1][1] += "\n" + line
-    return [_Cause(*text) for text in texts]
-
-
-def _java_exception(error: BaseException) -> Any:
-    """Return the Java throwable of a py4j or pyspark exception, or ``None`` for a Python one."""
-    fields = vars(error)
-    java = fields.get("java_exception")
-    origin = fields.get("_origin") if java is None else None
-    if isinstance(origin, BaseException):  # pyspark 3.5 keeps py4j's exception, 4 the throwable itself
-        java = vars(origin).get("java_exception")
-    elif origin is not None:
-        java = origin
-    return java
+    return shortened(found.group(1) if found else first_line(cause.text))
