@@ -1,8 +1,7 @@
 """The writer of ``DeltaAppendSink``: each batch lands in a Delta table once, or fails with the reason.
 
 All batches of a stream share one transaction application id, and Delta neither commits a transaction version twice nor
-one below the newest. That leaves two gaps, which are checked in the table's history: a skip is invisible, and a table
-that was restored, replaced or recreated may keep or lose transactions independently of its rows. Standard library and
+one below the newest. A skip is invisible, so the commit is looked up in the table's history. Standard library and
 pyspark, Python 3.9 syntax.
 """
 
@@ -30,9 +29,10 @@ from airflow_provider_fds.spark.runtime.settings import file_size_conf, session_
 from airflow_provider_fds.spark.runtime.sql import literal, quoted_name, temporary_view
 from airflow_provider_fds.spark.sink_log.added_files import AddedFiles
 from airflow_provider_fds.spark.sink_log.advice import Advice
-from airflow_provider_fds.spark.sink_log.history import History, SinkLog, quoted, read_properties, read_table_id
-from airflow_provider_fds.spark.sink_log.other_writers import RowsTaken, refuse_namesakes, refuse_overlap
-from airflow_provider_fds.spark.sink_log.sink_place import check_features, check_place, check_properties, check_table
+from airflow_provider_fds.spark.sink_log.history import History, SinkLog, quoted, read_properties
+from airflow_provider_fds.spark.sink_log.other_writers import refuse_overlap
+from airflow_provider_fds.spark.sink_log.sink_place import check_place
+from airflow_provider_fds.spark.sink_log.sink_state import SinkState
 from airflow_provider_fds.spark.sink_log.sink_transactions import give_transactions
 from airflow_provider_fds.spark.writers.after_commit import write_until_committed
 from airflow_provider_fds.spark.writers.rows.prepared_rows import prepared
@@ -59,10 +59,6 @@ _EXISTS_ALREADY = ("TABLE_OR_VIEW_ALREADY_EXISTS", "DELTA_TABLE_ALREADY_EXISTS")
 #: Data intervals are written concurrently, and tables created; a write that conflicts is repeated this many times.
 _ATTEMPTS = 6
 
-#: By path: the table's id, and the version up to which its properties and features were checked by this process, which
-#: does the next job of a run that lingers, too.
-_checked: Dict[str, Tuple[Optional[str], int]] = {}
-
 
 class DeltaAppendWriter(Writer):
     """Appends to a Delta table; remembers the table's state between the batches of a job."""
@@ -74,25 +70,17 @@ class DeltaAppendWriter(Writer):
         self._path = hadoop_path(sink.uri, spark)
         self._log = SinkLog(spark, self._path)
         self._added = AddedFiles(spark, self._path, self._log)
-        self._first = one = job.batches[0]
+        one = job.batches[0]
         self._advice = Advice(sink, one.stream, is_interval=one.interval is not None)
-        self._rows_taken = RowsTaken(
-            sink,
-            self._path,
-            self._log,
-            uuid=one.uuid,
-            breaking_too=not self._breaking_matters,
-            way_on=self._advice.rewind(),
+        self._state = SinkState(
+            spark, sink, self._path, self._log, job, self._advice, breaking_matters=self._breaking_matters
         )
-        self._known_version = job.sink_version
         #: By batch.
         self._landed_at: Dict[int, int] = {}
-        self._table_id: Optional[str] = None
         #: What the streams had loaded when the sink was looked at last; a sink that does not exist has nothing.
         self._loaded = Loaded()
-        #: By schema of the batch, as long as the sink keeps its own.
-        self._fits: Dict[str, ColumnFit] = {}
-        self._schema_since: Optional[int] = None
+        #: By the version of the sink's schema, and the schema of the batch.
+        self._fits: Dict[Tuple[Optional[int], str], ColumnFit] = {}
         #: Of the batch that is being written.
         self._fit = ColumnFit()
         self._same_values: Dict[str, Any] = {}
@@ -111,7 +99,7 @@ class DeltaAppendWriter(Writer):
     @property
     def table_id(self) -> Optional[str]:
         """``metaData.id`` of the sink, ``None`` until it exists."""
-        return self._table_id
+        return self._state.table_id
 
     @classmethod
     def close_epochs(cls, spark: Any, job: JobSpec, fence: FenceSpec, sink: Any) -> FenceReport:
@@ -125,17 +113,9 @@ class DeltaAppendWriter(Writer):
             RefusalError: The sink differs from what was recorded, or it is not this batch's turn.
         """
         check_place(self._spark, self._sink, self._path, batch)
-        history = self._log.history(self._known_version)
+        history = self._state.look()
         if history is None:
-            self._check_missing()
             return None
-        if self._table_id is None:
-            self._table_id = self._identify(history)
-            is_checked = _checked.get(self._path) == (self._table_id, self._known_version)
-            # later changes show in the commits since, if they are all there
-            if not is_checked or history.at(self._known_version) is None:
-                check_table(self._spark, self._path)
-        self._check_since(history)
         commit = self._found(history, batch)
         if commit is None:
             self._check_turn(history, batch)
@@ -162,7 +142,7 @@ class DeltaAppendWriter(Writer):
             RefusalError: Columns do not fit, or the sink has no commit of the batch afterwards.
         """
         for attempt in range(1, _ATTEMPTS):
-            is_repeated = batch.interval is not None or self._table_id is None
+            is_repeated = batch.interval is not None or self.table_id is None
             try:
                 return self._append(frame, batch)
             except Exception as error:
@@ -177,11 +157,11 @@ class DeltaAppendWriter(Writer):
 
     def _append(self, frame: Any, batch: BatchSpec) -> Landed:
         rows = self._rows(frame)
-        if batch.columns and self._table_id is not None:
+        if batch.columns and self.table_id is not None:
             refuse_moved(self._spark, self._sink, self._path, self._log, rows, batch, self._fed_since(batch))
         rows = self._fitted(rows)
         self._same_values = same_values(self._sink, rows)
-        if self._table_id is not None and self._known_version is None:
+        if self.table_id is not None and self._state.version is None:
             others = self._sink.other_streams
             ensure_registered(self._spark, self._log, self._path, stream=batch.stream, uuid=batch.uuid, others=others)
         reach("driver.commit.before")
@@ -228,7 +208,7 @@ class DeltaAppendWriter(Writer):
 
     def _write(self, rows: Any, batch: BatchSpec) -> None:
         """Commit the rows under the batch's transaction, or let Delta skip them."""
-        created = self._table_id is None
+        created = self.table_id is None
         if created and self._sink.cluster_by:
             self._create_clustered(rows, batch)
             return
@@ -275,16 +255,14 @@ class DeltaAppendWriter(Writer):
         return writer.mode("error" if created else "append")
 
     def _find_again(self, batch: BatchSpec) -> Optional[Landed]:
-        history = self._log.history(self._known_version)
+        history = self._state.history()
         if history is None:
             return None
         commit = self._found(history, batch)
         if commit is None:
-            self._check_namesakes(history)
+            self._state.check_namesakes(history)
             return None
-        if self._table_id is None:
-            self._table_id = commit.table_id or read_table_id(self._spark, self._path)
-        self._check_since(history)
+        self._state.recognize(history, commit)
         self._check_files(history, commit, batch)
         return self._landed(commit, batch)
 
@@ -292,10 +270,10 @@ class DeltaAppendWriter(Writer):
         self._added.check(history, commit, batch.describe(), self._advice.load_again())
 
     def _landed(self, commit: SinkCommit, batch: BatchSpec) -> Landed:
-        self._known_version = self._landed_at[batch.batch_id] = commit.version
-        _checked[self._path] = (self._table_id, commit.version)
+        self._landed_at[batch.batch_id] = commit.version
+        self._state.record(commit.version)
         is_mine = (commit.metadata or {}).get("attempt") == self._job.attempt_id
-        return Landed(commit, by_this_attempt=is_mine, warnings=self._rows_taken.news())
+        return Landed(commit, by_this_attempt=is_mine, warnings=self._state.rows_taken.news())
 
     def _found(self, history: History, batch: BatchSpec) -> Optional[SinkCommit]:
         """Return the commit that holds the batch, or ``None`` if the batch has not landed.
@@ -316,108 +294,8 @@ class DeltaAppendWriter(Writer):
             )
         return commit
 
-    # Requirements for the sink -------------------------------------------------------------------------------------
-
-    def _check_missing(self) -> None:
-        wanted = self._table_id or self._job.sink_table_id
-        if wanted is not None:
-            raise RefusalError(
-                Reason.SINK_MISSING,
-                f"the sink {self._path} is missing: the stream has written to it (table id {wanted}, version "
-                f"{self._known_version}), but Spark finds no Delta table there. Mount its folder where Spark runs; if "
-                f"the table was removed, restore it, or load everything into a new one by {self._advice.from_start()}",
-            )
-        # fails if a table cannot be created here
-        read_table_id(self._spark, self._path)
-
-    def _identify(self, history: History) -> Optional[str]:
-        wanted = self._job.sink_table_id
-        last = history.at(self._known_version)
-        if wanted is not None and last is not None and last.transaction_of(self._first.txn_app_id) is not None:
-            # the stream's last commit is in place; a later change of the id shows in the commits since
-            return wanted
-        # the newest metaData is the table's, if it is among the commits read
-        seen = next((commit.table_id for commit in history.commits if commit.table_id), None)
-        found = seen or read_table_id(self._spark, self._path)
-        if wanted is not None and found != wanted:
-            raise self._replaced(found, wanted)
-        return found
-
-    def _replaced(self, found: Optional[str], wanted: str) -> RefusalError:
-        return RefusalError(
-            Reason.SINK_REPLACED,
-            f"the sink {self._path} is another table: its id is {found}, but the stream has written to {wanted}. "
-            "It was dropped and created again, or replaced. Restore the old table, or load everything into the "
-            f"new one by {self._advice.from_start()}",
-        )
-
-    def _check_namesakes(self, history: History) -> None:
-        refuse_namesakes(history, self._path, self._first.stream, self._first.uuid, self._sink.other_streams)
-
-    def _check_since(self, history: History) -> None:
-        """Refuse a sink that has changed since the stream's last write in a way that transactions do not survive."""
-        known, one = self._known_version, self._first
-        self._check_namesakes(history)
-        # the first check asks Spark for properties and features; later ones see changes of them here
-        changed = next((commit for commit in history.commits if commit.properties is not None), None)
-        if changed is not None:
-            check_properties(self._path, changed.properties or {})
-            if changed.version != self._schema_since:
-                self._fits.clear()
-                self._schema_since = changed.version
-        for commit in history.commits:
-            check_features(self._path, commit.features)
-        if known is not None and history.newest_version < known:
-            raise RefusalError(
-                Reason.SINK_REPLACED,
-                f"the sink {self._path} is at version {history.newest_version}, but the stream's last commit in "
-                f"it is version {known}: the table was restored from a copy, or created again. Load the missing "
-                f"rows again by {self._advice.after(self._log.transaction(one.txn_app_id), one.epoch)}",
-            )
-        since = history.oldest_of(one.txn_app_id) if known is None else known
-        if since is None:
-            return
-        for commit in history.commits:
-            if commit.version > since and commit.table_id not in (None, self._table_id):
-                raise self._replaced(commit.table_id, str(self._table_id))
-        broke = history.breaking_after(since) if self._breaking_matters else None
-        if broke is not None:
-            raise self._broken(history, broke, since)
-        self._rows_taken.check(history, since, one.stream)
-
-    def _broken(self, history: History, broke: SinkCommit, since: int) -> RefusalError:
-        kept = history.kept(self._first.txn_app_id)
-        if self._first.interval is None and since in kept.versions and kept.broken_at is None:
-            what = (
-                "committed rows are still there, but uncommitted batches may be missing. Let the next run check "
-                f"and continue by {self._advice.replan()}"
-            )
-        else:
-            what = (
-                "loaded rows may be missing, and Delta would skip them if they were written again. Load them "
-                f"again, from the first missing batch on, by {self._advice.from_first_missing()}"
-            )
-        return RefusalError(
-            Reason.SINK_REPLACED,
-            f"the sink {self._path} had a {broke.operation} at version {broke.version}, after the stream wrote to it "
-            f"at version {since}: {what}",
-        )
-
-    def _newest_transaction(self, history: History, batch: BatchSpec) -> Optional[int]:
-        """Return the newest transaction of the stream, or of the data interval, in the sink.
-
-        If log cleanup has removed the stream's last commit, the table's state still has the transaction.
-        """
-        newest = history.newest_transaction(batch.txn_app_id)
-        if newest is None and history.oldest_version > (self._known_version or 0):
-            newest = self._log.transaction(batch.txn_app_id)
-            if batch.interval is not None and newest is not None and newest < fence_version(batch.epoch):
-                # an earlier generation of the interval; generations follow each other
-                return None
-        return newest
-
     def _check_turn(self, history: History, batch: BatchSpec) -> None:
-        newest = self._newest_transaction(history, batch)
+        newest = self._state.newest_transaction(history, batch)
         expected = batch.prev_txn_version
         is_older = newest is not None and newest < fence_version(batch.epoch)
         if is_older and expected is None and batch.interval is None:
@@ -440,15 +318,13 @@ class DeltaAppendWriter(Writer):
                 f"{batch.txn_version}. Nothing was written: {self._advice.out_of_turn(history, batch, newest)}",
             )
 
-    # Columns of the sink --------------------------------------------------------------------------------------------
-
     def _fitted(self, rows: Any) -> Any:
         """Return the rows with the sink's types, which hold all their values; refuse rows that do not fit."""
-        if self._table_id is None:
+        if self.table_id is None:
             check_layout(self._sink, self._path, rows)
             return rows
         batch = self._written_schema(rows)
-        key = json.dumps(batch)
+        key = (self._state.schema_since, json.dumps(batch))
         if key not in self._fits:
             self._fits[key] = checked_fit(self._spark, self._sink, self._path, batch, self._widening)
         self._fit = self._fits[key]

@@ -80,7 +80,7 @@ class DeltaMergeWriter(DeltaAppendWriter):
                 f"the batch already has a column {', '.join(taken)}, which scd=2 adds to {self._path}. Omit it "
                 "with columns=…, or rename it with transform=…",
             )
-        if self._table_id is None:
+        if self.table_id is None:
             return
         there = self._lower_names()
         missing = [name for name in VALIDITY if name not in there]
@@ -97,7 +97,7 @@ class DeltaMergeWriter(DeltaAppendWriter):
         with temporary_view(self._spark, rows) as view:
             sql = changes.sql(view, rows, self._first_snapshot(rows, batch))
             changes.check_order(self._spark, sql)
-            if self._table_id is None:
+            if self.table_id is None:
                 first = sql.first_history() if self._merge.keeps_history else sql.first_rows()
                 super()._write(self._spark.sql(first), batch)
                 return
@@ -125,7 +125,7 @@ class DeltaMergeWriter(DeltaAppendWriter):
         snapshot = snapshot_of(batch)
         if snapshot is None or self._merge.sequence_by is not None or CHANGE_TYPE not in rows.columns:
             return None
-        is_first = self._table_id is not None and self._log.tells(lambda commits: has_only_snapshot(commits, batch))
+        is_first = self.table_id is not None and self._log.tells(lambda commits: has_only_snapshot(commits, batch))
         return snapshot.end[0] if is_first else None
 
     def _evolve(self, rows: Any) -> None:

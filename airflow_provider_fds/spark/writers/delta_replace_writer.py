@@ -65,7 +65,7 @@ class DeltaReplaceWriter(DeltaAppendWriter):
     def _write(self, rows: Any, batch: BatchSpec) -> None:
         where = self._replace.replace_where
         # Delta checks this only for a table that exists
-        if self._table_id is None and where is not None:
+        if self.table_id is None and where is not None:
             outside = rows.where(f"NOT coalesce(({where}), false)").limit(1).collect()
             if outside:
                 raise self._outside(batch, "")
@@ -166,7 +166,7 @@ class DeltaReplaceWriter(DeltaAppendWriter):
                 if piece.table_id not in sources:
                     has_rows = f"version {piece.sink_version} has rows of another table, by stream {stream.name!r}"
                     raise self._shared(batch, has_rows)
-        if self._known_version is not None:
+        if self._state.version is not None:
             # the first look of the stream has seen what was there before
             return
         # a stream whose rows were removed is known from its commits
@@ -189,7 +189,7 @@ class DeltaReplaceWriter(DeltaAppendWriter):
     def _check_turn(self, history: History, batch: BatchSpec) -> None:
         """Refuse a generation that a later one has replaced; what came before it is replaced by it."""
         self._refuse_versions_of_others(history, batch)
-        newest = self._newest_transaction(history, batch)
+        newest = self._state.newest_transaction(history, batch)
         if newest is not None and newest >= batch.txn_version:
             raise RefusalError(
                 Reason.SINK_OUT_OF_ORDER,
