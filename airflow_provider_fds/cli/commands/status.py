@@ -114,7 +114,8 @@ def explain(arguments: argparse.Namespace) -> int:
         where = f" --staging {arguments.staging}"
         commands = [command if "--dry-run" in command else command + where for command, _ in found.commands]
         width = max(map(len, commands))
-        lines = [f"{line:{width}}  {effect}" for line, (_, effect) in zip(commands, found.commands, strict=True)]
+        # the effect is a comment, so that the whole line can be pasted into a shell
+        lines = [f"{line:{width}}  # {effect}" for line, (_, effect) in zip(commands, found.commands, strict=True)]
         print("\nRun one of:" if len(lines) > 1 else "\nRun:", *lines, sep="\n  ")
     return found.exit_code
 
