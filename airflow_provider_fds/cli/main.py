@@ -10,7 +10,7 @@ import os
 import sys
 from importlib import import_module
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from airflow_provider_fds import __version__
 from airflow_provider_fds.cli.command_list import (
@@ -23,7 +23,7 @@ from airflow_provider_fds.cli.command_list import (
     module_of,
     option_hint,
 )
-from airflow_provider_fds.cli.messages import end_of, shown
+from airflow_provider_fds.cli.messages import STAGING_NEEDED, end_of, shown
 from airflow_provider_fds.credentials import redacted, redacted_uri, secret_part
 from airflow_provider_fds.errors import ConfigurationError, FdsError
 from airflow_provider_fds.reasons import Reason
@@ -65,6 +65,12 @@ class _Parser(argparse.ArgumentParser):
                     hint = option_hint(option, self._option_string_actions)
                     self.error(f"unrecognized arguments: {option}{'.' * bool(hint)}{hint}")
         return super().parse_known_args(args, namespace)
+
+    def error(self, message: str) -> NoReturn:
+        """Say where a missing staging folder may come from."""
+        if message.startswith("the following arguments are required"):
+            message = message.replace("--staging", STAGING_NEEDED)
+        super().error(message)
 
 
 def parser(program: str = _PROGRAM, command: str | None = "") -> argparse.ArgumentParser:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from airflow_provider_fds.credentials import redacted
 from airflow_provider_fds.errors import with_staging, with_stream
@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     import argparse
 
     from airflow_provider_fds.errors import FdsError
+
+#: What a command without ``--staging`` lacks.
+STAGING_NEEDED: Final = "--staging (or AIRFLOW__FDS__STAGING, or `airflow fds`, which takes it from airflow.cfg)"
 
 
 def shown(error: FdsError, arguments: argparse.Namespace) -> str:

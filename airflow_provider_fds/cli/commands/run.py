@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from airflow_provider_fds.cli import arguments as common
 from airflow_provider_fds.cli.fleet import fleet
 from airflow_provider_fds.cli.loading import Loading, LogOfJob
-from airflow_provider_fds.cli.messages import end_of, shown
+from airflow_provider_fds.cli.messages import STAGING_NEEDED, end_of, shown
 from airflow_provider_fds.cli.sink import add_sink, sink_of
 from airflow_provider_fds.cli.terminal import calling_on_sigterm, leaving_on_sigterm
 from airflow_provider_fds.errors import EXIT_OK, ConfigurationError, FdsError
@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 _NEEDED: Final = (
     ("table", "TABLE"),
     ("stream", common.STREAM_NEEDED),
-    ("staging", "--staging"),
+    ("staging", STAGING_NEEDED),
 )
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from airflow_provider_fds.cli import arguments as common
 from airflow_provider_fds.cli.catalogs import add_catalog
 from airflow_provider_fds.cli.fleet import fleet
+from airflow_provider_fds.cli.messages import STAGING_NEEDED
 from airflow_provider_fds.cli.status_text import describe_status
 from airflow_provider_fds.cli.stream_table import plain_table, rich_table
 from airflow_provider_fds.cli.terminal import fitted, rich_console
@@ -75,7 +76,7 @@ def add_commands(commands: CommandParsers) -> None:
 def status(arguments: argparse.Namespace) -> int:
     """Perform ``fds status``."""
     if arguments.file is None:
-        fleet.require(arguments, [("staging", "--staging")])
+        fleet.require(arguments, [("staging", STAGING_NEEDED)])
     of_all = {
         "--file": arguments.file is not None,
         "--watch": arguments.watch,
@@ -113,7 +114,8 @@ def explain(arguments: argparse.Namespace) -> int:
         where = f" --staging {arguments.staging}"
         commands = [command if "--dry-run" in command else command + where for command, _ in found.commands]
         width = max(map(len, commands))
-        lines = [f"{line:{width}}  {effect}" for line, (_, effect) in zip(commands, found.commands, strict=True)]
+        # the effect is a comment, so that the whole line can be pasted into a shell
+        lines = [f"{line:{width}}  # {effect}" for line, (_, effect) in zip(commands, found.commands, strict=True)]
         print("\nRun one of:" if len(lines) > 1 else "\nRun:", *lines, sep="\n  ")
     return found.exit_code
 

@@ -159,7 +159,7 @@ class Barrier:
             f"rows, too, and no batch can hold both: their files have the old type of {', '.join(columns)}. The stream "
             f"stops before version {version}; everything before it is delivered. Load the table as it is now: remove "
             "the start options from the stream, use another sink (`fds replan STREAM --new-sink --why …`), then run "
-            "`fds rewind STREAM --to start --sink-rows keep --why …`.",
+            "`fds rewind STREAM --to start --replace --sink-rows keep --why …`.",
             table=table,
             version=version,
             operation=content.operation_text,
@@ -174,13 +174,14 @@ class Barrier:
         diff = "".join(f"\n  {line}" for line in change.diff)
         rules = ", ".join(one.describe() for one in refused if one.kind != "other")
         elsewhere = (
-            " or, where a column cannot take the new type, use another sink (`fds replan STREAM --new-sink --why …`)"
+            " Where a column of the sink cannot take the new type, use another sink: after the schema, run "
+            "`fds replan STREAM --new-sink --why …`."
         )
         message = (
             f"{table}: version {version} changes the schema:{diff}\nThe stream stops before version {version}"
-            f"{f' ({rules})' if rules else ''}; everything before it is delivered. Change the sink to the new schema"
-            f"{elsewhere if any(one.kind == 'type' for one in refused) else ''}, "
+            f"{f' ({rules})' if rules else ''}; everything before it is delivered. Change the sink to the new schema, "
             f"then let the stream pass with {_ways_on(refused, version)}."
+            f"{elsewhere if any(one.kind == 'type' for one in refused) else ''}"
         )
         if isinstance(classify(content, self._options, table=table), Stop):
             message += (

@@ -313,7 +313,7 @@ def _requested(evidence: Evidence) -> str | None:
 
 def _behind(evidence: Evidence) -> str:
     return _requested(evidence) or (
-        "The table has new data, and no run has begun since. The next run of the stream loads them: if it is due, "
+        "The table has new data, and no run has begun since. The next run of the stream loads it: if it is due, "
         "check that its DAG is not paused, or what else starts its runs."
     )
 

@@ -251,7 +251,7 @@ def test_the_text_has_cause_evidence_and_commands(plan, staging, capsys):
     assert cause == "orders: held. The stream is on hold: moving house"
     assert evidence.startswith("Evidence:\n  table file://")
     assert re.search(r"\n  last entry of the ledger: held at \S+Z \(\d\S* s ago\) by \S+@\S+$", evidence)
-    assert run.splitlines() == ["Run:", f"  fds resume orders --why … --staging {staging}  continues it"]
+    assert run.splitlines() == ["Run:", f"  fds resume orders --why … --staging {staging}  # continues it"]
 
 
 def test_every_condition_has_an_explanation():

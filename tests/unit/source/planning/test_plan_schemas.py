@@ -175,7 +175,7 @@ def test_a_change_feed_stops_before_an_overwrite_with_another_type_and_cannot_be
     assert isinstance(error, SchemaChangedError)
     assert error.way_on is None
     assert f"have the old type of {'id.x' if is_nested else 'id'}. The stream stops before version 2" in str(error)
-    assert "`fds rewind STREAM --to start --sink-rows keep --why …`" in str(error)
+    assert "`fds rewind STREAM --to start --replace --sink-rows keep --why …`" in str(error)
     assert plan(plan.snapshot_start(), read_change_feed=True).outcome.error is None
 
 
