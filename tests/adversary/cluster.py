@@ -78,26 +78,35 @@ class Cluster:
         return {folder.name for folder in (self.folder / "work").glob("driver-*")}
 
     def at_work(self) -> list[str]:
-        """Return the drivers that are at work, or of which the master says nothing; oldest first."""
+        """Return the drivers that have not ended as far as the master says, or as their processes show; oldest first.
+
+        A master that was started again does not know the drivers that had ended before.
+        """
         for driver in self.drivers() - self._ended:
             state = self._state(driver)
-            if state not in (*_AT_WORK, None, "UNKNOWN"):
+            if state not in (*_AT_WORK, None, "UNKNOWN") or (state is None and not self.processes(driver)):
                 self._ended.add(driver)
         return sorted(self.drivers() - self._ended)
 
     def signal_driver(self, driver: str, number: int, which: str) -> int:
         """Send a signal to the processes of a driver: ``python``, ``java`` or ``both``; return how many there are."""
         hit = 0
-        for process in Path("/proc").glob("[0-9]*"):
-            with suppress(OSError):
-                name = (process / "comm").read_text().strip()
-                is_python = name.startswith("python")
-                is_meant = which == "both" or (which == "python") == is_python
-                if is_meant and (process / "cwd").resolve() == self.folder / "work" / driver:
-                    os.kill(int(process.name), number)
+        for process, is_python in self.processes(driver).items():
+            if which == "both" or (which == "python") == is_python:
+                with suppress(ProcessLookupError):
+                    os.kill(process, number)
                     hit += 1
         self.scene.note(f"{signal.Signals(number).name} to {which} of {driver}: {hit} processes")
         return hit
+
+    def processes(self, driver: str) -> dict[int, bool]:
+        """Return the processes of a driver, and whether each is Python's."""
+        found = {}
+        for process in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                if (process / "cwd").resolve() == self.folder / "work" / driver:
+                    found[int(process.name)] = (process / "comm").read_text().startswith("python")
+        return found
 
     def kill_driver(self, driver: str) -> None:
         """Have the master kill a driver, as somebody does in its page."""

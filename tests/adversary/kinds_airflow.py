@@ -43,6 +43,7 @@ class DagStream:
         return self.scene.root / "staging"
 
     def start(self, logical_date: str | None = None) -> DagRun:
+        port = self.scene.servers.get().port
         text = DAG_TEXT.format(
             name=self.name,
             table=str(self.source.path),
@@ -53,12 +54,8 @@ class DagStream:
             task=f'DeltaIngestOperator(task_id="ingest", stream=stream, sink={self.sink}, conn_id="warm", '
             f"{self.arguments})",
         )
-        return self.scene.host().start(self.scene, text, conn=self.connection(), logical_date=logical_date)
-
-    def connection(self) -> dict[str, Any]:
-        """Return the connection of its tasks."""
-        port = self.scene.servers.get().port
-        return {"conn_type": "spark_connect", "host": "127.0.0.1", "port": port, "login": "fds"}
+        conn = {"conn_type": "spark_connect", "host": "127.0.0.1", "port": port, "login": "fds"}
+        return self.scene.host().start(self.scene, text, conn=conn, logical_date=logical_date)
 
     def run(self, logical_date: str | None = None) -> dict[str, Any]:
         return self.start(logical_date).wait()

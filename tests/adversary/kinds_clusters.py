@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import signal
-import sys
 import time
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from tests.adversary.checker import Bounds, judge_chain, judge_keys
-from tests.adversary.cluster import CONF, Cluster
-from tests.adversary.kinds_airflow import DagStream, name_of
+from tests.adversary.cluster import Cluster
 from tests.adversary.kinds_runs import LIMITS, source_of, verdict
 from tests.adversary.play import kind
 from tests.adversary.scene import Running, Scene, Stream, VerdictError, grown
@@ -20,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tests.adversary.airflow_host import DagRun
 
 #: Longer than the question of a run to the master waits for an answer, shorter than a worker may be silent.
 _SILENT_SECONDS = (11, 25)
@@ -30,85 +25,28 @@ _FAULTS = (
 )  # fmt: skip
 
 
-@dataclass
-class ClusterDag(DagStream):
-    """A stream of a DAG whose drivers the cluster runs."""
-
-    cluster: Cluster = field(kw_only=True)
-    link: Path = field(kw_only=True)
-
-    @property
-    def staging(self) -> Path:
-        return self.link
-
-    def connection(self) -> dict[str, Any]:
-        extra = {"deploy-mode": "cluster", "rest-port": self.cluster.rest_port}
-        return {"conn_type": "spark", "host": "spark://127.0.0.1", "port": self.cluster.port, "extra": extra}
-
-
 class Runs:
-    """The runs of one stream: commands, or tasks of which some leave their worker."""
+    """The runs of one stream."""
 
     def __init__(self, scene: Scene, cluster: Cluster, link: Path) -> None:
         self.scene = scene
-        self.link = link
-        #: How many runs were killed.
-        self.deaths = 0
         self.source = source_of(scene)
-        self.sink = scene.root / "bronze"
         limit = scene.rng.choice(LIMITS)
-        self.dag: ClusterDag | None = None
-        if scene.rng.random() < 0.5:
-            options = ("starting_version=0", *((limit,) if limit else ()))
-            self.stream = Stream(scene, self.source.path, staging=link, options=options, spark=cluster.words())
-            return
-        conf = {**CONF, "spark.driver.memory": "600m"}
-        deferred = "deferrable=True, poll_interval=0.5, " if scene.rng.random() < 0.6 else ""
-        env = {"PYSPARK_PYTHON": sys.executable}
-        self.dag = ClusterDag(
-            scene, self.source, f"DeltaAppendSink({str(self.sink)!r})", name_of(scene),
-            f"starting_version=0, {limit}{', ' if limit else ''}", f"{deferred}conf={conf!r}, env_vars={env!r}",
-            cluster=cluster, link=link,
-        )  # fmt: skip
+        options = ("starting_version=0", *((limit,) if limit else ()))
+        self.stream = Stream(scene, self.source.path, staging=link, options=options, spark=cluster.words())
+        #: How many of them were killed.
+        self.deaths = 0
 
-    def start(self) -> Running | DagRun:
-        return self.stream.start() if self.dag is None else self.dag.start()
-
-    def die(self, running: Running | DagRun) -> None:
-        """Kill a run, and let Airflow notice it."""
+    def die(self, running: Running) -> None:
+        """Kill a run."""
         self.deaths += 1
         running.signal(signal.SIGKILL)
         running.wait()
-        if self.dag is not None:
-            self.dag.give_up()
-
-    def give_up(self) -> None:
-        """Let the next run start another driver, as a person does who believes that this one is gone."""
-        if self.dag is None:
-            self.stream.move("unlock", "--force")
-        else:
-            self.dag.move("unlock", "--force")
-
-    def finish(self) -> None:
-        """Run until nothing is new."""
-        if self.dag is None:
-            settle(self.stream, allowed=("unlock",))
-        else:
-            self.dag.settle()
 
     def named(self) -> set[str]:
         """Return the drivers that the history names."""
-        name = self.stream.name if self.dag is None else self.dag.name
-        stream = Stream(self.scene, self.source.path, name, staging=self.link)
-        return {entry["action"]["driver"] for entry in stream.history() if entry["action"]["kind"] == "submitted"}
-
-    def judge(self) -> None:
-        """All rows once, and a sink history without a gap."""
-        if self.dag is None:
-            verdict(self.scene, self.source, self.stream)
-        else:
-            judge_keys(self.scene, Bounds(self.source.emitted()), self.sink)
-            judge_chain(self.scene, self.sink, self.dag.name)
+        actions = (entry["action"] for entry in self.stream.history())
+        return {action["driver"] for action in actions if action["kind"] == "submitted"}
 
 
 class Shared:
@@ -133,14 +71,14 @@ class Shared:
         new.replace(self.link)
 
 
-def moment(scene: Scene, running: Running | DagRun, cluster: Cluster, runs: Runs) -> str | None:
+def moment(scene: Scene, running: Running, cluster: Cluster, runs: Runs) -> str | None:
     """Wait for a moment of a run, and a little longer; return the driver that is at work then, if there is one."""
     points: dict[str, Callable[[], bool]] = {
         "a driver starts": grown(cluster.folder, "work/driver-*"),
-        "the history grows": grown(runs.link, "*/ledger/*"),
-        "an attempt is written down": grown(runs.link, "*/attempts/*/*/*"),
-        "the sink gets a file": grown(runs.sink, "**/*.parquet"),
-        "the sink gets a commit": grown(runs.sink, "_delta_log/*.json"),
+        "the history grows": grown(runs.stream.staging, "*/ledger/*"),
+        "an attempt is written down": grown(runs.stream.staging, "*/attempts/*/*/*"),
+        "the sink gets a file": grown(runs.stream.sink, "**/*.parquet"),
+        "the sink gets a commit": grown(runs.stream.sink, "_delta_log/*.json"),
     }
     point = scene.rng.choice(list(points))
     reached = running.when(points[point], timeout=240)
@@ -154,7 +92,7 @@ def moment(scene: Scene, running: Running | DagRun, cluster: Cluster, runs: Runs
 def disturb(scene: Scene, cluster: Cluster, runs: Runs, shared: Shared, fault: str) -> None:
     """Start a run, and let something happen at a moment of it."""
     scene.note(f"-- {fault}")
-    running = runs.start()
+    running = runs.stream.start()
     driver = moment(scene, running, cluster, runs)
     which = scene.rng.choice(("python", "java", "both"))
     if fault == "the run dies":
@@ -180,8 +118,8 @@ def disturb(scene: Scene, cluster: Cluster, runs: Runs, shared: Shared, fault: s
         if scene.rng.random() < 0.7:
             runs.die(running)
             if fault == "a person gives the driver up":
-                runs.give_up()
-            running = runs.start()
+                runs.stream.move("unlock", "--force")
+            running = runs.stream.start()
             moment(scene, running, cluster, runs)
         cluster.signal_driver(driver, signal.SIGCONT, "both")
     running.wait()
@@ -196,10 +134,10 @@ def cluster_of_drivers_disturbed(scene: Scene) -> None:
     for fault in faults:
         disturb(scene, cluster, runs, shared, fault)
         runs.source.append()
-    runs.finish()
-    while cluster.at_work():
+    settle(runs.stream, allowed=("unlock",))
+    while any(map(cluster.processes, cluster.drivers())):
         time.sleep(0.2)
-    runs.judge()
+    verdict(scene, runs.source, runs.stream)
     unnamed = cluster.drivers() - runs.named()
     beside = len(unnamed) + faults.count("a person gives the driver up")
     scene.note(f"{len(cluster.drivers())} drivers, {len(unnamed)} of which no entry names; {cluster.most} at a time")
