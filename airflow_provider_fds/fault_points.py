@@ -28,7 +28,7 @@ MARKS_IN: Final = "FDS_TEST_FAULT_MARKS"
 
 #: Entries of the ledger that a run writes by itself, and after which it writes its checkpoint.
 CHECKPOINTED_KINDS: Final = (
-    "created", "opened", "bound", "ended", "planned", "claimed", "advanced", "committed",
+    "created", "opened", "bound", "ended", "planned", "claimed", "submitted", "advanced", "committed",
     "boundary", "interval_opened",
 )  # fmt: skip
 

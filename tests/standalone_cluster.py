@@ -80,8 +80,11 @@ def master(folder: Path, port: str = "0", rest_port: int = 0) -> Iterator[Runnin
 
 
 @contextmanager
-def running(folder: Path, *, workers: int = 1, cores: int = 1) -> Iterator[Running]:
-    """Start a master, and workers with so many cores each (a driver in the cluster takes one)."""
+def running(folder: Path, *, workers: int = 1, cores: int = 1, **environment: str) -> Iterator[Running]:
+    """Start a master, and workers with so many cores each (a driver in the cluster takes one).
+
+    The drivers have the environment of their workers.
+    """
     with ExitStack() as stack:
         leader = stack.enter_context(master(folder))
         port = leader.master.rpartition(":")[2]
@@ -99,7 +102,7 @@ def running(folder: Path, *, workers: int = 1, cores: int = 1) -> Iterator[Runni
             worker[-1],
         ]
         registered = [
-            stack.enter_context(_daemon(folder, "Successfully registered with master", worker))[0]
+            stack.enter_context(_daemon(folder, "Successfully registered with master", worker, **environment))[0]
             for _ in range(workers)
         ]
         for each in registered:

@@ -22,6 +22,7 @@ from pathlib import Path
 
 from tests.adversary import (  # noqa: F401
     kinds_airflow,
+    kinds_clusters,
     kinds_columns,
     kinds_filters,
     kinds_mounts,

@@ -243,6 +243,8 @@ class Stream:
     checkpoint: Path = Path()
     options: tuple[str, ...] = ("starting_version=0",)
     arguments: tuple[str, ...] = ()
+    #: Where its runs have Spark; none: on a Connect server, or in this machine.
+    spark: tuple[str, ...] = ()
     #: Deployment of the commands that move it.
     deployment: str | None = None
 
@@ -253,7 +255,9 @@ class Stream:
         self.checkpoint = root / "checkpoint.json" if self.checkpoint == Path() else self.checkpoint
 
     def describe(self, *more: str, shift: str = "", via: str = "connect") -> list[str]:
-        where = ["--remote", self.scene.servers.get(shift).url] if via == "connect" else ["--master", "local[1]"]
+        where = self.spark or ("--master", "local[1]")
+        if via == "connect" and not self.spark:
+            where = ("--remote", self.scene.servers.get(shift).url)
         options = [word for option in self.options for word in ("--option", option)]
         return [
             *("run", str(self.table), "--sink", str(self.sink), "--staging", str(self.staging)),

@@ -9,6 +9,7 @@ import pytest
 
 from tests.adversary import (  # noqa: F401
     kinds_airflow,
+    kinds_clusters,
     kinds_columns,
     kinds_filters,
     kinds_mounts,

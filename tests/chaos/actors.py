@@ -138,17 +138,17 @@ class Stage:
     """Starts and ends the actors of one round."""
 
     lake: Lake
-    #: Port of the warm Spark.
-    port: int
+    #: Port of the warm Spark; ``None``: each run has the Spark that the lake names.
+    port: int | None
     actors: list[Actor] = field(default_factory=list)
 
-    def start(self, fault: Fault | None = None, *, take_over: bool = False) -> Actor:
+    def start(self, fault: Fault | None = None, *, take_over: bool = False, more: tuple[str, ...] = ()) -> Actor:
         """Start a run, armed if a fault is given. A run whose driver is to be hit gets its own spark-submit.
 
         For a fault at the second time or later it lingers, so that it comes there.
         """
         has_own_spark = fault is not None and fault.point.startswith(("driver.", "fence."))
-        arguments = self.lake.arguments()
+        arguments = [*self.lake.arguments(), *more]
         if take_over:
             arguments.append("--unlock")
         if fault is not None and fault.nth > 1:
@@ -156,7 +156,7 @@ class Stage:
         elif has_own_spark:
             # one Spark application is enough for one fault
             arguments += ["--max-batches", "1"]
-        if has_own_spark:
+        if has_own_spark or self.port is None:
             return self.launch(["airflow_provider_fds.cli.main", *arguments], fault)
         return self.launch(["tests.chaos.warm_spark", str(self.port), *arguments], fault)
 

@@ -38,6 +38,8 @@ class Lake:
     #: Longest pause between two commits of the writer.
     pause_seconds: float = 3.0
     stream: str = STREAM
+    #: Where `fds run` has Spark.
+    spark: tuple[str, ...] = ("--master", "local[1]")
 
     @property
     def source(self) -> Path:
@@ -55,16 +57,7 @@ class Lake:
         """The arguments of `fds run`."""
         found = [
             *("run", str(self.source), "--sink", str(self.sink), "--staging", self.staging),
-            *(
-                "--checkpoint",
-                str(self.checkpoint),
-                "--stream",
-                self.stream,
-                "--master",
-                "local[1]",
-                "--output",
-                "json",
-            ),
+            *("--checkpoint", str(self.checkpoint), "--stream", self.stream, *self.spark, "--output", "json"),
         ]
         for option in self.options:
             found += ["--option", option]

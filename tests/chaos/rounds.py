@@ -44,6 +44,8 @@ RECOVERING: Final = ("recover.before", "entry.before.created", "entry.after.crea
 WATCHING: Final = ("watcher.found", "watcher.stored")
 #: Reached by a driver of a stream that puts rows aside: tests/interop/spark/test_rejects.py.
 REJECTING: Final = ("driver.rejects.before", "driver.rejects.after")
+#: A run passes these once a cluster has started its driver: tests/chaos/test_cluster.py.
+SUBMITTED: Final = ("entry.before.submitted", "entry.after.submitted", "checkpoint.after.submitted")
 #: A run of a data interval passes these in order.
 INTERVALS: Final = tuple(
     f"{place}.{kind}"
@@ -159,7 +161,7 @@ class Round:
 
 @contextmanager
 def a_round(
-    lake: Lake, port: int, seed: int, tally: Tally, judge: Callable[[Lake, int], Verdict] = judge
+    lake: Lake, port: int | None, seed: int, tally: Tally, judge: Callable[[Lake, int], Verdict] = judge
 ) -> Iterator[Round]:
     """Yield a round on a new lake; afterwards bring the stream up to date and judge it."""
     lake.root.mkdir(parents=True)

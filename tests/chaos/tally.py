@@ -20,6 +20,7 @@ KINDS = {
     "orphaned": "the driver is stalled, its `fds run` is killed, a retry finishes, the driver continues",
     "pair, first": "the first of two: stalled until the second was hit and a third has finished",
     "pair, second": "the second of two: killed or stalled while the first is stalled",
+    "cluster": "drivers in a standalone cluster: SIGKILL to `fds run` or to the driver, or what the row says",
     "stack, killed": "with Airflow: SIGKILL to a task's process, or to the driver's, then Airflow's retry",
     "stack, group": "with Airflow: SIGKILL to the task, spark-submit, JVM and driver at once",
     "stack, stalled": "with Airflow: driver, task and supervisor are stalled until Airflow's retry has succeeded",
@@ -131,4 +132,9 @@ ANY_MOMENT = "any moment of the write"
 #: Airflow's processes, and what they are doing.
 SCHEDULER = "the scheduler and all tasks' supervisors, while Spark writes"
 TRIGGERER = "the triggerer, while a sensor waits"
-OTHER_PLACES = (ANY_MOMENT, SCHEDULER, TRIGGERER)
+
+#: What happens to a cluster, or to the folder that both sides share.
+MASTER_SILENT = "the master stands still and continues, while a driver runs"
+STAGING_AWAY = "staging cannot be reached for a time, while a driver runs"
+OF_CLUSTERS = (MASTER_SILENT, STAGING_AWAY)
+OTHER_PLACES = (ANY_MOMENT, SCHEDULER, TRIGGERER, *OF_CLUSTERS)

@@ -11,4 +11,4 @@ def test_every_fault_point_is_reached_by_a_run():
     walks = (*rounds.OPENING, *rounds.PLANNING, *rounds.WORKING, *rounds.ADVANCING)
     behind_checkpoints = (rounds.later(point, is_late=True) for point in walks)
     others = (*rounds.ENDING, *rounds.DRIVER, *rounds.FENCE, *rounds.REQUESTING, *rounds.RECOVERING, *rounds.INTERVALS)
-    assert {*walks, *behind_checkpoints, *others, *rounds.WATCHING, *rounds.REJECTING} == set(POINTS)
+    assert {*walks, *behind_checkpoints, *others, *rounds.WATCHING, *rounds.REJECTING, *rounds.SUBMITTED} == set(POINTS)

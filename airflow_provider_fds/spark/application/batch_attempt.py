@@ -23,6 +23,7 @@ from airflow_provider_fds.spark.application.batch_rows import batch_rows
 from airflow_provider_fds.spark.runtime.attempt_identity import identity, is_connect
 from airflow_provider_fds.spark.runtime.failures import RefusalError, explain, shortened
 from airflow_provider_fds.spark.runtime.hadoop_files import hadoop_path, write_bytes
+from airflow_provider_fds.spark.runtime.staged_report import write_report
 
 if TYPE_CHECKING:
     from airflow_provider_fds.batch.sink.sink_commit import SinkCommit
@@ -77,23 +78,24 @@ class BatchAttempt:
             job: What its job has done before, for whoever looks at the stream: ``began_ms``, ``batches``, ``done`` and
                 ``rows``.
         """
-        self._marker = {
+        marker = {
             "format": SPEC_FORMAT,
             "attempt_id": self._spec.attempt_id,
             "started_ms": int(time.time() * 1000),
             **({} if job is None else {"job": job}),
             **identity(self._spark),
         }
-        self._mark()
+        self._put(self._marker_name, _encoded(marker))
+        self._marker = marker
 
     def note(self, stage: str) -> None:
-        """Add to that record what Spark is doing, in words."""
+        """Add to that record what Spark is doing, in words, if staging can be reached."""
         self._marker["stage"] = stage
-        self._mark()
+        write_bytes(self._path(self._marker_name), _encoded(self._marker), self._spark, makes_folder=False)
 
-    def _mark(self) -> None:
-        name = started_name(self.batch.epoch, self.batch.batch_id, self._spec.attempt_id)
-        self._put(name, json.dumps(self._marker, sort_keys=True).encode())
+    @property
+    def _marker_name(self) -> str:
+        return started_name(self.batch.epoch, self.batch.batch_id, self._spec.attempt_id)
 
     def write(self, writer: Writer) -> AttemptReport:
         """Write the batch into the sink if it is not there, and report what is there now."""
@@ -299,7 +301,14 @@ class BatchAttempt:
         self._seconds[name] = time.monotonic() - self._began - sum(self._seconds.values())
 
     def _put(self, name: str, data: bytes) -> None:
-        write_bytes(f"{hadoop_path(self._spec.reports, self._spark)}/{name}", data, self._spark)
+        write_report(self._path(name), data, self._spark, has_folder=bool(self._marker))
+
+    def _path(self, name: str) -> str:
+        return f"{hadoop_path(self._spec.reports, self._spark)}/{name}"
+
+
+def _encoded(marker: Dict[str, Any]) -> bytes:
+    return json.dumps(marker, sort_keys=True).encode()
 
 
 def _told(counts: RowCounts) -> Dict[str, Any]:

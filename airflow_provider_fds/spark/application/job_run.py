@@ -21,8 +21,9 @@ from airflow_provider_fds.spark.fence.failed_fence import failed_fence
 from airflow_provider_fds.spark.runtime.attempt_identity import is_in_cluster
 from airflow_provider_fds.spark.runtime.driver_versions import check_versions
 from airflow_provider_fds.spark.runtime.failures import RefusalError
-from airflow_provider_fds.spark.runtime.hadoop_files import hadoop_path, write_bytes
+from airflow_provider_fds.spark.runtime.hadoop_files import hadoop_path
 from airflow_provider_fds.spark.runtime.settings import force
+from airflow_provider_fds.spark.runtime.staged_report import write_report
 from airflow_provider_fds.spark.writers.writer import Writer, writer_class
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ class FenceAttempt:
             if self._is_reported:
                 return False
             name = fence_report_name(self._fence.epoch, self._spec.attempt_id)
-            write_bytes(f"{hadoop_path(self._spec.reports, self._spark)}/{name}", report.to_json(), self._spark)
+            write_report(f"{hadoop_path(self._spec.reports, self._spark)}/{name}", report.to_json(), self._spark)
             self._is_reported = True
         line = f"{self._subject} fence of epoch {self._fence.epoch} {report.outcome}"
         print(line if report.error_message is None else f"{line}: {report.error_message}", flush=True)

@@ -16,8 +16,9 @@ from airflow_provider_fds.batch.spec import USER_JOB_PREFIX, UserJobBatch, txn_a
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.spark.application.batch_rows import batch_rows
 from airflow_provider_fds.spark.runtime.failures import RefusalError
-from airflow_provider_fds.spark.runtime.hadoop_files import hadoop_path, write_bytes
+from airflow_provider_fds.spark.runtime.hadoop_files import hadoop_path
 from airflow_provider_fds.spark.runtime.settings import DELTA_SESSION, force, forced_settings
+from airflow_provider_fds.spark.runtime.staged_report import write_report
 
 #: Where a job finds its batch: an argument, a Spark setting, an environment variable.
 ARGUMENT, SETTING, VARIABLE = "--fds-batch", "spark.fds.batch", "FDS_BATCH"
@@ -95,7 +96,7 @@ class CurrentBatch:
             rows_written=rows,
         )
         folder = hadoop_path(self._reports, self._spark)
-        write_bytes(f"{folder}/{report_name(batch.epoch, batch.batch_id, attempt_id)}", report.to_json(), self._spark)
+        write_report(f"{folder}/{report_name(batch.epoch, batch.batch_id, attempt_id)}", report.to_json(), self._spark)
         print(f"FDS batch {batch.batch_id} of stream {batch.stream} is loaded: {rows} rows", flush=True)
 
 

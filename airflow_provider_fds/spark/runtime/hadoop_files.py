@@ -114,12 +114,13 @@ def read_bytes(path: str, spark: Any = None) -> bytes:
         stream.close()
 
 
-def write_bytes(path: str, data: bytes, spark: Any = None) -> None:
-    """Write or overwrite the file; a reader sees all of it or none."""
+def write_bytes(path: str, data: bytes, spark: Any = None, *, makes_folder: bool = True) -> None:
+    """Write or overwrite the file; a reader sees all of it or none. A local folder is made, unless it must be there."""
     mine = f"{socket.gethostname()}.{os.getpid()}.tmp"
     local = local_path(path)
     if local is not None:
-        local.parent.mkdir(parents=True, exist_ok=True)
+        if makes_folder:
+            local.parent.mkdir(parents=True, exist_ok=True)
         partial = local.with_name(f"{local.name}.{mine}")
         partial.write_bytes(data)
         partial.replace(local)

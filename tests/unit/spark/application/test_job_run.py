@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 
@@ -11,6 +13,7 @@ from airflow_provider_fds.batch.report import AttemptReport, FenceReport, decode
 from airflow_provider_fds.batch.spec import FenceSpec, JobSpec
 from airflow_provider_fds.spark.application import batch_attempt, job_run
 from airflow_provider_fds.spark.application.job_run import EXIT_DONE, EXIT_FAILED_RETRYABLE, JobRun
+from airflow_provider_fds.spark.runtime import staged_report
 from tests.unit.spark.batches import batch
 
 
@@ -120,3 +123,50 @@ def test_a_job_whose_time_is_up_stops_after_a_batch_and_has_a_rest(job, writing)
     assert run.code is None
     run.step()
     assert (run.code, run.has_rest) == (EXIT_DONE, True)
+
+
+def test_a_report_is_written_once_staging_is_mounted_again_and_never_into_what_is_in_its_place(
+    job, tmp_path, writing, monkeypatch, capsys
+):
+    staging, away = tmp_path / "staging", tmp_path / "away"
+    (staging / "reports").mkdir(parents=True)
+    pauses, below = [], []
+
+    def unmount(attempt):
+        staging.rename(away)
+        staging.mkdir()
+        return done(attempt)
+
+    def pause(seconds):
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            below.extend(staging.iterdir())
+            staging.rmdir()
+            away.rename(staging)
+
+    writing(unmount)
+    monkeypatch.setattr(staged_report.time, "sleep", pause)
+    job = replace(job, reports=(staging / "reports").as_uri(), batches=job.batches[:1])
+    run = JobRun(None, job, prepare=dict, progress_seconds=None)
+    run.step()
+    assert run.code == EXIT_DONE
+    assert (pauses, below) == ([0.5, 1.0, 2.0], [])
+    assert report_of(staging / "reports", job.batches[0]).outcome == "written"
+    assert "FDS cannot write to staging, and tries again in 2.0 s: " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "error",
+    [PermissionError(errno.EACCES, "Permission denied"), OSError(errno.ENOSPC, "Full"), OSError(errno.ESTALE, "Stale")],
+)
+def test_a_report_that_cannot_be_written_fails_the_driver_at_once_or_after_a_minute(error, job, writing, monkeypatch):
+    pauses = []
+    monkeypatch.setattr(staged_report, "write_bytes", Mock(side_effect=error))
+    monkeypatch.setattr(staged_report.time, "monotonic", lambda: sum(pauses))
+    monkeypatch.setattr(staged_report.time, "sleep", pauses.append)
+    writing(done)
+    run = JobRun(None, job, prepare=dict, progress_seconds=None)
+    with pytest.raises(OSError, match=error.strerror):
+        run.step()
+    # first what it begins with, then why it could not begin
+    assert pauses == ([0.5, 1.0, 2.0, 4.0, *[8.0] * 6] * 2 if error.errno == errno.ESTALE else [])

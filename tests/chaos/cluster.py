@@ -1,0 +1,174 @@
+"""A standalone cluster whose drivers get faults, and the faults of the cluster itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import urllib.error
+import urllib.request
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+from airflow_provider_fds.fault_points import ASKED_BY, ASKED_LATER, MARKS_IN, Fault
+from tests.chaos.actors import wait_until
+from tests.chaos.lake import Lake
+from tests.standalone_cluster import SMALL, Running, running
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.chaos.actors import Actor, Stage
+
+#: States of a driver that is, or may be, at work.
+AT_WORK = frozenset({"SUBMITTED", "RUNNING", "RELAUNCHING"})
+_WATCH_SECONDS = 0.3
+
+
+@dataclass
+class Cluster:
+    """A master, its workers, and the drivers that they have started."""
+
+    running: Running
+    #: Folder with the fault of the next driver, and the marks of those that hit.
+    marks: Path
+
+    @property
+    def spark(self) -> tuple[str, ...]:
+        """The arguments of `fds run` that let this cluster run the driver."""
+        conf = {
+            **SMALL,
+            "spark.cores.max": "1",
+            "spark.driver.memory": "600m",
+            "spark.driver.host": "127.0.0.1",
+            "spark.pyspark.python": sys.executable,
+            "spark.master.rest.port": self.running.rest_port,
+        }
+        words = [word for name, value in conf.items() for word in ("--conf", f"{name}={value}")]
+        return ("--master", self.running.master, "--deploy-mode", "cluster", *words)
+
+    def drivers(self) -> set[str]:
+        """Return the ids of all drivers that a worker has started."""
+        return {folder.name for folder in self.running.work.glob("driver-*")}
+
+    def status(self, driver: str) -> str | None:
+        """Return the state that the master has of a driver, ``None`` if it does not tell."""
+        with suppress(OSError, ValueError):
+            return self._ask("GET", f"status/{driver}").get("driverState")
+        return None
+
+    def said(self, driver: str) -> str:
+        """Return what a driver has printed."""
+        return "".join((self.running.work / driver / name).read_text(errors="replace") for name in ("stdout", "stderr"))
+
+    def await_ends(self) -> None:
+        """Wait until no driver is at work."""
+        wait_until(
+            lambda: not [driver for driver in self.drivers() if self.status(driver) in AT_WORK], "all drivers to end"
+        )
+
+    def _ask(self, method: str, what: str) -> dict[str, Any]:
+        url = f"http://127.0.0.1:{self.running.rest_port}/v1/submissions/{what}"
+        with urllib.request.urlopen(urllib.request.Request(url, method=method), timeout=10) as answer:
+            return dict(json.load(answer))
+
+    def stall_master(self) -> None:
+        """Let the master stand still."""
+        os.killpg(self.running.master_id, signal.SIGSTOP)
+
+    def continue_master(self) -> None:
+        """Let it go on."""
+        os.killpg(self.running.master_id, signal.SIGCONT)
+
+    def arm(self, fault: Fault | None) -> None:
+        """Let the driver that starts next have a fault."""
+        asked = self.marks / ASKED_LATER
+        if fault is None:
+            asked.unlink(missing_ok=True)
+            return
+        (self.marks / str(fault)).unlink(missing_ok=True)
+        asked.write_text(str(fault))
+
+
+@contextmanager
+def a_cluster(folder: Path) -> Iterator[Cluster]:
+    """Yield a master and two workers, which have room for two drivers at a time with one executor each."""
+    marks = folder / "marks"
+    marks.mkdir(parents=True)
+    faults = {ASKED_BY: ASKED_LATER, MARKS_IN: str(marks)}
+    with running(folder, workers=2, cores=2, **faults) as found:
+        yield Cluster(found, marks)
+
+
+class Alive:
+    """Counts the drivers that the cluster calls running at the same time, while its body runs."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._before = cluster.drivers()
+        self._ended: set[str] = set()
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+        self.most = 0
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        self._thread.join()
+
+    @property
+    def started(self) -> set[str]:
+        """The drivers that were started since the body began."""
+        return self._cluster.drivers() - self._before
+
+    def _watch(self) -> None:
+        while not self._is_over.wait(_WATCH_SECONDS):
+            states = {driver: self._cluster.status(driver) for driver in self._cluster.drivers() - self._ended}
+            self._ended |= {driver for driver, state in states.items() if state not in (*AT_WORK, None, "UNKNOWN")}
+            self.most = max(self.most, sum(state in AT_WORK for state in states.values()))
+
+
+class Shared:
+    """The staging folder, which all sides reach by a link that can lead nowhere for a time."""
+
+    def __init__(self, root: Path) -> None:
+        self.uri = root / "staging"
+        self._real = root / "staging-real"
+        self._real.mkdir(parents=True)
+        self.uri.symlink_to(self._real)
+
+    def go(self) -> None:
+        """Let each access fail with an error of the file system."""
+        self._lead_to(self.uri)
+
+    def back(self) -> None:
+        """Let all reach it again."""
+        self._lead_to(self._real)
+
+    def _lead_to(self, place: Path) -> None:
+        link = self.uri.with_name("link")
+        link.symlink_to(place)
+        link.replace(self.uri)
+
+
+def lake_of(root: Path, cluster: Cluster, staging: str) -> Lake:
+    """Return a lake whose runs have their drivers in the cluster: all that is there is one batch."""
+    options = ("starting_version=0", "max_versions_per_batch=1000")
+    return Lake(root, staging, options=options, pause_seconds=20, spark=cluster.spark)
+
+
+def start_hit(stage: Stage, cluster: Cluster, fault: Fault) -> Actor:
+    """Start a run whose driver gets a fault, and wait until that has hit."""
+    cluster.arm(fault)
+    actor = stage.start(more=("--max-batches", "1"))
+    actor.fault, actor.marks = fault, cluster.marks
+    assert actor.await_hit(), f"no driver came to {fault}: {actor.said()[-5000:]}"
+    cluster.arm(None)
+    return actor
