@@ -347,6 +347,10 @@ class Acknowledgement(msgspec.Struct, frozen=True, kw_only=True):
     of: Literal["schema", "rows"] | UnsetType = UNSET
     table_id: str | UnsetType = UNSET
 
+    def lets_pass(self, way_on: str) -> bool:
+        """Whether it is the decision ``accept`` or ``skip``, without which the stream stops at its version."""
+        return self.of is UNSET or way_on == ("skip" if self.skip else "accept")
+
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
     """The stream that a fork continues, as its ledger was at that moment.

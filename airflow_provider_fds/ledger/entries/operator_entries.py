@@ -23,9 +23,17 @@ if TYPE_CHECKING:
 
 @register
 class Quarantined(QuarantinedFacts, BaseAction, frozen=True, kw_only=True, tag="quarantined"):
-    """The stream stops before ``version``, or at ``batch``, until a person decides on it or resumes the stream."""
+    """The stream stops before ``version``, or at ``batch``, until a person decides on it or resumes the stream.
+
+    Attributes:
+        epoch: The epoch in which a run found the stop; unset at a batch, which names its own, and in older entries.
+        start: The position (exclusive) from which that run read; unset as ``epoch``.
+    """
 
     subject: ClassVar[str] = "quarantine the stream"
+
+    epoch: int | UnsetType = UNSET
+    start: str | UnsetType = UNSET
 
     @property
     def needs_format(self) -> int:
@@ -33,10 +41,16 @@ class Quarantined(QuarantinedFacts, BaseAction, frozen=True, kw_only=True, tag="
         return 1 if self.batch is UNSET else 2
 
     def decide(self, state: StreamState) -> Self | None:
-        """Allow it, unless the stream already stops there; at a batch only for its owner, as the next one."""
+        """Allow it where the run found it, unless the stream already stops there or a person has decided on it.
+
+        At a batch it is allowed only for its owner, as the next one.
+        """
         known = state.quarantined
         if known is not None and QuarantinedFacts.of(self).is_same_stop(known):
             return None
+        if self.epoch is not UNSET:
+            check_open(state, self.epoch, self.describe())
+            self._check_unchanged(state)
         if self.batch is not UNSET:
             check_open(state, self.batch.epoch, self.describe())
             (batch,) = check_next(state, state, self.batch.batch_id, self.describe())
@@ -44,6 +58,17 @@ class Quarantined(QuarantinedFacts, BaseAction, frozen=True, kw_only=True, tag="
             if not self.batch.is_of(state.epoch, batch):
                 raise refusals.moved(state, f"batch {batch.batch_id} is another one now")
         return self
+
+    def _check_unchanged(self, state: StreamState) -> None:
+        """Refuse a stop that is not the stream's any more: it has moved on, or a person lets it pass."""
+        if state.position != self.start or (state.planned and self.lost is UNSET):
+            raise refusals.moved(state, f"cannot {self.describe()}: it was found at {self.start}")
+        if self.version is None or self.way_on is UNSET:
+            return
+        words = state.acknowledged if state.table_id is None else state.decisions_on(state.table_id)
+        passed = {word.version for word in words if word.lets_pass(self.way_on)}
+        if passed.issuperset(range(self.version, 1 + (self.version if self.last is UNSET else self.last))):
+            raise refusals.moved(state, f"cannot {self.describe()}: a person has let it pass version {self.version}")
 
     def apply(self, state: StreamState) -> StreamState:
         """Record it."""
