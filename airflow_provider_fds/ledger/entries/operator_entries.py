@@ -132,7 +132,8 @@ class Acknowledged(BaseAction, frozen=True, kw_only=True, tag="acknowledged"):
         skip: Whether the rows are omitted even if the stream may read them.
         of: As for :class:`~.values.Acknowledgement`.
         last: The last version (inclusive), if it is not ``version``.
-        table_id: ``metaData.id`` of the source table that the person saw, if it is not that of the stream's epoch.
+        table_id: ``metaData.id`` of the source table that the person saw; unset: that of the stream's epoch.
+        answers: Number of the ``quarantined`` entry that the person saw; unset without one, and in older entries.
     """
 
     subject: ClassVar[str] = "acknowledge version {0.version}"
@@ -143,6 +144,7 @@ class Acknowledged(BaseAction, frozen=True, kw_only=True, tag="acknowledged"):
     of: Literal["schema", "rows"] | UnsetType = UNSET
     last: int | UnsetType = UNSET
     table_id: str | UnsetType = UNSET
+    answers: int | UnsetType = UNSET
 
     @property
     def needs_format(self) -> int:
@@ -162,20 +164,29 @@ class Acknowledged(BaseAction, frozen=True, kw_only=True, tag="acknowledged"):
         return range(self.version, 1 + (self.version if self.last is UNSET else self.last))
 
     def decide(self, state: StreamState) -> Self | None:
-        """Allow it unless already acknowledged; with ``skip`` only for versions that are not read or planned yet."""
+        """Allow it unless already acknowledged, or if the stream stops at the version for another reason by now.
+
+        With ``skip`` it is allowed only for versions that are not read or planned yet.
+        """
         if self.skip:
             for version in self.versions:
                 self._check_unread(state, version)
             self._check_room(state)
         known = {word.version for word in state.acknowledged if (word.skip, word.of) == (self.skip, self.of)}
-        return None if known.issuperset(self.versions) and not self._ends(state.quarantined) else self
+        if known.issuperset(self.versions) and not self._ends(state.quarantined):
+            return None
+        stop = state.quarantined
+        if stop is None or self.answers in (UNSET, state.quarantined_at) or stop.version not in self.versions:
+            return self
+        raise refusals.moved(
+            state, f"cannot {self.describe()}: it answers another stop than the one at version {stop.version} now"
+        )
 
     def _ends(self, quarantined: QuarantinedFacts | None) -> bool:
         """Return whether it decides what the stream waits for."""
         if quarantined is None or quarantined.version not in self.versions:
             return False
-        way_on = "skip" if self.skip else "accept"
-        return UNSET in (self.of, quarantined.way_on) or quarantined.way_on == way_on
+        return self.of is UNSET or ("skip" if self.skip else "accept") in quarantined.ways_on
 
     def _check_unread(self, state: StreamState, version: int) -> None:
         if state.planned and state.planned[0].first_version <= version <= state.planned[-1].last_version:
