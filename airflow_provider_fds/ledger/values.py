@@ -412,7 +412,7 @@ class Recovered(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         epoch: Newest epoch with a batch or a fence in the sink.
-        position: End of the newest batch (inclusive).
+        position: End of the newest batch (inclusive); ``None`` if the sink has only fences of the stream.
         sink: The sink.
         names: Its columns, if its schema could be read.
         after: The newest epoch that an entry may have requested; the new epoch comes after it, too.
@@ -425,7 +425,7 @@ class Recovered(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     epoch: int
-    position: str
+    position: str | None
     sink: SinkBinding
     names: SinkNames | UnsetType = UNSET
     after: int = 0

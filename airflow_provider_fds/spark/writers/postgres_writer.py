@@ -363,11 +363,11 @@ class PostgresWriter(Writer):
             recover = self._advice.recover(self._sink.identity()["target"])
             raise RefusalError(
                 Reason.SINK_OF_NAMESAKE,
-                f"stream {batch.stream!r} (uuid {batch.uuid}): another stream of the same name (uuid {other}), whose "
-                f"ledger is in another staging folder, writes to {self._sink.describe()}. Both would load the same "
-                f"rows. If that ledger was lost, {recover}. Else use "
-                "one staging folder for both, or give this stream another name and table; if the other "
-                f"stream loads different rows, declare it on this sink: other_streams=['{other}']",
+                f"stream {batch.stream!r} (uuid {batch.uuid}): another stream of the same name (uuid {other.uuid}), "
+                f"whose ledger is in another staging folder, writes to {self._sink.describe()}. Both would load the "
+                f"same rows. If that ledger was lost, {recover}. Else use one staging folder for "
+                "both, or give this stream another name and table; if the other stream loads different rows, "
+                f"declare it on this sink: other_streams=['{other.uuid}']",
             )
         account.add_stream(batch.uuid, target, batch.stream, batch.epoch)
 
