@@ -263,11 +263,12 @@ class PostgresWriter(Writer):
         wanted = self._job.sink_table_id
         if wanted is not None and wanted != self._target_id:
             # a table that was restored from a dump has another oid, and all rows
-            load = "Load" if self._sink.needs_keys else "Remove the stream's rows that it may have, then load"
+            load = "load" if self._sink.needs_keys else "remove the stream's rows that it may have, then load"
             raise RefusalError(
                 Reason.SINK_REPLACED,
                 f"{self._sink.describe()} is another table than the one that the stream has written to: it was dropped "
-                "and created again, or it or the account was restored from a dump. "
+                "and created again, or it or the account was restored from a dump. If one dump had both, "
+                f'the page "Sinks" says how the account knows the table again, by its id {wanted}. Else '
                 f"{load} everything into it by {self._advice.from_start()}",
             )
         if batch.interval is None:
