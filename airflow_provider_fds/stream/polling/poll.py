@@ -211,7 +211,7 @@ class TablePoller:
         self._end = self._end or known_end(self._log, self._options, self._position)
         if self._end is None or not self._end.is_reached(self._position):
             return None
-        if self._end.is_a_commit:
+        if self._end.is_of_log:
             # in another table, a time means another version
             with suppress(LogTruncatedError):
                 verify_version(self._log, self._position, self._position.version)

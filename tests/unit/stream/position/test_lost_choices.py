@@ -87,6 +87,15 @@ def test_versions_that_are_gone_may_be_skipped_and_the_choice_says_how_many_and_
 
 
 @pytest.mark.usefixtures("cleaned_up")
+def test_of_a_range_that_is_gone_in_part_the_note_says_what_the_rest_adds(bench, sink):
+    run(bench, sink, "run-2")
+    connected = seen(bench)
+    notes = ActionBuilder(connected.ledger, "seen", log=connected.log).skip(version=(2, 5)).notes
+    assert "2 versions (versions 2 to 3) were removed by log cleanup" in notes[0]
+    assert notes[0].endswith(" Versions 4 to 5 add 20 rows in 2 files.")
+
+
+@pytest.mark.usefixtures("cleaned_up")
 def test_once_a_person_skips_them_the_next_run_continues_and_the_ledger_says_who_and_why(bench, sink):
     run(bench, sink, "run-2")
     asked = asked_about(seen(bench).state)

@@ -9,6 +9,7 @@ import pytest
 
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.hooks.position import read_standing
+from airflow_provider_fds.stream.position.stream_end import finished_reason
 
 ENDS = [{"ending_version": 3}, {"ending_timestamp": "2024-01-01T00:03:30"}]
 
@@ -61,6 +62,22 @@ def test_a_time_that_means_an_earlier_version_of_another_table_does_not_finish_t
     session, work = bench.run_once(sink, "run-2", stream)
     assert (work.status, session.connected.state.quarantined.lost) == ("paused", "TABLE_REPLACED")
     assert session.connected.state.ended is None
+
+
+@pytest.mark.parametrize("is_earlier", [True, False], ids=["means an earlier version", "is before all commits"])
+def test_a_stream_of_a_table_that_was_created_again_is_not_called_finished(bench, table, sink, is_earlier):
+    stream = bench.stream(ending_timestamp="2024-01-01T00:06:30")
+    bench.run_once(sink, "run-1", stream)
+    for path in table.log.iterdir():
+        path.unlink()
+    table.table_id, table.version = "another", -1
+    table.create(timestamp_ms=table.time_of(0 if is_earlier else 7))
+    table.append(timestamp_ms=table.time_of(8))
+    session = bench.session("looker", stream=stream)
+    found = session.status()
+    assert (found.finished, found.reason_code) == (None, "TABLE_REPLACED")
+    assert finished_reason(session.connected) is None
+    assert bench.poller(stream).check().reason == "position is lost"
 
 
 def test_a_hole_stops_a_stream_with_a_time_as_its_end_as_any_other(bench, table, sink):
