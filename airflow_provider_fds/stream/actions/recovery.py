@@ -14,12 +14,13 @@ from msgspec import UNSET
 
 from airflow_provider_fds.batch.column_meaning import column_ids
 from airflow_provider_fds.batch.sink.sink_account import kept
-from airflow_provider_fds.batch.spec import txn_app_id, txn_batch_id, txn_epoch, txn_version
+from airflow_provider_fds.batch.spec import fence_version, txn_app_id, txn_version
 from airflow_provider_fds.delta.reader.log import DeltaLog
 from airflow_provider_fds.delta.reader.replay import transactions
 from airflow_provider_fds.errors import ConfigurationError, FdsError, TableNotFoundError
 from airflow_provider_fds.ledger.entries.epoch_entries import Created
 from airflow_provider_fds.ledger.entries.request_entries import Requested
+from airflow_provider_fds.ledger.state import newest_transaction
 from airflow_provider_fds.ledger.values import Recovered, SinkBinding, SinkNames
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.source.offset import Offset, describe_position
@@ -299,16 +300,11 @@ def _is_known(state: StreamState, account: SinkAccount) -> bool:
     epoch = state if state.phase == "open" else state.closed
     if epoch is None:
         return False
-    if epoch.planned:
-        known = (epoch.epoch, epoch.planned[-1].batch_id)
-    elif epoch.prev_txn_version is not None:
-        known = (txn_epoch(epoch.prev_txn_version), txn_batch_id(epoch.prev_txn_version))
-    else:
-        known = (epoch.epoch, -1)
     if account.batch_epoch <= epoch.epoch and account.end == epoch.position:
         # of a stream that was recovered, the ledger has no batch
         return True
-    is_known = (account.batch_epoch, account.batch_id) <= known
+    known = newest_transaction(epoch) or fence_version(epoch.epoch)
+    is_known = txn_version(account.batch_epoch, account.batch_id) <= known
     if account.batch_epoch != epoch.epoch:
         return is_known
     # an older ledger has planned another batch with that number
