@@ -66,7 +66,10 @@ def refuse_lost_ledger(connected: ConnectedStream, sink: Sink) -> None:
         has, way = "has written to", f"{recover} rebuilds it from the sink"
         if not other.has_loaded:
             has, way = "is registered, without a batch, for", f"{recover} begins that stream again"
-        elif other.interval or connected.stream.reads_by_interval:
+        if connected.state.phase != "empty":
+            # a ledger with another uuid is not recovered from what that stream has loaded
+            way = "give this stream another name and another table"
+        elif other.has_loaded and (other.interval or connected.stream.reads_by_interval):
             way = LOST_INTERVALS
         raise LedgerError(
             f"{_subject(connected)}, but a stream of this name (uuid {other.uuid}) {has} {sink.describe()}. The "
@@ -188,7 +191,9 @@ def _subject(connected: ConnectedStream) -> str:
 def _lost(connected: ConnectedStream, sink: str, version: int, found: dict[str, object]) -> LedgerError:
     name = connected.stream.name
     recover = f"; if it is lost, `fds recover {name} --sink URI --table URI` rebuilds it from the sink"
-    if "interval" in found:
+    if connected.state.phase != "empty":
+        recover = ""
+    elif "interval" in found:
         recover = f"; if it is lost, {LOST_INTERVALS}"
     # a function's write does not record the stream's position
     where = f"batch {found['batch_id']} of epoch {found['epoch']}" if "write" in found else f"end {found.get('end')}"

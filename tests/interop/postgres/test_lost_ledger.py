@@ -83,6 +83,14 @@ def test_a_stream_with_batches_is_recovered_by_the_command_of_the_message(bench,
     assert bench.session().begin(SINK).status == "fence"
 
 
+def test_a_stream_that_has_a_ledger_of_its_own_is_not_sent_to_recover_either(bench, database):
+    known(database)
+    bench.session("plan").begin(None)
+    message = refused(bench)
+    assert "knows of no batch in its sink" in message
+    assert "if it is lost, give this stream another name and another table" in message
+
+
 def test_data_intervals_of_a_lost_ledger_are_not_sent_to_recover(bench, database):
     known(database, Entry(1, 0, "digest", 5, "end", 1, "a", interval="2026-01-01/2026-01-02"))
     message = refused(bench)

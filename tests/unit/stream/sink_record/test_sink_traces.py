@@ -117,8 +117,10 @@ def test_a_stream_that_was_created_without_its_sink_is_searched_for_when_it_is_b
     traced.pass_by(3)
     traced.clean_up(before=3)
     bench.session("plan").begin(None)
-    with pytest.raises(LedgerError, match=rf"(?s)knows of no batch in its sink.*{OLD}"):
+    with pytest.raises(LedgerError, match=rf"(?s)knows of no batch in its sink.*{OLD}") as refused:
         bench.session("run").begin(traced.sink)
+    # which finds nothing of the uuid that this ledger has
+    assert "fds recover" not in str(refused.value)
 
 
 def test_data_intervals_of_a_lost_ledger_are_not_sent_to_recover(bench, two_appends, traced):
