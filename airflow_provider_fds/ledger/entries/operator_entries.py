@@ -26,14 +26,14 @@ class Quarantined(QuarantinedFacts, BaseAction, frozen=True, kw_only=True, tag="
     """The stream stops before ``version``, or at ``batch``, until a person decides on it or resumes the stream.
 
     Attributes:
-        epoch: The epoch in which a run found the stop; unset at a batch, which names its own, and in older entries.
-        start: The position (exclusive) from which that run read; unset as ``epoch``.
+        found_epoch: The epoch in which a run found the stop; unset at a batch, which has its own, and in older entries.
+        found_at: The position (exclusive) from which that run read; unset as ``found_epoch``.
     """
 
     subject: ClassVar[str] = "quarantine the stream"
 
-    epoch: int | UnsetType = UNSET
-    start: str | UnsetType = UNSET
+    found_epoch: int | UnsetType = UNSET
+    found_at: str | UnsetType = UNSET
 
     @property
     def needs_format(self) -> int:
@@ -48,8 +48,8 @@ class Quarantined(QuarantinedFacts, BaseAction, frozen=True, kw_only=True, tag="
         known = state.quarantined
         if known is not None and QuarantinedFacts.of(self).is_same_stop(known):
             return None
-        if self.epoch is not UNSET:
-            check_open(state, self.epoch, self.describe())
+        if self.found_epoch is not UNSET:
+            check_open(state, self.found_epoch, self.describe())
             self._check_unchanged(state)
         if self.batch is not UNSET:
             check_open(state, self.batch.epoch, self.describe())
@@ -61,8 +61,8 @@ class Quarantined(QuarantinedFacts, BaseAction, frozen=True, kw_only=True, tag="
 
     def _check_unchanged(self, state: StreamState) -> None:
         """Refuse a stop that is not the stream's any more: it has moved on, or a person lets it pass."""
-        if state.position != self.start or (state.planned and self.lost is UNSET):
-            raise refusals.moved(state, f"cannot {self.describe()}: it was found at {self.start}")
+        if state.position != self.found_at or (state.planned and self.lost is UNSET):
+            raise refusals.moved(state, f"cannot {self.describe()}: it was found at {self.found_at}")
         if self.version is None or self.way_on is UNSET:
             return
         words = state.acknowledged if state.table_id is None else state.decisions_on(state.table_id)

@@ -60,8 +60,8 @@ def quarantine(connected: ConnectedStream, error: StoppedError) -> RunWork | Non
     """
     state = connected.state
     entry = Quarantined(
-        epoch=state.epoch,
-        start=state.position or UNSET,
+        found_epoch=state.epoch,
+        found_at=state.position or UNSET,
         why=str(error),
         version=error.version,
         can_be_acknowledged=error.way_on is not None,
@@ -94,8 +94,8 @@ def quarantine_lost(connected: ConnectedStream, error: LostPositionError) -> Run
     merges = state.sink is not None and state.sink.merges
     can_skip = last is not None and not merges and last - position.version < KEPT_SKIPS
     entry = Quarantined(
-        epoch=state.epoch,
-        start=state.position,
+        found_epoch=state.epoch,
+        found_at=state.position,
         why=str(error),
         version=position.version,
         can_be_acknowledged=can_skip,
