@@ -9,6 +9,7 @@ name, ``reason_code``: the class has one, and a place that raises the error may 
 from __future__ import annotations
 
 import re
+import shlex
 from typing import Any, ClassVar, Final, Literal, TypedDict, Unpack
 
 from airflow_provider_fds.reasons import Reason
@@ -41,7 +42,7 @@ def with_staging(message: str, staging: str) -> str:
     """
     if _COMMAND.search(message) is None or "--staging" in message:
         return message
-    return f"{message}\n(`fds` commands: --staging {staging})"
+    return f"{message}\n(`fds` commands: --staging {shlex.quote(staging)})"
 
 
 class Facts(TypedDict, total=False):

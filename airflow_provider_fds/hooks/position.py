@@ -48,10 +48,10 @@ def read_standing(stream: DeltaStream, stream_context: StreamContext) -> Standin
     state = connected.load()
     if state.phase == "requested" and state.request is not None and state.held is None:
         why = f"epoch {state.epoch} was requested by a {state.request.asked} ({state.request.why})"
-        return Standing(None, found=PollResult(connected.log.latest(), has_data=True, reason=why))
+        return Standing(None, found=PollResult(connected.log.latest(), reason=why))
     position = None if state.position is None else Offset.from_json(state.position)
     if state.ended is not None and (reason := finished_reason(connected)) is not None:
         # from the ledger alone: the commits that determined its end may be gone
-        found = PollResult(state.ended.version, has_data=False, reason=reason, is_finished=True)
+        found = PollResult(state.ended.version, reason=reason, is_finished=True)
         return Standing(position, pause_of(state), found, connected.table)
     return Standing(position, pause_of(state), table=connected.table)

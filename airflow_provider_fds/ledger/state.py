@@ -196,7 +196,7 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def next_prev_txn_version(self) -> int | None:
         """``prev_txn_version`` of the next batch to be planned."""
-        return txn_version(self.epoch, self.next_batch_id - 1) if self.planned else self.prev_txn_version
+        return newest_transaction(self)
 
     @property
     def exported_to(self) -> str | None:
@@ -343,6 +343,11 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
 
 #: What planned batches belong to: the open epoch of a stream that reads by offset, or one data interval.
 ScopeRecord = StreamState | IntervalRecord
+
+
+def newest_transaction(epoch: StreamState | ClosedEpoch) -> int | None:
+    """Return the newest transaction that an epoch has planned or knows to be in the sink; ``None``: none."""
+    return txn_version(epoch.epoch, epoch.planned[-1].batch_id) if epoch.planned else epoch.prev_txn_version
 
 
 def working_driver(record: ScopeRecord) -> SubmittedFacts | None:

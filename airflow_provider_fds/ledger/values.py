@@ -347,6 +347,10 @@ class Acknowledgement(msgspec.Struct, frozen=True, kw_only=True):
     of: Literal["schema", "rows"] | UnsetType = UNSET
     table_id: str | UnsetType = UNSET
 
+    def lets_pass(self, way_on: str) -> bool:
+        """Whether it is the decision ``accept`` or ``skip``, without which the stream stops at its version."""
+        return self.of is UNSET or way_on == ("skip" if self.skip else "accept")
+
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
     """The stream that a fork continues, as its ledger was at that moment.
@@ -408,7 +412,7 @@ class Recovered(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         epoch: Newest epoch with a batch or a fence in the sink.
-        position: End of the newest batch (inclusive).
+        position: End of the newest batch (inclusive); ``None`` if the sink has only fences of the stream.
         sink: The sink.
         names: Its columns, if its schema could be read.
         after: The newest epoch that an entry may have requested; the new epoch comes after it, too.
@@ -421,7 +425,7 @@ class Recovered(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     epoch: int
-    position: str
+    position: str | None
     sink: SinkBinding
     names: SinkNames | UnsetType = UNSET
     after: int = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shlex
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -357,8 +358,8 @@ def _of_another_table(state: StreamState, place: Place, table: str) -> LedgerErr
     elif known.table_id and known.table_id == place.table_id:
         text = (
             f"stream {state.name!r} has read {known.name} at {state.table}, but its catalog has moved that table to "
-            f"{table}. If its log moved with it, `fds accept {state.name} --moved-to {table} --why …` goes on there, "
-            "after a check; otherwise move it back"
+            f"{table}. If its log moved with it, `fds accept {state.name} --moved-to {shlex.quote(table)} "
+            "--why …` goes on there, after a check; otherwise move it back"
         )
     else:
         text = (

@@ -162,7 +162,7 @@ class DeltaTableVersionTrigger(BaseTrigger):
         looks = shared_looks()
         if self._open is not None and not is_recheck:
             if (change := await looks.change(self._address, self._meaning)) is not None:
-                return PollResult(-1, has_data=False, reason=f"stopped: {change}")
+                return PollResult(-1, reason=f"stopped: {change}")
             async with poll_slot():
                 return await self._open.poll()
         # before the table is opened: a change that comes between is noticed

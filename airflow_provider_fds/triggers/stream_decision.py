@@ -41,7 +41,7 @@ class StreamDecisionTrigger(BaseTrigger):
         staging: URI of its staging folder.
         storage_conn_id: Airflow connection of staging; ``None``: the environment's credentials.
         version: The version that the stream stops before.
-        about: What else it stops at, see :func:`~.stop_choices.asked_about`.
+        about: Which stop it is, see :func:`~.stop_choices.asked_about`.
         ti_id: Id of the task instance, which is that of the question.
         until: When to stop waiting, in seconds since the epoch; ``None``: never.
         poll_interval: Seconds between two polls.

@@ -14,9 +14,12 @@ from airflow_provider_fds import DeltaAppendSink, DeltaFleetOperator, DeltaInges
 from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import ConfigurationError, StorageError
 from airflow_provider_fds.hooks.exceptions import TaskFailedError
+from airflow_provider_fds.ledger.entries.operator_entries import Quarantined, Resumed
+from airflow_provider_fds.ledger.owner import Actor
 from airflow_provider_fds.ledger.staging.log import Ledger
+from airflow_provider_fds.operators.run import approval
 from airflow_provider_fds.operators.run.approval import record_answer
-from airflow_provider_fds.stream.actions.stop_choices import asked_about
+from airflow_provider_fds.stream.actions.stop_choices import asked_about, prepare_choice
 from airflow_provider_fds.triggers.stream_decision import StreamDecisionTrigger
 from tests.fds_command import fds
 
@@ -199,7 +202,7 @@ def loses_versions(installation, lake):
 
 
 def test_a_stream_goes_on_without_lost_versions_once_somebody_skips_them_with_a_reason(
-    loses_versions, installation, lake, on_server, while_asked, decide
+    loses_versions, installation, lake, on_server, while_asked, decide, ledger_of
 ):
     dag = loses_versions("asks_lost")
     refused: list[TaskFailedError] = []
@@ -209,7 +212,7 @@ def test_a_stream_goes_on_without_lost_versions_once_somebody_skips_them_with_a_
         event = {"chosen_options": ["Skip"], "params_input": {"why": " "}, "timedout": False}
         event["responded_by_user"] = {"id": "7", "name": "alice"}
         with pytest.raises(TaskFailedError, match="alice has chosen to skip lost versions without a reason") as caught:
-            record_answer(dag.get_task("ingest"), context, event, 1, "lost/LOG_TRUNCATED/2")
+            record_answer(dag.get_task("ingest"), context, event, 1, asked_about(ledger_of("asks_lost").find()))
         refused.append(caught.value)
         decide("skip", "asks_lost", "--version", "1-2")
 
@@ -303,6 +306,36 @@ def test_what_a_trigger_saw_in_the_ledger_is_no_answer_once_the_stream_stops_the
     event = {"chosen_options": ["Resume"], "params_input": {}, "responded_by_user": None, "in_ledger": True}
     record_answer(dag.get_task("ingest"), context, event, 1)
     assert ledger_of("answered_nobody").find().quarantined.version == 1
+
+
+@pytest.mark.parametrize("comes", ["before", "while it is written"])
+def test_an_answer_is_not_taken_for_one_to_a_later_stop_at_the_same_version(
+    asking, installation, ledger_of, monkeypatch, comes
+):
+    name = f"answers_later_{len(comes)}"
+    dag = asking(name, '"ask_timeout": 0.1')
+    installation.run(dag)
+    ledger = ledger_of(name)
+    asked, person = asked_about(ledger.find()), Actor(deployment="http://fds.test", user="bob", host="h")
+
+    def stop_again() -> None:
+        if ledger.state.quarantined.why != "other":
+            ledger.execute(Resumed(why="try again"), person)
+            ledger.execute(Quarantined(why="other", version=1, way_on="skip"), person)
+
+    def prepare(*given: Any) -> Any:
+        prepared = prepare_choice(*given)
+        stop_again()
+        return prepared
+
+    if comes == "before":
+        stop_again()
+    monkeypatch.setattr(approval, "prepare_choice", prepare)
+    context = {"ti": SimpleNamespace(id="i", dag_id="d", run_id="r", task_id="ingest", map_index=-1, try_number=1)}
+    event = {"chosen_options": ["Skip"], "params_input": {"why": "known"}, "timedout": False}
+    event["responded_by_user"] = {"id": "7", "name": "alice"}
+    record_answer(dag.get_task("ingest"), context, event, 1, asked)
+    assert ledger_of(name).find().quarantined.why == "other"
 
 
 def test_a_trigger_whose_staging_has_no_ledger_waits_until_its_time_is_over(tmp_path):

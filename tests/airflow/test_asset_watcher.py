@@ -363,7 +363,7 @@ async def test_a_stream_that_is_resumed_is_started_for_what_came_while_it_paused
 
 async def test_a_stream_that_has_reached_its_end_is_not_started_again(table, tmp_path, installation, standing, polls):
     stream = DeltaStream("orders", table=table.uri, checkpoint=f"file:{tmp_path / 'checkpoint.json'}")
-    end = PollResult(0, has_data=False, reason="finished", is_finished=True)
+    end = PollResult(0, reason="finished", is_finished=True)
     standing.update(position=Offset.after(0, table.table_id), found=end)
     async with triggerer() as running:
         running.start(DeltaTableChangeTrigger(stream=stream, poll_interval=0.02))

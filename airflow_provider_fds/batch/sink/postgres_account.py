@@ -86,6 +86,21 @@ class Entry:
     interval: str = ""
 
 
+@dataclass(frozen=True)
+class Namesake:
+    """Another stream of the same name in the account.
+
+    Attributes:
+        uuid: Its uuid.
+        has_loaded: Whether it has loaded a batch; else it is only registered.
+        interval: One of its data intervals; empty if it has loaded none, or reads by offset.
+    """
+
+    uuid: str
+    has_loaded: bool
+    interval: str
+
+
 class Account:
     """The account in a database, by a connection with an open transaction or none.
 
@@ -256,14 +271,30 @@ class Account:
         )
         return None if row is None else str(row[0])
 
-    def namesake(self, uuid: str, target: str, name: str, others: Tuple[str, ...]) -> Optional[str]:
-        """Return the uuid of another stream of this name in the target, or ``None``."""
+    def namesake(self, uuid: str, target: str, name: str, others: Tuple[str, ...]) -> Optional[Namesake]:
+        """Return another stream of this name in the target, first one that has loaded a batch, or ``None``."""
         row = self._one(
-            f"SELECT uuid::text FROM {self._of('streams')} WHERE target = %s AND name = %s AND uuid <> %s "
-            "AND NOT uuid::text = ANY(%s) LIMIT 1",
+            f"SELECT s.uuid::text, count(b.batch) > 0, coalesce(max(b.interval), '') FROM {self._of('streams')} s "
+            f"LEFT JOIN {self._of('batches')} b ON b.uuid = s.uuid AND b.target = s.target AND b.batch <> {FENCE} "
+            "WHERE s.target = %s AND s.name = %s AND s.uuid <> %s AND NOT s.uuid::text = ANY(%s) "
+            "GROUP BY s.uuid ORDER BY 2 DESC, 1 LIMIT 1",
             (target, name, uuid, list(others)),
         )
-        return None if row is None else str(row[0])
+        return None if row is None else Namesake(*row)
+
+    def registration(self, target: str, name: str, uuid: Optional[str] = None) -> Optional[Tuple[str, int]]:
+        """Return the uuid of a stream of this name, or of this uuid, without a batch in the target, or ``None``.
+
+        With it comes the epoch of the stream's newest fence, 0 without one.
+        """
+        row = self._one(
+            f"SELECT s.uuid::text, coalesce(max(b.epoch), 0) FROM {self._of('streams')} s "
+            f"LEFT JOIN {self._of('batches')} b ON b.uuid = s.uuid AND b.target = s.target "
+            "WHERE s.target = %s AND s.name = %s AND coalesce(s.uuid::text = %s, true) "
+            f"GROUP BY s.uuid HAVING coalesce(max(b.batch), {FENCE}) = {FENCE} ORDER BY 2 DESC, 1 LIMIT 1",
+            (target, name, uuid),
+        )
+        return None if row is None else (str(row[0]), int(row[1]))
 
     def overlap(
         self, uuid: str, target: str, source: str, versions: Tuple[int, int], others: Tuple[str, ...]

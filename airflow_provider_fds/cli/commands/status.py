@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from dataclasses import replace
 from datetime import timedelta
@@ -111,7 +112,7 @@ def explain(arguments: argparse.Namespace) -> int:
     if found.evidence:
         print("\nEvidence:", *found.evidence, sep="\n  ")
     if found.commands:
-        where = f" --staging {arguments.staging}"
+        where = f" --staging {shlex.quote(arguments.staging)}"
         commands = [command if "--dry-run" in command else command + where for command, _ in found.commands]
         width = max(map(len, commands))
         # the effect is a comment, so that the whole line can be pasted into a shell

@@ -64,8 +64,9 @@ class Created(BaseAction, frozen=True, kw_only=True, tag="created"):
 
     @property
     def needs_format(self) -> int:
-        """A reader of format 1 would open the epoch by the start options, or load skipped versions."""
-        return 1 if self.start is UNSET and self.acknowledged is UNSET else 2
+        """A reader of format 1 would open the epoch by the start options, load skipped versions, or need a position."""
+        is_new = self.recovered is not None and self.recovered.position is None
+        return 1 if self.start is UNSET and self.acknowledged is UNSET and not is_new else 2
 
     @property
     def known_origin(self) -> Origin | None:
@@ -110,7 +111,7 @@ class Created(BaseAction, frozen=True, kw_only=True, tag="created"):
         found = self.recovered
         if found is None:
             return state
-        to = {"offset": found.position}
+        to = {"start": "options"} if found.position is None else {"offset": found.position}
         if found.meaning_digest is not None:
             to["meaning_digest"] = found.meaning_digest
         request = Requested(

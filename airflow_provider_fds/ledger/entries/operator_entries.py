@@ -23,9 +23,17 @@ if TYPE_CHECKING:
 
 @register
 class Quarantined(QuarantinedFacts, BaseAction, frozen=True, kw_only=True, tag="quarantined"):
-    """The stream stops before ``version``, or at ``batch``, until a person decides on it or resumes the stream."""
+    """The stream stops before ``version``, or at ``batch``, until a person decides on it or resumes the stream.
+
+    Attributes:
+        found_epoch: The epoch in which a run found the stop; unset at a batch, which has its own, and in older entries.
+        found_at: The position (exclusive) from which that run read; unset as ``found_epoch``.
+    """
 
     subject: ClassVar[str] = "quarantine the stream"
+
+    found_epoch: int | UnsetType = UNSET
+    found_at: str | UnsetType = UNSET
 
     @property
     def needs_format(self) -> int:
@@ -33,10 +41,16 @@ class Quarantined(QuarantinedFacts, BaseAction, frozen=True, kw_only=True, tag="
         return 1 if self.batch is UNSET else 2
 
     def decide(self, state: StreamState) -> Self | None:
-        """Allow it, unless the stream already stops there; at a batch only for its owner, as the next one."""
+        """Allow it where the run found it, unless the stream already stops there or a person has decided on it.
+
+        At a batch it is allowed only for its owner, as the next one.
+        """
         known = state.quarantined
         if known is not None and QuarantinedFacts.of(self).is_same_stop(known):
             return None
+        if self.found_epoch is not UNSET:
+            check_open(state, self.found_epoch, self.describe())
+            self._check_unchanged(state)
         if self.batch is not UNSET:
             check_open(state, self.batch.epoch, self.describe())
             (batch,) = check_next(state, state, self.batch.batch_id, self.describe())
@@ -44,6 +58,17 @@ class Quarantined(QuarantinedFacts, BaseAction, frozen=True, kw_only=True, tag="
             if not self.batch.is_of(state.epoch, batch):
                 raise refusals.moved(state, f"batch {batch.batch_id} is another one now")
         return self
+
+    def _check_unchanged(self, state: StreamState) -> None:
+        """Refuse a stop that is not the stream's any more: it has moved on, or a person lets it pass."""
+        if state.position != self.found_at or (state.planned and self.lost is UNSET):
+            raise refusals.moved(state, f"cannot {self.describe()}: it was found at {self.found_at}")
+        if self.version is None or self.way_on is UNSET:
+            return
+        words = state.acknowledged if state.table_id is None else state.decisions_on(state.table_id)
+        passed = {word.version for word in words if word.lets_pass(self.way_on)}
+        if passed.issuperset(range(self.version, 1 + (self.version if self.last is UNSET else self.last))):
+            raise refusals.moved(state, f"cannot {self.describe()}: a person has let it pass version {self.version}")
 
     def apply(self, state: StreamState) -> StreamState:
         """Record it."""
@@ -107,7 +132,8 @@ class Acknowledged(BaseAction, frozen=True, kw_only=True, tag="acknowledged"):
         skip: Whether the rows are omitted even if the stream may read them.
         of: As for :class:`~.values.Acknowledgement`.
         last: The last version (inclusive), if it is not ``version``.
-        table_id: ``metaData.id`` of the source table that the person saw, if it is not that of the stream's epoch.
+        table_id: ``metaData.id`` of the source table that the person saw; unset: that of the stream's epoch.
+        answers: Number of the ``quarantined`` entry that the person saw; unset without one, and in older entries.
     """
 
     subject: ClassVar[str] = "acknowledge version {0.version}"
@@ -118,6 +144,7 @@ class Acknowledged(BaseAction, frozen=True, kw_only=True, tag="acknowledged"):
     of: Literal["schema", "rows"] | UnsetType = UNSET
     last: int | UnsetType = UNSET
     table_id: str | UnsetType = UNSET
+    answers: int | UnsetType = UNSET
 
     @property
     def needs_format(self) -> int:
@@ -137,20 +164,29 @@ class Acknowledged(BaseAction, frozen=True, kw_only=True, tag="acknowledged"):
         return range(self.version, 1 + (self.version if self.last is UNSET else self.last))
 
     def decide(self, state: StreamState) -> Self | None:
-        """Allow it unless already acknowledged; with ``skip`` only for versions that are not read or planned yet."""
+        """Allow it unless already acknowledged, or if the stream stops at the version for another reason by now.
+
+        With ``skip`` it is allowed only for versions that are not read or planned yet.
+        """
         if self.skip:
             for version in self.versions:
                 self._check_unread(state, version)
             self._check_room(state)
         known = {word.version for word in state.acknowledged if (word.skip, word.of) == (self.skip, self.of)}
-        return None if known.issuperset(self.versions) and not self._ends(state.quarantined) else self
+        if known.issuperset(self.versions) and not self._ends(state.quarantined):
+            return None
+        stop = state.quarantined
+        if stop is None or self.answers in (UNSET, state.quarantined_at) or stop.version not in self.versions:
+            return self
+        raise refusals.moved(
+            state, f"cannot {self.describe()}: it answers another stop than the one at version {stop.version} now"
+        )
 
     def _ends(self, quarantined: QuarantinedFacts | None) -> bool:
         """Return whether it decides what the stream waits for."""
         if quarantined is None or quarantined.version not in self.versions:
             return False
-        way_on = "skip" if self.skip else "accept"
-        return UNSET in (self.of, quarantined.way_on) or quarantined.way_on == way_on
+        return self.of is UNSET or ("skip" if self.skip else "accept") in quarantined.ways_on
 
     def _check_unread(self, state: StreamState, version: int) -> None:
         if state.planned and state.planned[0].first_version <= version <= state.planned[-1].last_version:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, ClassVar, Unpack
 
 from airflow_provider_fds.batch.version_ranges import describe_range
@@ -221,7 +222,7 @@ def other_deployment(state: StreamState, deployment: str) -> LedgerError:
         f"at it, use `fds status {state.name}` or fds plan with --dry-run; if only the name has changed, set "
         "`[fds] deployment` back (on the command line, give --deployment); if this one is a copy, use "
         "another staging folder or stream name. Only if the "
-        f"stream has moved for good, run `fds transfer {state.name} --deployment {deployment} --why …`: "
+        f"stream has moved for good, run `fds transfer {state.name} --deployment {shlex.quote(deployment)} --why …`: "
         f"{state.deployment!r} then loads nothing more",
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -263,7 +264,7 @@ class LedgerReader:
             f"it names entry {checkpoint.n}, but the ledger {found}: {foreign}the ledger was lost or restored "
             "from an older copy, or this is another staging folder",
             f"fds recover {self.folder.name}"
-            + ("" if numbers else f" --sink URI --table URI --deployment {checkpoint.deployment}"),
+            + ("" if numbers else f" --sink URI --table URI --deployment {shlex.quote(checkpoint.deployment)}"),
             can_be_discarded=bool(foreign),
         )
 
@@ -285,7 +286,7 @@ class LedgerReader:
                 what,
                 f"fds recover {name}",
                 f"; if the stream has moved to {checkpoint.deployment!r}, then also run `fds transfer {name} "
-                f"--deployment {checkpoint.deployment} --why …`",
+                f"--deployment {shlex.quote(checkpoint.deployment)} --why …`",
             )
         elif checkpoint.digest != ledger.digest:
             what = f"entry {ledger.n} has digest {ledger.digest}, but the checkpoint says {checkpoint.digest}"

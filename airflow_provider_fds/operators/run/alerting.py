@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import shlex
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import Asset
@@ -143,7 +144,7 @@ def _describe(stream: str, incident: Incident, staging_uri: str) -> dict[str, An
         "version": incident.version,
         "operation": incident.operation,
         "why": incident.why,
-        "action": f"{incident.action} --staging {staging_uri}",
+        "action": f"{incident.action} --staging {shlex.quote(staging_uri)}",
         "since": incident.since,
         "title": f"Stream {stream}: {incident.state.replace('_', ' ')}",
     }

@@ -13,6 +13,7 @@ from airflow_provider_fds.durations import parse_duration
 from airflow_provider_fds.errors import StoppedError
 from airflow_provider_fds.hooks.failures import task_failures
 from airflow_provider_fds.hooks.settings import deployment, poll_interval_seconds
+from airflow_provider_fds.ledger.entries.refusals import StreamMovedError
 from airflow_provider_fds.ledger.owner import Actor
 from airflow_provider_fds.operators.run.sessions import session_context
 from airflow_provider_fds.reasons import Reason
@@ -101,7 +102,7 @@ def record_answer(
         context: The task's context.
         event: The answer, see :class:`StreamDecisionTrigger`.
         version: The version that the person was asked about.
-        about: What else, see :func:`~.stop_choices.asked_about`.
+        about: The stop, see :func:`~.stop_choices.asked_about`.
 
     Raises:
         TaskFailedError: The choice is to stop, nobody has answered in time, or the choice is no longer possible.
@@ -115,7 +116,23 @@ def _recorded(
     context: Any, stream: DeltaStream, event: Mapping[str, Any], version: int | None, about: str | None
 ) -> str:
     connected = ConnectedStream(stream, session_context(context, stream, None))
-    state = connected.load()
+    connected.load()
+    while True:
+        based_on = connected.ledger.n
+        try:
+            return _written(context, connected, event, version, about)
+        except StreamMovedError:
+            # after another entry, the stream may stop for another reason
+            connected.load()
+            if connected.ledger.n == based_on:
+                raise
+
+
+def _written(
+    context: Any, connected: ConnectedStream, event: Mapping[str, Any], version: int | None, about: str | None
+) -> str:
+    """Write the answer, on the state as it was read, or return why nothing is to be written."""
+    stream, state = connected.stream, connected.state
     if (decided := decision_on(state, version, about)) is not None:
         return f"Stream {stream.name}: the ledger already has a decision about version {version}: {decided}."
     if event.get("in_ledger"):
@@ -142,10 +159,8 @@ def _recorded(
         )
     builder = ActionBuilder(connected.ledger, why or "chosen in Airflow", log=connected.log)
     prepared = prepare_choice(builder, choice)
-    here = deployment()
-    said = perform(
-        connected.ledger, prepared, Actor(deployment=here, user=name, host=_HOST), f"hitl/{context['ti'].id}"
-    )
+    actor = Actor(deployment=deployment(), user=name, host=_HOST)
+    said = perform(connected.ledger, prepared, actor, f"hitl/{context['ti'].id}", expected=connected.ledger.n)
     return f"{choice.capitalize()}, by {name}: {said}."
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -19,11 +19,13 @@ class StreamEnd:
         version: That version (inclusive); less than the oldest commit if the stream has nothing to read.
         reason: The option that sets it, ``"ending_version=7"``.
         is_a_commit: Whether the version was found in the log as an existing one.
+        is_of_log: Whether the table's log decided it, so that it is another one in another table.
     """
 
     version: int
     reason: str
     is_a_commit: bool = False
+    is_of_log: bool = False
 
     def is_reached(self, position: Offset) -> bool:
         """Whether everything up to the end is before ``position``. An initial snapshot is always read whole."""
@@ -65,8 +67,8 @@ def known_end(log: DeltaLog, options: SourceOptions, position: Offset | None) ->
         found = CommitTimestamps(log).at_or_before(parse_timestamp(options.ending_timestamp))
         if found is None:
             reason = f"ending_timestamp={options.ending_timestamp!r} is before the oldest commit"
-            return StreamEnd(log.earliest() - 1, reason)
-        return ending_at(options.ending_timestamp, found) if found < newest else None
+            return StreamEnd(log.earliest() - 1, reason, is_of_log=True)
+        return replace(ending_at(options.ending_timestamp, found), is_of_log=True) if found < newest else None
     if options.is_bounded and position is not None:
         version = position.version if position.is_initial_snapshot else position.version - 1
         option = "version_as_of" if options.version_as_of is not None else "timestamp_as_of"

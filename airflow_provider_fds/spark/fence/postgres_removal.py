@@ -8,7 +8,7 @@ account says that the stream wrote. Standard library, Python 3.9 syntax.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Iterable, List, Optional
+from typing import TYPE_CHECKING, Any, Iterable, List, Optional, Tuple
 
 from airflow_provider_fds.batch.sink.postgres_account import FENCE
 from airflow_provider_fds.credentials import redacted
@@ -62,6 +62,26 @@ def written_rows(entries: Iterable[Entry], what: str, from_version: Optional[int
         if left != batch:
             most += batch.most
     return WrittenRows(least, most)
+
+
+def changed_by_delete(connection: Any, parts: Tuple[str, str], *, only_itself: bool = False) -> Optional[str]:
+    """Return a table whose rows a DELETE in this one removes or changes, with the foreign key, or ``None``.
+
+    Args:
+        connection: With the transaction.
+        parts: Schema and name of the table.
+        only_itself: Whether the table itself is the only one asked for.
+    """
+    row = connection.execute(
+        "SELECT conrelid::regclass::text, conname, confdeltype::text FROM pg_constraint "
+        "WHERE contype = 'f' AND confrelid = to_regclass(%s) AND confdeltype IN ('c', 'n', 'd') "
+        "AND (conrelid = confrelid OR NOT %s) ORDER BY 1 LIMIT 1",
+        (quoted(*parts), only_itself),
+    ).fetchone()
+    if row is None:
+        return None
+    action = {"c": "CASCADE", "n": "SET NULL", "d": "SET DEFAULT"}[row[2]]
+    return f"{row[0]} (foreign key {row[1]} with ON DELETE {action})"
 
 
 @dataclass(frozen=True)
@@ -151,6 +171,11 @@ class PostgresRemoval:
                 Reason.SINK_SCHEMA_MISMATCH,
                 f"it has no column {_SOURCE_VERSION}, so it is unknown which rows are read again",
             )
+        if self._fence.removes == "rows":
+            changed = changed_by_delete(self._connection, self._sink.parts, only_itself=True)
+            if changed is not None:
+                why = f"a removal would take, or change, rows that are not read again: {changed}"
+                raise self._refusal(Reason.SINK_UNSUITABLE, why)
         if self._fence.is_forced:
             return
         if (other := account.other_stream(self._fence.uuid, target)) is not None:

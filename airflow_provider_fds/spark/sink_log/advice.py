@@ -5,6 +5,7 @@ Standard library and pyspark, Python 3.9 syntax.
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Optional
 
 from airflow_provider_fds.batch.sink.doubled_rows import remove_and_load
@@ -72,7 +73,7 @@ class Advice:
         """Return how a ledger that is older than the sink, or was lost (``sink``), gets what the sink has."""
         if self._is_interval:
             return "restore the newest copy of the staging folder"
-        where = "" if sink is None else f" --sink {sink} --table URI"
+        where = "" if sink is None else f" --sink {shlex.quote(sink)} --table URI"
         return f"rebuild it from the sink with `fds recover {self._stream}{where} --why …`"
 
     def load_again(self) -> str:

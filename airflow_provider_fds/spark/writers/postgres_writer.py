@@ -263,11 +263,12 @@ class PostgresWriter(Writer):
         wanted = self._job.sink_table_id
         if wanted is not None and wanted != self._target_id:
             # a table that was restored from a dump has another oid, and all rows
-            load = "Load" if self._sink.needs_keys else "Remove the stream's rows that it may have, then load"
+            load = "load" if self._sink.needs_keys else "remove the stream's rows that it may have, then load"
             raise RefusalError(
                 Reason.SINK_REPLACED,
                 f"{self._sink.describe()} is another table than the one that the stream has written to: it was dropped "
-                "and created again, or it or the account was restored from a dump. "
+                "and created again, or it or the account was restored from a dump. If one dump had both, "
+                f'the page "Sinks" says how the account knows the table again, by its id {wanted}. Else '
                 f"{load} everything into it by {self._advice.from_start()}",
             )
         if batch.interval is None:
@@ -363,11 +364,11 @@ class PostgresWriter(Writer):
             recover = self._advice.recover(self._sink.identity()["target"])
             raise RefusalError(
                 Reason.SINK_OF_NAMESAKE,
-                f"stream {batch.stream!r} (uuid {batch.uuid}): another stream of the same name (uuid {other}), whose "
-                f"ledger is in another staging folder, writes to {self._sink.describe()}. Both would load the same "
-                f"rows. If that ledger was lost, {recover}. Else use "
-                "one staging folder for both, or give this stream another name and table; if the other "
-                f"stream loads different rows, declare it on this sink: other_streams=['{other}']",
+                f"stream {batch.stream!r} (uuid {batch.uuid}): another stream of the same name (uuid {other.uuid}), "
+                f"whose ledger is in another staging folder, writes to {self._sink.describe()}. Both would load the "
+                f"same rows. If that ledger was lost, {recover}. Else use one staging folder for "
+                "both, or give this stream another name and table; if the other stream loads different rows, "
+                f"declare it on this sink: other_streams=['{other.uuid}']",
             )
         account.add_stream(batch.uuid, target, batch.stream, batch.epoch)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 
 from airflow_provider_fds.errors import ConfigurationError, FdsError
 from airflow_provider_fds.ledger.entries.commit_entries import Accepted
@@ -181,9 +181,7 @@ class ActionBuilder:
         rows = check_skipped(self._state, self.log, first, last)
         after, note = describe_skip(self._state, first, last)
         until = UNSET if first == last else last
-        command = Acknowledged(
-            version=first, last=until, why=self.why, skip=True, of="rows", table_id=self._other_table()
-        )
+        command = Acknowledged(version=first, last=until, why=self.why, skip=True, of="rows", **self._seen())
         notes = tuple(filter(None, (rows, note)))
         return PreparedAction(self._name, (command,), describe_standing(self._state), after, notes)
 
@@ -208,7 +206,7 @@ class ActionBuilder:
             return accept_moved(self._state, moved_to, self.places, self.why)
         if version is not None:
             rows = check_accepted(self._state, self.log, version)
-            command: BaseAction = Acknowledged(version=version, why=self.why, of="schema", table_id=self._other_table())
+            command: BaseAction = Acknowledged(version=version, why=self.why, of="schema", **self._seen())
             after = f"goes on with the schema of version {version}, and loads its rows"
             return self._word(command, after, notes=(rows,) if rows else ())
         if interval is not None:
@@ -312,10 +310,11 @@ class ActionBuilder:
         ending = (word for word in self._state.acknowledged if (word.version, word.of) not in kept)
         return ", ".join(f"version {word.version} ({word.why})" for word in ending)
 
-    def _other_table(self) -> str | UnsetType:
-        """Return the id of the source table if it is another one than that of the stream's epoch."""
-        found = self._table_id
-        return UNSET if found is None or found == self._state.table_id else found
+    def _seen(self) -> dict[str, Any]:
+        """Return what tells the versions that a person decides on from others of the same numbers: table and stop."""
+        state = self._state
+        stop = UNSET if state.quarantined is None or state.quarantined_at is None else state.quarantined_at
+        return {"table_id": self._table_id or state.table_id or UNSET, "answers": stop}
 
     @property
     def _state(self) -> StreamState:

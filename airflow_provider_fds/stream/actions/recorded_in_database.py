@@ -62,9 +62,9 @@ class DatabaseRecord:
             return None
         # a stream of the same name may have been started anew; the newest one counts
         is_chosen = uuid is not None
-        uuid = account.newest_stream(target.id, stream, uuid)
+        asked, uuid = uuid, account.newest_stream(target.id, stream, uuid)
         if uuid is None:
-            return None
+            return self._registered(account.registration(target.id, stream, asked))
         entries = account.since(uuid, target.id, 0)
         batches = [entry for entry in entries if entry.batch != FENCE]
         for entry in batches:
@@ -73,6 +73,7 @@ class DatabaseRecord:
         newest = batches[-1]
         # an epoch without a batch has removed rows, which must be read again
         removed = [entry.version for entry in entries if entry.version > newest.version and entry.digest]
+        other = account.namesake(uuid, target.id, stream, ())
         return SinkAccount(
             uri=self._bound.target,
             uuid=uuid,
@@ -84,8 +85,16 @@ class DatabaseRecord:
             version=newest.version,
             kind=self._bound.kind,
             broke_at=removed[-1] if removed else None,
-            namesake=None if is_chosen else account.namesake(uuid, target.id, stream, ()),
+            namesake=None if is_chosen or other is None or not other.has_loaded else other.uuid,
         )
+
+    def _registered(self, found: tuple[str, int] | None) -> SinkAccount | None:
+        """Return what the account says of a stream without a batch."""
+        if found is None:
+            return None
+        uuid, epoch = found
+        uri, kind = self._bound.target, self._bound.kind
+        return SinkAccount(uri, uuid, epoch, batch_epoch=0, batch_id=-1, end="", digest="", version=0, kind=kind)
 
     def _refuse(self, stream: str, why: str) -> NoReturn:
         raise ConfigurationError(

@@ -14,17 +14,19 @@ from msgspec import UNSET
 
 from airflow_provider_fds.batch.column_meaning import column_ids
 from airflow_provider_fds.batch.sink.sink_account import kept
-from airflow_provider_fds.batch.spec import txn_app_id, txn_batch_id, txn_epoch, txn_version
+from airflow_provider_fds.batch.spec import fence_version, txn_app_id, txn_version
 from airflow_provider_fds.delta.reader.log import DeltaLog
 from airflow_provider_fds.delta.reader.replay import transactions
 from airflow_provider_fds.errors import ConfigurationError, FdsError, TableNotFoundError
 from airflow_provider_fds.ledger.entries.epoch_entries import Created
 from airflow_provider_fds.ledger.entries.request_entries import Requested
+from airflow_provider_fds.ledger.state import newest_transaction
 from airflow_provider_fds.ledger.values import Recovered, SinkBinding, SinkNames
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.source.offset import Offset, describe_position
 from airflow_provider_fds.stream.actions.prepared_action import PreparedAction
 from airflow_provider_fds.stream.sink_record.sink_commits import sink_commit
+from airflow_provider_fds.stream.sink_record.sink_traces import LOST_INTERVALS
 
 if TYPE_CHECKING:
     from airflow_provider_fds.batch.sink.sink_commit import SinkCommit
@@ -44,7 +46,7 @@ class SinkAccount:
         epoch: Newest epoch with a batch or a fence in the sink.
         batch_epoch: Epoch of the newest batch.
         batch_id: Its id.
-        end: Its end (inclusive), offset JSON.
+        end: Its end (inclusive), offset JSON; empty if the stream is only registered in the sink, and has no batch.
         digest: Digest of its manifest.
         version: Version of the sink that holds it, -1 if log cleanup removed that commit.
         kind: Kind of the sink that wrote it.
@@ -70,6 +72,8 @@ class SinkAccount:
 
     def describe(self) -> str:
         """Return the account in words."""
+        if not self.end:
+            return f"no batch of the stream, which is registered there with uuid {self.uuid}"
         where = f"in version {self.version}" if self.version >= 0 else "(log cleanup removed its commit)"
         return f"batch {self.batch_id} of epoch {self.batch_epoch} {where}, up to {describe_position(self.end)}"
 
@@ -136,7 +140,7 @@ def refuse_intervals(stream: str, version: int, interval: str, uri: str) -> NoRe
     raise ConfigurationError(
         f"stream {stream!r} reads data intervals (version {version} of the sink {uri} "
         f"has {interval}), so it has no offset that could be recovered. Restore the "
-        "staging folder from a copy, or load the intervals into another sink with a stream of another name",
+        f"staging folder from a copy, or {LOST_INTERVALS}",
         reason=Reason.RECOVERY_REFUSED,
     )
 
@@ -226,6 +230,8 @@ def recovery(ledger: Ledger, account: SinkAccount, *, table: str, deployment: st
         ConfigurationError: The sink's account does not determine the position.
     """
     state = ledger.state
+    if not account.end:
+        return None if state.phase != "empty" else _registered(ledger, account, table, deployment)
     end = Offset.from_json(account.end)
     snapshot = state.snapshot if state.closed is None else state.closed.snapshot
     check_account(ledger.folder.name, account, has_snapshot=snapshot is not None and snapshot.version == end.version)
@@ -277,21 +283,28 @@ def recovery(ledger: Ledger, account: SinkAccount, *, table: str, deployment: st
     return PreparedAction(ledger.folder.name, (request,), before, after, tuple(notes))
 
 
+def _registered(ledger: Ledger, account: SinkAccount, table: str, deployment: str) -> PreparedAction:
+    """Return the change that begins a stream again that has no batch: under its uuid, its late drivers are known."""
+    name = ledger.folder.name
+    sink = SinkBinding(kind=account.kind, target=account.uri, app_ids=(txn_app_id(account.uuid),))
+    # a stream of data intervals has no fence, and the account keeps two drivers from writing one of them
+    recovered = Recovered(epoch=account.epoch, position=None, sink=sink) if account.epoch else None
+    created = Created(uuid=account.uuid, name=name, table=table, deployment=deployment, recovered=recovered)
+    after = f"epoch {account.epoch + 1}, begins by the options of the stream"
+    notes = (f"The sink {account.uri} has {account.describe()}.",)
+    return PreparedAction(name, (created,), "no ledger", after, notes)
+
+
 def _is_known(state: StreamState, account: SinkAccount) -> bool:
     """Whether the ledger has planned or committed the newest batch of the sink, in the open or the closed epoch."""
     epoch = state if state.phase == "open" else state.closed
     if epoch is None:
         return False
-    if epoch.planned:
-        known = (epoch.epoch, epoch.planned[-1].batch_id)
-    elif epoch.prev_txn_version is not None:
-        known = (txn_epoch(epoch.prev_txn_version), txn_batch_id(epoch.prev_txn_version))
-    else:
-        known = (epoch.epoch, -1)
     if account.batch_epoch <= epoch.epoch and account.end == epoch.position:
         # of a stream that was recovered, the ledger has no batch
         return True
-    is_known = (account.batch_epoch, account.batch_id) <= known
+    known = newest_transaction(epoch) or fence_version(epoch.epoch)
+    is_known = txn_version(account.batch_epoch, account.batch_id) <= known
     if account.batch_epoch != epoch.epoch:
         return is_known
     # an older ledger has planned another batch with that number

@@ -77,7 +77,7 @@ class RecoverySurvey:
             return repair(
                 self.ledger,
                 self.damage,
-                self.account,
+                None if self.account is None or not self.account.end else self.account,
                 table=table,
                 deployment=self.deployment,
                 is_sink_named=self.sink_uri is not None,

@@ -30,6 +30,7 @@ from airflow_provider_fds.ledger.values import Acknowledgement, GivenUp, Recover
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.source.offset import Offset, describe_position
 from airflow_provider_fds.stream.actions.recovery import check_account
+from airflow_provider_fds.stream.sink_record.sink_traces import LOST_INTERVALS
 
 if TYPE_CHECKING:
     from typing import Any, TypeVar
@@ -259,7 +260,7 @@ def _refuse_what_no_sink_tells(name: str, damage: LedgerDamage) -> None:
     if damage.of_kind(Boundary) or any(reads_by_interval):
         raise ConfigurationError(
             f"stream {name!r} reads data intervals, so the sink does not show an offset. Restore the ledger from "
-            "a copy, or load the intervals into another sink with a stream of another name",
+            f"a copy, or {LOST_INTERVALS}",
             reason=Reason.RECOVERY_REFUSED,
         )
     bound = damage.of_kind(Bound)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 STOP: Final = "stop"
 _RESUME: Final = "the next plan checks the version again, for example after you have corrected table or options"
 _BATCH: Final = "batch/"
+_NUMBER: Final = re.compile(r"^\d*:")
 _LOOK_AGAIN: Final = "the next run looks for the versions again, for example after you have restored them"
 _TEST_AGAIN: Final = "the next run tests the batch again, for example after you have corrected its expectations"
 
@@ -78,16 +80,20 @@ def prepare_choice(builder: ActionBuilder, name: str) -> PreparedAction:
 
 
 def asked_about(state: StreamState) -> str | None:
-    """Return what tells a stop at a batch, or at lost versions, from any other; ``None``: the version says it all.
+    """Return what tells the stop of a stream from any other, ``None`` if it does not stop.
 
-    It changes with the rows or versions that are left out: a person decides on what the question has said.
+    It has the number of the ledger entry, and the rows or versions that are left out at a batch or at lost versions: a
+    person decides on what the question has said.
     """
     stop = state.quarantined
     if stop is None:
         return None
+    what = ""
     if stop.batch is not UNSET:
-        return f"{_BATCH}{stop.batch.epoch}/{stop.batch.batch_id}/{stop.batch.digest}/{stop.batch.rejected}"
-    return None if stop.lost is UNSET else f"lost/{stop.lost}/{'' if stop.last is UNSET else stop.last}"
+        what = f"{_BATCH}{stop.batch.epoch}/{stop.batch.batch_id}/{stop.batch.digest}/{stop.batch.rejected}"
+    elif stop.lost is not UNSET:
+        what = f"lost/{stop.lost}/{'' if stop.last is UNSET else stop.last}"
+    return f"{'' if state.quarantined_at is None else state.quarantined_at}:{what}"
 
 
 def decision_on(state: StreamState, version: int | None, about: str | None = None) -> str | None:
@@ -96,21 +102,29 @@ def decision_on(state: StreamState, version: int | None, about: str | None = Non
     Args:
         state: The state of the stream.
         version: The version; of a batch, its first one.
-        about: What else the question was about, see :func:`asked_about`.
+        about: Which stop the question was about, see :func:`asked_about`. Without the number of an entry, as earlier
+            versions asked: any at the version that leaves out the same.
     """
     if state.retired is not None:
         # nothing else can follow
         return STOP
     if state.held is not None:
         return "hold"
-    if state.quarantined is not None and (state.quarantined.version, asked_about(state)) == (version, about):
+    stop, now, what = state.quarantined, asked_about(state), _what(about)
+    is_asked = now == about if what != (about or "") else _what(now) == what
+    if stop is not None and stop.version == version and is_asked:
         return None
-    if about is not None and about.startswith(_BATCH):
-        return "accept" if _is_accepted(state, about.removeprefix(_BATCH)) else "resume"
+    if what.startswith(_BATCH):
+        return "accept" if _is_accepted(state, what.removeprefix(_BATCH)) else "resume"
     words = [word for word in state.acknowledged if word.version == version]
     if not words:
         return "resume"
     return "skip" if words[-1].skip else "accept"
+
+
+def _what(about: str | None) -> str:
+    """Return what :func:`asked_about` says beside the number of the entry."""
+    return _NUMBER.sub("", about or "")
 
 
 def _is_accepted(state: StreamState, batch: str) -> bool:

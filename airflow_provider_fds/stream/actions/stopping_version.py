@@ -113,7 +113,10 @@ def _describe_rows(first: int, last: int, commits: Iterable[Iterable[Action]]) -
 
 
 def _describe_lost(log: DeltaLog, first: int, last: int) -> str:
-    """Return how many of the versions the log no longer has: nobody can tell which rows they had."""
+    """Return how many of the versions the log no longer has: nobody can tell which rows they had.
+
+    Of the versions that it still has, return what they add.
+    """
     try:
         until = min(last, log.earliest() - 1)
     except LostPositionError:
@@ -122,10 +125,17 @@ def _describe_lost(log: DeltaLog, first: int, last: int) -> str:
         return ""
     lost = until - first + 1
     was = "was" if lost == 1 else "were"
-    return (
+    text = (
         f"{format_count(lost, 'version')} ({describe_range(first, until)}) {was} removed by log cleanup: how many rows "
         "are in there is unknown, and none of them is loaded."
     )
+    if until == last:
+        return text
+    try:
+        rows = _describe_rows(until + 1, last, (log.commit(version).actions for version in range(until + 1, last + 1)))
+    except LostPositionError:
+        return f"{text} Of {describe_range(until + 1, last)}, some are missing in the log, too."
+    return f"{text} {rows}"
 
 
 def _check_next(state: StreamState, version: int) -> None:

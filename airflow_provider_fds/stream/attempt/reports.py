@@ -35,11 +35,6 @@ def new_attempt_id() -> str:
     return f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid4().hex[:12]}"
 
 
-def began(attempt_id: str) -> str:
-    """Return when an attempt was named, as a text that sorts by time, in seconds."""
-    return attempt_id.partition("-")[0]
-
-
 def put_job(connected: ConnectedStream, folder: str, spec: JobSpec) -> str:
     """Write a job to a folder of staging and return the URI that Spark reads it from."""
     data = spec.to_json()

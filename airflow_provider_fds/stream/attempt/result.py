@@ -199,6 +199,7 @@ class RunWork:
         result: The result, for ``done``.
         reason: A sentence, for ``finished`` and ``paused``; for ``up_to_date`` and ``done`` if data is left that is
             waiting for more or for another stream, or if a data interval has none.
+        found_driver: The attempt whose driver in a cluster had these batches when this one began, or ``None``.
         submitted: The driver in a cluster that an earlier attempt has started for these batches, if it is waited for.
     """
 
@@ -211,6 +212,7 @@ class RunWork:
     warning: FdsError | None = None
     result: LoadResult | None = None
     reason: str = ""
+    found_driver: str | None = None
     submitted: SubmittedFacts | None = None
 
 

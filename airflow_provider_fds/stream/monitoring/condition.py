@@ -6,6 +6,7 @@ what it says.
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -323,7 +324,7 @@ def _behind_commands(evidence: Evidence) -> Commands:
     if state.request is not None or state.position is None:
         return ()
     first = oldest_commit(Offset.from_json(state.position))
-    plan = f"fds plan {state.table} --dry-run --option starting_version={first}"
+    plan = f"fds plan {shlex.quote(state.table)} --dry-run --option starting_version={first}"
     return ((plan, "with the other options of the stream, shows what the next run would load"),)
 
 

@@ -50,7 +50,7 @@ class IntervalPoller:
             found = CommitTimestamps(self._log).at_or_after(instant_ms(self._end))
             if found is not None:
                 reason = f"version {found} was committed at or after {instant_text(self._end)}"
-                return PollResult(newest, has_data=False, reason=reason)
+                return PollResult(newest, reason=reason)
             self._newest = newest
         return self._grace_passed()
 
@@ -65,4 +65,4 @@ class IntervalPoller:
             return None
         waited = format_duration(self._grace)
         reason = f"no commit has reached {instant_text(self._end)}, but {waited} have passed since then"
-        return PollResult(self._newest, has_data=False, reason=reason)
+        return PollResult(self._newest, reason=reason)

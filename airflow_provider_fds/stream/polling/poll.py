@@ -58,7 +58,6 @@ class PollResult:
 
     Attributes:
         newest_version: Newest version of the table.
-        has_data: Whether there are rows for the stream.
         reason: ``data``. ``position is old``: there are only commits without data, and the position must move before
             the log is cleaned up past it. ``end is near``: there are only commits without data before the stream's end,
             and a run must move the position there. ``stopped: …``: a commit that the stream cannot pass, for the run
@@ -68,7 +67,6 @@ class PollResult:
     """
 
     newest_version: int
-    has_data: bool
     reason: str
     is_finished: bool = False
 
@@ -158,7 +156,7 @@ class TablePoller:
             if self.held is not None:
                 return self._waited_long_enough(newest)
             if self._is_old(commit, newest):
-                return PollResult(newest, has_data=False, reason="position is old")
+                return PollResult(newest, reason="position is old")
             self._next = version + 1
         return self._near_end(newest) or self._waited_long_enough(newest)
 
@@ -194,7 +192,7 @@ class TablePoller:
         """Return a result if there is data that was waiting for more and does no longer."""
         if self._gathered is None or self.waiting is not None:
             return None
-        return PollResult(newest, has_data=True, reason="data")
+        return PollResult(newest, reason="data")
 
     def _lost(self) -> PollResult:
         """Return a result that lets a run judge: it passes lost versions, asks a person, or fails. Blocking."""
@@ -202,7 +200,7 @@ class TablePoller:
             newest = self._log.latest()
         except LostPositionError:
             newest = 0 if self._next is None else self._next
-        return PollResult(newest, has_data=True, reason="position is lost")
+        return PollResult(newest, reason="position is lost")
 
     def _finished(self) -> PollResult | None:
         """Look up the end of the stream, if it has one; return a result if the position is past it. Blocking."""
@@ -211,13 +209,13 @@ class TablePoller:
         self._end = self._end or known_end(self._log, self._options, self._position)
         if self._end is None or not self._end.is_reached(self._position):
             return None
-        if self._end.is_a_commit:
+        if self._end.is_of_log:
             # in another table, a time means another version
             with suppress(LogTruncatedError):
                 verify_version(self._log, self._position, self._position.version)
             check_table(self._log, self._position)
         reason = self._end.describe(self._name, self._log.table_uri)
-        return PollResult(self._end.version, has_data=False, reason=reason, is_finished=True)
+        return PollResult(self._end.version, reason=reason, is_finished=True)
 
     def _find_metadata(self, newest: int) -> None:
         """Look up, once, the types of partition values and the log's retention. Blocking."""
@@ -245,7 +243,7 @@ class TablePoller:
     def _near_end(self, newest: int) -> PollResult | None:
         if self._end is None or self._next is None or self._next <= self._end.version:
             return None
-        return PollResult(newest, has_data=False, reason="end is near")
+        return PollResult(newest, reason="end is near")
 
     def _start_seen(self, newest: int) -> PollResult | None:
         """Return the result for a stream before its first batch. Blocking."""
@@ -257,7 +255,7 @@ class TablePoller:
         ):
             self._next = newest + 1
             return None
-        return PollResult(newest, has_data=True, reason="data")
+        return PollResult(newest, reason="data")
 
     def _forget_held(self) -> None:
         self.held = self._drift = None
@@ -293,7 +291,7 @@ class TablePoller:
         self._metadata = content.metadata or self._metadata
         verdict = classify(content, self._options, table=self._log.table_uri)
         if isinstance(verdict, Stop):
-            return PollResult(newest, has_data=False, reason=f"stopped: {verdict.error}")
+            return PollResult(newest, reason=f"stopped: {verdict.error}")
         if not isinstance(verdict, Emit):
             return None
         try:
@@ -304,8 +302,8 @@ class TablePoller:
             waits = self._gather(commit, content, newest)
         except (ConfigurationError, StoppedError) as error:
             # a filter does not fit the table, or a partition value is damaged
-            return PollResult(newest, has_data=False, reason=f"stopped: {error}")
-        return None if waits else PollResult(newest, has_data=True, reason="data")
+            return PollResult(newest, reason=f"stopped: {error}")
+        return None if waits else PollResult(newest, reason="data")
 
     def _gather(self, commit: Commit, content: CommitContent, newest: int) -> bool:
         """Add a commit with data to the data that is waiting for more; return whether all of it still waits."""

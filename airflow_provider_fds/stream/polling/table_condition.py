@@ -116,7 +116,7 @@ class ConditionPoller:
     def _reached(self, newest: int, version: int) -> PollResult | None:
         if newest < version:
             return None
-        return PollResult(newest, has_data=False, reason=f"it has version {version}")
+        return PollResult(newest, reason=f"it has version {version}")
 
     def _changed(self, newest: int) -> PollResult | None:
         if self._was_replaced():
@@ -126,14 +126,14 @@ class ConditionPoller:
             return None
         if first > newest + 1:
             reason = f"its log now ends before version {first - 1}: the table was replaced or restored"
-            return PollResult(newest, has_data=True, reason=reason)
+            return PollResult(newest, reason=reason)
         earliest = first if first > newest or self._log.probe(first) else self._log.earliest()
         if earliest > first:
             reason = f"log cleanup removed {describe_range(first, earliest - 1)}, which may have had data"
-            return PollResult(newest, has_data=True, reason=reason)
+            return PollResult(newest, reason=reason)
         for commit in self._log.commits(first, newest):
             if has_data(commit):
-                return PollResult(newest, has_data=True, reason=f"version {commit.version} has data")
+                return PollResult(newest, reason=f"version {commit.version} has data")
             self._next = commit.version + 1
         return None
 

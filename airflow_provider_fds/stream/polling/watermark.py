@@ -43,10 +43,10 @@ class WatermarkPoller:
         self.watermark = watermark_at(state.position, state.watermark)
         version = Offset.from_json(state.position).version - 1
         if self.watermark is not None and self.watermark >= self._at:
-            return PollResult(version, has_data=False, reason=f"watermark {self.watermark} has reached {self._at}")
+            return PollResult(version, reason=f"watermark {self.watermark} has reached {self._at}")
         # the rest of the table will never be read
         finished = finished_reason(self._connected)
-        return None if finished is None else PollResult(version, has_data=False, reason=finished)
+        return None if finished is None else PollResult(version, reason=finished)
 
     async def poll(self) -> PollResult | None:
         """Run :meth:`check` in a thread."""

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from airflow_provider_fds.delta.moments import parse_timestamp
-from airflow_provider_fds.errors import LogTruncatedError
+from airflow_provider_fds.errors import LogTruncatedError, LostPositionError
 from airflow_provider_fds.ledger.entries.entry import iso_time
 from airflow_provider_fds.ledger.entries.epoch_entries import Ended
 from airflow_provider_fds.source.offset import Offset
@@ -29,7 +29,19 @@ _NO_END: Final = 2**63 - 1
 
 
 def end_of(connected: ConnectedStream, state: StreamState) -> StreamEnd | None:
-    """Return where the stream ends, or ``None`` if it has no end or the end is not known yet. Writes nothing."""
+    """Return where the stream ends, or ``None`` if it has no end or the end is not known yet. Writes nothing.
+
+    A time is not known while another table is there, or an older one.
+    """
+    end = _known_end(connected, state)
+    try:
+        _check_source(connected, state, end)
+    except LostPositionError:
+        return None
+    return end
+
+
+def _known_end(connected: ConnectedStream, state: StreamState) -> StreamEnd | None:
     ended = state.ended
     if not connected.is_declared:
         if ended is None or ended.version == _NO_END:
@@ -47,23 +59,22 @@ def settle_end(connected: ConnectedStream, state: StreamState) -> tuple[StreamSt
     """Return the stream's end as :func:`end_of` does, and record it in the ledger, or that the options have none.
 
     Raises:
-        LostPositionError: A time is to be resolved for good, but another table is there, or an older one.
+        LostPositionError: A time is to be resolved, but another table is there, or an older one.
     """
-    end, ended = end_of(connected, state), state.ended
+    end, ended = _known_end(connected, state), state.ended
+    _check_source(connected, state, end)
     instant, version = _declared(connected, end)
     if instant is None and ended is not None and ended.version != _NO_END:
         instant, version = "none", _NO_END
     is_recorded = ended is not None and ended.instant == instant
     if instant is None or version is None or is_recorded:
         return state, end
-    if end is not None and end.is_a_commit:
-        _check_source(connected, state)
     return connected.execute(Ended(epoch=state.epoch, instant=instant, version=version)), end
 
 
-def _check_source(connected: ConnectedStream, state: StreamState) -> None:
+def _check_source(connected: ConnectedStream, state: StreamState, end: StreamEnd | None) -> None:
     """Refuse to resolve a time in another table than that of the stream: it means another version there."""
-    if state.position is None:
+    if end is None or not end.is_of_log or state.position is None:
         return
     log = connected.log
     check_table(log, Offset.from_json(state.position))

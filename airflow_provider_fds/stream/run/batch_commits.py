@@ -19,7 +19,7 @@ from airflow_provider_fds.errors import BatchFailedError, FdsError
 from airflow_provider_fds.ledger.entries.commit_entries import Blocked, Committed
 from airflow_provider_fds.ledger.entries.plan_entries import Submitted
 from airflow_provider_fds.ledger.state import working_driver
-from airflow_provider_fds.stream.attempt.reports import began, read_report
+from airflow_provider_fds.stream.attempt.reports import read_report
 from airflow_provider_fds.stream.attempt.result import Collected, measured, rows_differ
 from airflow_provider_fds.stream.position.source_unchanged import check_range_unchanged
 from airflow_provider_fds.stream.run.quarantine import quarantine_batch
@@ -218,8 +218,8 @@ class DriverRecord:
         A driver that a later attempt has started goes on.
         """
         found = self._of(work)
-        # the driver of a later attempt is at work for another process
-        if found is not None and began(found.attempt_id) <= began(work.attempt_id):
+        # any other driver is of a later attempt, and at work for another process
+        if found is not None and found.attempt_id in (work.attempt_id, work.found_driver):
             # without it, the next attempt asks the cluster in vain
             with suppress(FdsError):
                 self._execute(Submitted(owner=self._scope.connected.context.owner, has_ended=True, **asdict(found)))

@@ -53,8 +53,15 @@ def quarantine(connected: ConnectedStream, error: StoppedError) -> RunWork | Non
     Args:
         connected: The stream, with nothing planned.
         error: The violation.
+
+    Raises:
+        StreamMovedError: The stream has moved on since, or a person lets it pass the version.
+        EpochClosedError: Another epoch was requested since.
     """
+    state = connected.state
     entry = Quarantined(
+        found_epoch=state.epoch,
+        found_at=state.position or UNSET,
         why=str(error),
         version=error.version,
         can_be_acknowledged=error.way_on is not None,
@@ -76,6 +83,7 @@ def quarantine_lost(connected: ConnectedStream, error: LostPositionError) -> Run
 
     Raises:
         LostPositionError: It, if the stream goes into quarantine for nothing.
+        LedgerError: As :func:`quarantine`.
     """
     state = connected.state
     if connected.stream.options.on_violation == "fail":
@@ -86,6 +94,8 @@ def quarantine_lost(connected: ConnectedStream, error: LostPositionError) -> Run
     merges = state.sink is not None and state.sink.merges
     can_skip = last is not None and not merges and last - position.version < KEPT_SKIPS
     entry = Quarantined(
+        found_epoch=state.epoch,
+        found_at=state.position,
         why=str(error),
         version=position.version,
         can_be_acknowledged=can_skip,

@@ -11,6 +11,7 @@ from airflow_provider_fds.batch.location import hadoop_path
 from airflow_provider_fds.errors import BatchFailedError, StreamBusyError
 from airflow_provider_fds.ledger.entries.plan_entries import Claimed, Planned, skipped_in
 from airflow_provider_fds.ledger.intervals import digest_of_parts, interval_folder, rows_of_parts
+from airflow_provider_fds.ledger.state import working_driver
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.stream.attempt.batch_failure import FILE_NOT_FOUND, batch_failure
 from airflow_provider_fds.stream.attempt.reports import new_attempt_id
@@ -288,6 +289,8 @@ class Scope(ABC):
         )
 
     def _work(self, batches: tuple[PlannedBatch, ...], **more: Any) -> RunWork:
+        found = working_driver(self.record)
+        more["found_driver"] = None if found is None else found.attempt_id
         return RunWork("work", self.record.epoch, batches, attempt_id=new_attempt_id(), **more)
 
     def _stream_uri(self) -> str:

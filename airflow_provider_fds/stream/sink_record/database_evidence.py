@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
-from airflow_provider_fds.batch.sink.postgres_account import FENCE, Account, Entry
+from airflow_provider_fds.batch.sink.postgres_account import FENCE, Account, Entry, Namesake
 from airflow_provider_fds.batch.sink.postgres_connection import (
     NoPsycopgError,
     UnknownConnectionError,
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from airflow_provider_fds.stream.connected_stream import ConnectedStream
 
 logger = logging.getLogger(__name__)
+
+_Found = TypeVar("_Found")
 
 
 class DatabaseEvidence(Evidence):
@@ -109,26 +111,26 @@ class DatabaseEvidence(Evidence):
 
         self._check(f"the fence of epoch {epoch}", None, problem)
 
-    def namesake(self, others: Collection[str]) -> str | None:
-        """Return the uuid of another stream of the same name in the account, or ``None``."""
+    def namesake(self, others: Collection[str]) -> Namesake | None:
+        """Return another stream of the same name in the account, or ``None``."""
         connected_stream = self._connected
 
-        def find(account: Account) -> str | None:
+        def find(account: Account) -> Namesake | None:
             target = account.target()
             if target is None or target.id is None:
                 return None
             uuid = connected_stream.state.uuid or str(UUID(int=0))
             return account.namesake(uuid, target.id, connected_stream.stream.name, tuple(others))
 
-        return self._read(None, find)
+        return self._read(find)
 
     def _check(self, what: str, table_id: str | None, problem: Callable[[Account], str | None]) -> None:
-        found = self._read(table_id, problem)
+        found = self._read(lambda account: self._problem(account, table_id, problem))
         if found is not None:
             raise self._refused(what, found)
 
-    def _read(self, table_id: str | None, problem: Callable[[Account], str | None]) -> str | None:
-        """Return what a function finds wrong in the account, or ``None`` if it finds nothing or cannot look."""
+    def _read(self, find: Callable[[Account], _Found | None]) -> _Found | None:
+        """Return what a function finds in the account, or ``None`` if it finds nothing or cannot look."""
         if not self._is_readable:
             return None
         try:
@@ -137,7 +139,7 @@ class DatabaseEvidence(Evidence):
                 # a standby may lack what the primary has committed
                 connection.execute("SET TRANSACTION READ ONLY")
                 is_standby = account.is_standby()
-                found = None if is_standby else self._problem(account, table_id, problem)
+                found = None if is_standby else find(account)
         except (NoPsycopgError, UnknownConnectionError) as error:
             self._refuse_reading(error)
         except Exception as error:

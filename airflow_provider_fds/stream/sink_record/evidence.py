@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from airflow_provider_fds.batch.report import FenceReport, LandedBatch
+    from airflow_provider_fds.batch.sink.postgres_account import Namesake
     from airflow_provider_fds.batch.sink.sink_commit import SinkCommit
     from airflow_provider_fds.stream.connected_stream import ConnectedStream
 
@@ -123,8 +124,8 @@ class Evidence(ABC):
     def check_missing(self, epoch: int) -> None:
         """Refuse a report of a missing sink if the sink exists. Raises as :meth:`check_batch` does."""
 
-    def namesake(self, others: Collection[str]) -> str | None:  # noqa: ARG002 - a log is searched by `sink_traces`
-        """Return the uuid of another stream of the same name that has written to the sink, or ``None``.
+    def namesake(self, others: Collection[str]) -> Namesake | None:  # noqa: ARG002 - `sink_traces` searches a log
+        """Return another stream of the same name that the sink knows of, or ``None``.
 
         Args:
             others: uuids that do not count.

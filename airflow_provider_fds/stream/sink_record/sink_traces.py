@@ -6,7 +6,8 @@ commits, the transactions in the table's state still show that a stream wrote.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import shlex
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
     from airflow_provider_fds.sinks import Sink
     from airflow_provider_fds.stream.connected_stream import ConnectedStream
 
+#: What loads data intervals of which only the sink knows: no command moves them, and it has rows of another stream.
+LOST_INTERVALS: Final = "load the intervals into another sink with a stream of another name"
+
 
 def refuse_lost_ledger(connected: ConnectedStream, sink: Sink) -> None:
     """Refuse to create or bind a stream if an earlier stream of its name has written to the sink: its ledger was lost.
@@ -56,14 +60,22 @@ def refuse_lost_ledger(connected: ConnectedStream, sink: Sink) -> None:
             _search(connected, uri, {*sink.others, connected.state.uuid})
             connected.searched.add(uri)
     evidence = evidence_of(connected, sink)
-    if evidence is not None and (uuid := evidence.namesake(sink.others)) is not None:
+    if evidence is not None and (other := evidence.namesake(sink.others)) is not None:
         target = sink.identity()["target"]
+        recover = f"`fds recover {connected.stream.name} --sink {shlex.quote(target)} --table URI --why …`"
+        has, way = "has written to", f"{recover} rebuilds it from the sink"
+        if not other.has_loaded:
+            has, way = "is registered, without a batch, for", f"{recover} begins that stream again"
+        if connected.state.phase != "empty":
+            # a ledger with another uuid is not recovered from what that stream has loaded
+            way = "give this stream another name and another table"
+        elif other.has_loaded and (other.interval or connected.stream.reads_by_interval):
+            way = LOST_INTERVALS
         raise LedgerError(
-            f"{_subject(connected)}, but a stream of this name (uuid {uuid}) has written to {sink.describe()}. The "
+            f"{_subject(connected)}, but a stream of this name (uuid {other.uuid}) {has} {sink.describe()}. The "
             "ledger was lost, or staging points elsewhere: a new start would load the same rows again. Point [fds] "
-            f"staging to the folder with the ledger; if it is lost, `fds recover {connected.stream.name} --sink "
-            f"{target} --table URI --why …` rebuilds it from the sink; if the other stream loads different rows, "
-            f"declare it on this sink: other_streams=['{uuid}']",
+            f"staging to the folder with the ledger; if it is lost, {way}; if the other stream loads different rows, "
+            f"declare it on this sink: other_streams=['{other.uuid}']",
             table=target,
             reason=Reason.LEDGER_LOST,
         )
@@ -178,8 +190,12 @@ def _subject(connected: ConnectedStream) -> str:
 
 def _lost(connected: ConnectedStream, sink: str, version: int, found: dict[str, object]) -> LedgerError:
     name = connected.stream.name
-    # a function's write does not record the stream's position
     recover = f"; if it is lost, `fds recover {name} --sink URI --table URI` rebuilds it from the sink"
+    if connected.state.phase != "empty":
+        recover = ""
+    elif "interval" in found:
+        recover = f"; if it is lost, {LOST_INTERVALS}"
+    # a function's write does not record the stream's position
     where = f"batch {found['batch_id']} of epoch {found['epoch']}" if "write" in found else f"end {found.get('end')}"
     return LedgerError(
         f"{_subject(connected)}, but version {version} of the sink {sink} was written by a stream of this name "

@@ -127,6 +127,32 @@ def test_a_command_that_is_only_named_is_one_that_there_is():
     assert not unknown
 
 
+#: What a shell may split or take for its own: names of streams and numbers need no quotes.
+UNSAFE = re.compile(r"(?:--(?:sink|table|deployment|moved-to|staging|checkpoint|file)|fds plan) UNQUOTED")
+
+
+def unquoted(path: Path) -> list[str]:
+    """The strings of a module that put a folder, a URI or a name of a deployment into a command as it is."""
+    found = []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.JoinedStr):
+            parts = (
+                str(part.value)
+                if isinstance(part, ast.Constant)
+                else "QUOTED"
+                if ast.unparse(part.value).startswith("shlex.quote(")
+                else "UNQUOTED"
+                for part in node.values
+            )
+            found += UNSAFE.findall("".join(parts))
+    return found
+
+
+def test_what_a_message_puts_into_a_command_is_quoted_for_the_shell():
+    modules = (ROOT / "airflow_provider_fds").rglob("*.py")
+    assert not {path.name: found for path in modules if (found := unquoted(path))}
+
+
 def test_there_are_commands_to_check():
     assert len(MESSAGES) > 30
     assert len(PAGES) > 20

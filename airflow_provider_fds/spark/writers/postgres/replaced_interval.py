@@ -13,7 +13,7 @@ from airflow_provider_fds.batch.version_ranges import describe_range
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.sinks.constants import PROVENANCE
 from airflow_provider_fds.sinks.postgres import quoted
-from airflow_provider_fds.spark.fence.postgres_removal import WrittenRows
+from airflow_provider_fds.spark.fence.postgres_removal import WrittenRows, changed_by_delete
 from airflow_provider_fds.spark.runtime.failures import RefusalError
 
 if TYPE_CHECKING:
@@ -95,6 +95,14 @@ class ReplacedInterval:
             RefusalError: Rows may be another writer's, or a trigger keeps some; the transaction must end.
         """
         self.check()
+        changed = changed_by_delete(connection, self._sink.parts)
+        if changed is not None:
+            raise RefusalError(
+                Reason.SINK_UNSUITABLE,
+                f"{self._of_interval()} would be replaced, which removes or changes rows of {changed}, and loads none "
+                "of them again. Nothing was written. Make the foreign key NO ACTION DEFERRABLE INITIALLY DEFERRED, or "
+                "drop it",
+            )
         # rows that a policy hides would stay: an error instead
         connection.execute("SELECT set_config('row_security', 'off', true)")
         name = quoted(next(one.name for one in columns if one.name.lower() == _SOURCE_VERSION))

@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from airflow_provider_fds.ledger.entries.operator_entries import Quarantined, Resumed
+from airflow_provider_fds.ledger.entries.refusals import StreamMovedError
 from airflow_provider_fds.ledger.owner import Actor
 from airflow_provider_fds.stream.actions.action_builder import ActionBuilder
 from airflow_provider_fds.stream.actions.prepared_action import perform
-from airflow_provider_fds.stream.actions.stop_choices import choices_of, decision_on, prepare_choice
+from airflow_provider_fds.stream.actions.stop_choices import asked_about, choices_of, decision_on, prepare_choice
 
 if TYPE_CHECKING:
     from airflow_provider_fds.sinks import DeltaAppendSink
@@ -88,3 +90,39 @@ def test_an_accepted_schema_is_a_decision(renamed):
 def test_a_question_about_an_earlier_version_is_decided(updated):
     """A person who answers late must not decide about a version that they have not seen."""
     assert decision_on(updated.ledger.state, 1) == "resume"
+
+
+def stops_again(connected: ConnectedStream, **changes: Any) -> None:
+    """Let somebody resume the stream, and a run stop it at the same version."""
+    connected.execute(Resumed(why="try again"))
+    connected.execute(Quarantined(why="other", version=2, **changes))
+
+
+@pytest.mark.parametrize("way_on", ["accept", "skip"])
+def test_a_question_is_not_about_a_later_stop_at_the_same_version(updated, way_on):
+    asked = asked_about(updated.ledger.state)
+    stops_again(updated, way_on=way_on)
+    assert decision_on(updated.ledger.state, 2, asked) == "resume"
+    assert decision_on(updated.ledger.state, 2, asked_about(updated.ledger.state)) is None
+
+
+def test_a_decision_that_was_prepared_at_one_stop_is_refused_at_another(renamed):
+    late = prepare_choice(builder(renamed), "accept")
+    stops_again(renamed, way_on="accept")
+    with pytest.raises(StreamMovedError, match="another stop than the one at version 2 now"):
+        perform(renamed.ledger, late, ALICE)
+    assert renamed.ledger.state.quarantined.why == "other"
+    perform(renamed.ledger, prepare_choice(builder(renamed), "accept"), ALICE)
+    assert renamed.ledger.state.quarantined is None
+
+
+def test_a_decision_does_not_end_a_stop_that_it_cannot_pass(updated):
+    stops_again(updated, can_be_acknowledged=False, lost="TABLE_REPLACED")
+    perform(updated.ledger, builder(updated).skip(version=(2, 2)), ALICE)
+    assert updated.ledger.state.quarantined is not None
+
+
+def test_a_decision_is_about_the_table_that_the_person_saw(updated):
+    """A table that is created again while a person thinks has other rows in this version."""
+    (command,) = builder(updated).skip(version=(2, 2)).commands
+    assert command.table_id == updated.state.table_id

@@ -87,7 +87,7 @@ async def test_only_a_commit_with_a_file_that_can_match_wakes_the_stream(bench: 
     table.commit(stored(table, 500), timestamp_ms=now)
     found = await poller.poll()
     assert found is not None
-    assert found.has_data
+    assert found.reason == "data"
 
 
 def test_a_predicate_that_is_not_supported_is_refused_when_the_dag_is_parsed(bench: Bench) -> None:

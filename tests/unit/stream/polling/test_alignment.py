@@ -269,12 +269,12 @@ async def test_a_poll_waits_as_a_plan_does_and_wakes_when_the_other_has_moved(la
     assert await poller.poll() is None
     assert poller.held.other.name == "s1"
     assert await poller.poll() is None
-    assert lake.poller("s1").check().has_data
+    assert lake.poller("s1").check().reason == "data"
     lake.run("s1")
     assert await poller.poll() is None
     lake.append("s1", 3.5)
     lake.run("s1")
-    assert (await poller.poll()).has_data
+    assert (await poller.poll()).reason == "data"
     assert lake.run("s0").batches
 
 
@@ -288,7 +288,7 @@ async def test_a_stream_that_waits_for_more_and_for_another_is_loaded_when_the_f
     monkeypatch.setattr(
         "airflow_provider_fds.stream.polling.min_batch.time.time", lambda: datetime.now(UTC).timestamp() + 90
     )
-    assert (await poller.poll()).has_data
+    assert (await poller.poll()).reason == "data"
 
 
 @pytest.mark.parametrize(
@@ -346,7 +346,7 @@ def test_whatever_the_times_are_nothing_is_lost_order_is_kept_and_nobody_waits_f
         found = lake.poller(name).check() if has_begun else None
         work = lake.run(name)
         # the poll and the plan agree, or a run would be woken for nothing, or never
-        assert not has_begun or (found is not None and found.has_data) == bool(work.batches)
+        assert not has_begun or (found is not None and found.reason == "data") == bool(work.batches)
         return bool(work.batches)
 
     for number in order:

@@ -65,7 +65,7 @@ async def test_a_commit_with_data_is_seen(table):
     seen = await looking.poll()
 
     assert seen is not None
-    assert (seen.newest_version, seen.has_data, seen.reason) == (2, True, "data")
+    assert (seen.newest_version, seen.reason) == (2, "data")
     assert looking.check() == seen
 
 
@@ -91,7 +91,7 @@ async def test_commits_without_data_wake_when_the_position_is_older_than_a_day(l
     seen = await looking.poll()
 
     assert seen is not None
-    assert (seen.has_data, seen.reason) == (False, "position is old")
+    assert seen.reason == "position is old"
 
 
 async def test_a_commit_that_the_options_skip_is_not_data(table):
@@ -106,7 +106,7 @@ async def test_a_commit_whose_files_are_all_excluded_is_not_data(table):
     table.commit(table.add("tmp/x"), timestamp_ms=now_ms())
     assert await looking.poll() is None
     table.commit(table.add("tmp/x"), table.add("y"), timestamp_ms=now_ms())
-    assert (await looking.poll()).has_data
+    assert (await looking.poll()).reason == "data"
 
 
 @pytest.mark.parametrize("feed", [False, True])
@@ -119,14 +119,14 @@ async def test_a_commit_whose_partitions_are_all_left_out_is_not_data(log_builde
     assert await looking.poll() is None
     assert looking.check() is None
     log_builder.append(1, partitionValues={"country": "DE"}, timestamp_ms=now_ms())
-    assert (await looking.poll()).has_data
+    assert (await looking.poll()).reason == "data"
 
 
 async def test_a_filter_that_does_not_fit_the_table_wakes_the_run_that_reports_it(table):
     looking, _ = watch(table, 2, where="country = 'DE'")
     table.append(1, timestamp_ms=now_ms())
     found = await looking.poll()
-    assert not found.has_data
+    assert found.reason != "data"
     assert found.reason.startswith("stopped: ")
     assert "where \"country = 'DE'\" names 'country'" in found.reason
 
@@ -142,9 +142,9 @@ async def test_deletes_and_change_files_are_data_for_a_stream_of_changes(table):
     table.commit(table.remove("tmp/z", dataChange=False), timestamp_ms=now_ms())
     assert await looking.poll() is None
     looking, _ = watch(table, 2, read_change_feed=True)
-    assert (await looking.poll()).has_data
+    assert (await looking.poll()).reason == "data"
     looking, _ = watch(table, 3, read_change_feed=True)
-    assert (await looking.poll()).has_data
+    assert (await looking.poll()).reason == "data"
 
 
 async def test_a_commit_that_switches_the_feed_off_wakes_the_run_that_reports_it(table):
@@ -212,8 +212,8 @@ async def test_a_stream_that_was_never_opened_is_woken_at_once_by_what_its_start
         stream = DeltaStream("s", str(log_builder.root), **options)
         looking = TablePoller(stream, LocalStorage(str(log_builder.root)), None)
 
-        assert looking.check().has_data
-        assert (await looking.poll()).has_data
+        assert looking.check().reason == "data"
+        assert (await looking.poll()).reason == "data"
 
 
 @pytest.mark.parametrize(

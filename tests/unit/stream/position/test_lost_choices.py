@@ -87,10 +87,21 @@ def test_versions_that_are_gone_may_be_skipped_and_the_choice_says_how_many_and_
 
 
 @pytest.mark.usefixtures("cleaned_up")
+def test_of_a_range_that_is_gone_in_part_the_note_says_what_the_rest_adds(bench, sink):
+    run(bench, sink, "run-2")
+    connected = seen(bench)
+    notes = ActionBuilder(connected.ledger, "seen", log=connected.log).skip(version=(2, 5)).notes
+    assert "2 versions (versions 2 to 3) were removed by log cleanup" in notes[0]
+    assert notes[0].endswith(" Versions 4 to 5 add 20 rows in 2 files.")
+
+
+@pytest.mark.usefixtures("cleaned_up")
 def test_once_a_person_skips_them_the_next_run_continues_and_the_ledger_says_who_and_why(bench, sink):
     run(bench, sink, "run-2")
     asked = asked_about(seen(bench).state)
-    assert [decision_on(seen(bench).state, 2, one) for one in (asked, "lost/LOG_TRUNCATED/2")] == [None, "resume"]
+    # earlier versions asked without the number of the entry
+    questions = (asked, "lost/LOG_TRUNCATED/3", "lost/LOG_TRUNCATED/2")
+    assert [decision_on(seen(bench).state, 2, one) for one in questions] == [None, None, "resume"]
     assert fds(bench, "skip", "orders", "--version", "2-3", "--yes") == 0
     assert decision_on(seen(bench).state, 2, asked) == "skip"
     work = run(bench, sink, "run-3")

@@ -62,11 +62,12 @@ def test_the_end_of_a_driver_that_left_batches_is_recorded_and_the_next_attempt_
     assert later.driver.left(again_planned).submitted.driver == "driver-2"
 
 
-def test_a_process_that_is_late_does_not_record_the_end_of_the_driver_of_a_later_attempt(bench, sink, left):
+@pytest.mark.parametrize("clock", ["9", "0"], ids=["a later name", "the name of a clock that is late"])
+def test_a_process_that_is_late_does_not_record_the_end_of_the_driver_of_a_later_attempt(bench, sink, left, clock):
     session, work, _ = left
     session.collect(work, spark_failed=True)
     retry, planned = again(bench, sink, retry=True)
-    later = replace(planned, attempt_id=f"9{planned.attempt_id}")
+    later = replace(planned, attempt_id=f"{clock}{planned.attempt_id}")
     retry.driver.write(later, **{**DRIVER, "driver": "driver-2"})
     session.connected.load()
     session.driver.ended(work)

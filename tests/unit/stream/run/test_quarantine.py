@@ -9,6 +9,7 @@ import pytest
 
 from airflow_provider_fds.cli.main import main
 from airflow_provider_fds.errors import SchemaChangedError, ViolationError
+from airflow_provider_fds.ledger.entries.refusals import EpochClosedError, StreamMovedError
 from airflow_provider_fds.stream.monitoring.condition import Evidence, advice_on
 
 if TYPE_CHECKING:
@@ -212,6 +213,62 @@ def test_a_commit_that_names_one_file_twice_is_advised_to_be_skipped_which_helps
     assert "`fds skip orders --version 2" in run(bench, sink, "run-2", **options).reason
     assert fds(bench, "skip", "orders", "--version", "2", "--yes") == 0
     assert run(bench, sink, "run-3", **options).status == "work"
+
+
+def found_late(bench: Bench, sink: DeltaAppendSink, monkeypatch: Any, meanwhile: Any) -> Any:
+    """Let a run find a stop, and ``meanwhile`` happen before it writes the entry."""
+    session = bench.session("slow", stream=bench.stream(on_violation="quarantine"))
+    session.connected.load()
+    execute = session.connected.execute
+
+    def slow(action: Any) -> Any:
+        if action.kind == "quarantined":
+            meanwhile()
+        return execute(action)
+
+    monkeypatch.setattr(session.connected, "execute", slow)
+    return session.begin(sink)
+
+
+def test_a_stop_that_was_found_before_a_rewind_does_not_stop_the_new_epoch(bench, table, sink, monkeypatch):
+    run(bench, sink, "run-1", on_violation="quarantine")
+    with pytest.raises(EpochClosedError, match="closed by a rewind") as late:
+        found_late(
+            bench,
+            sink,
+            monkeypatch,
+            lambda: fds(bench, "rewind", "orders", "--to", "0", "--sink-rows", "keep", "--yes"),
+        )
+    assert late.value.retryable
+    assert state_of(bench).quarantined is None
+
+
+def test_a_stop_that_a_person_lets_the_stream_pass_meanwhile_is_not_written(bench, table, sink, monkeypatch):
+    run(bench, sink, "run-1", on_violation="quarantine")
+    with pytest.raises(StreamMovedError, match="a person has let it pass version 2"):
+        found_late(bench, sink, monkeypatch, lambda: fds(bench, "skip", "orders", "--version", "2", "--yes"))
+    assert run(bench, sink, "run-3", on_violation="quarantine").status == "work"
+
+
+def test_a_stop_is_not_written_once_another_run_has_passed_it(bench, table, sink, monkeypatch):
+    run(bench, sink, "run-1", on_violation="quarantine")
+    with pytest.raises(StreamMovedError, match="was found at"):
+        found_late(bench, sink, monkeypatch, lambda: run(bench, sink, "run-2", ignore_changes=True))
+    assert state_of(bench).quarantined is None
+
+
+def test_a_lost_position_that_was_found_before_a_rewind_does_not_stop_the_new_epoch(bench, table, sink, monkeypatch):
+    run(bench, sink, "run-1", on_violation="quarantine")
+    for version in range(3):
+        (table.root / "_delta_log" / f"{version:020}.json").unlink()
+    with pytest.raises(EpochClosedError):
+        found_late(
+            bench,
+            sink,
+            monkeypatch,
+            lambda: fds(bench, "rewind", "orders", "--to", "start", "--sink-rows", "keep", "--yes"),
+        )
+    assert state_of(bench).quarantined is None
 
 
 @pytest.mark.parametrize("is_held", [False, True])

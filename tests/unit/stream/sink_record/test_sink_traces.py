@@ -29,8 +29,8 @@ class TracedSink:
         self.builder.create()
         self.sink = DeltaAppendSink(str(root))
 
-    def load(self, stream, uuid, *, seen=None):
-        batch = BatchSpec(stream, uuid, 1, 0, "{}", "{}", "{}", 0, 2, "m", "d", 5, 1, 50, None)
+    def load(self, stream, uuid, *, seen=None, interval=None):
+        batch = BatchSpec(stream, uuid, 1, 0, "{}", "{}", "{}", 0, 2, "m", "d", 5, 1, 50, None, interval=interval)
         info = {"operation": "WRITE", "userMetadata": commit_metadata(batch, "t", {}, seen=seen)}
         txn = {"appId": f"fds:{uuid}", "version": txn_version(1, 0)}
         self.builder.commit({"commitInfo": info}, {"txn": txn}, operation=None)
@@ -117,8 +117,17 @@ def test_a_stream_that_was_created_without_its_sink_is_searched_for_when_it_is_b
     traced.pass_by(3)
     traced.clean_up(before=3)
     bench.session("plan").begin(None)
-    with pytest.raises(LedgerError, match=rf"(?s)knows of no batch in its sink.*{OLD}"):
+    with pytest.raises(LedgerError, match=rf"(?s)knows of no batch in its sink.*{OLD}") as refused:
         bench.session("run").begin(traced.sink)
+    # which finds nothing of the uuid that this ledger has
+    assert "fds recover" not in str(refused.value)
+
+
+def test_data_intervals_of_a_lost_ledger_are_not_sent_to_recover(bench, two_appends, traced):
+    traced.load("orders", OLD, interval="2026-01-01/2026-01-02")
+    with pytest.raises(LedgerError, match="load the intervals into another sink with a stream of another") as refused:
+        bench.session().begin(traced.sink)
+    assert "fds recover" not in str(refused.value)
 
 
 def test_the_named_tables_of_a_function_are_searched_too(bench, two_appends, traced):

@@ -7,6 +7,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from airflow_provider_fds.batch.sink.postgres_account import Entry
 from airflow_provider_fds.sinks import PostgresSink
@@ -39,13 +41,48 @@ def test_a_run_replaces_what_the_interval_and_others_with_its_versions_have_writ
     assert held_rows(entries, (0, 9)) == WrittenRows(*expected)
 
 
+LAST = 6
+SPANS = st.tuples(st.integers(0, LAST), st.integers(0, LAST)).map(lambda span: (min(span), max(span)))
+#: Runs of data intervals: the versions of each, and how many rows each version of the source has then.
+RUNS = st.lists(st.tuples(SPANS, st.lists(st.integers(0, 3), min_size=LAST + 1, max_size=LAST + 1)), max_size=6)
+
+
+def in_part(one: tuple[int, int], other: tuple[int, int]) -> bool:
+    return one != other and one[0] <= other[1] and other[0] <= one[1]
+
+
+@given(runs=RUNS, asked=SPANS)
+def test_a_run_is_neither_refused_nor_warned_for_intervals_that_overlap_in_part(runs, asked):
+    """The bounds hold for any intervals, and are exact if none of them overlap in part.
+
+    Otherwise the account does not say how many rows of a version another interval took over, so that as many rows of
+    another writer may be replaced with the interval's.
+    """
+    rows = [0] * (LAST + 1)
+    entries = []
+    for (first, last), counts in runs:
+        span = slice(first, last + 1)
+        rows[span] = counts[span]
+        generation = 1 + sum(one.interval == f"{first}/{last}" for one in entries)
+        entries.append(entry(first, last, sum(counts[span]), interval=f"{first}/{last}", generation=generation))
+    first, last = asked
+    found = held_rows([one for one in entries if one.first_version <= last and one.last_version >= first], asked)
+    there = sum(rows[first : last + 1])
+    assert found.least <= there <= found.most
+    spans = [asked, *(span for span, _ in runs)]
+    if not any(in_part(one, other) for one in spans for other in spans):
+        assert found.least == found.most
+
+
 class Table:
     """A table and its account, of which another transaction commits something while DELETE waits for it."""
 
     def __init__(self, entries: list[Entry], rows: int, meanwhile: tuple[list[Entry], int] = ([], 0)) -> None:
         self.entries, self.rows, self.meanwhile = entries, rows, meanwhile
 
-    def execute(self, statement: str) -> Any:
+    def execute(self, statement: str, *_values: Any) -> Any:
+        if "pg_constraint" in statement:
+            return SimpleNamespace(fetchone=lambda: None)
         removed = self.rows
         if statement.startswith("DELETE"):
             new, self.rows = self.meanwhile

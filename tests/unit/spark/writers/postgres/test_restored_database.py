@@ -33,7 +33,7 @@ def test_a_table_with_another_oid_may_have_the_rows_of_the_stream(mode):
     other = SimpleNamespace(target=lambda: "a table", registered=lambda _target: "another id")
     with pytest.raises(RefusalError, match="restored from a dump") as refused:
         made._known(other, INTERVAL)
-    assert ("Remove the stream's rows that it may have, then load everything" in str(refused.value)) == (
+    assert ("remove the stream's rows that it may have, then load everything" in str(refused.value)) == (
         mode != "merge"
     )
 
