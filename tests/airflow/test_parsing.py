@@ -164,6 +164,7 @@ _NOT_FOR_A_BATCH = {
         "spark.sessions.connect_fleet",
         "stream.monitoring.alerts",
         "stream.monitoring.all_statuses",
+        "stream.monitoring.condition",
         "stream.monitoring.incidents",
         "stream.monitoring.metrics",
         "stream.monitoring.status",

@@ -15,7 +15,6 @@ from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.attempt.batch_failure import reason_of
 from airflow_provider_fds.stream.attempt.batch_versions import describe_versions
 from airflow_provider_fds.stream.attempt.result import RunWork
-from airflow_provider_fds.stream.monitoring.condition import Evidence, advice_on
 from airflow_provider_fds.stream.position.lost_position import lost_until
 
 if TYPE_CHECKING:
@@ -42,6 +41,9 @@ def pause_of(state: StreamState) -> str | None:
     """Return why the stream is paused and what resumes it, or ``None`` if it is not paused."""
     if state.held is None and state.quarantined is None:
         return None
+    # only a stream that stops needs it
+    from airflow_provider_fds.stream.monitoring.condition import Evidence, advice_on
+
     cause, commands = advice_on("quarantined" if state.held is None else "held", Evidence(state))
     ways = ", ".join(f"`{command}` {effect}" for command, effect in commands)
     return f"stream {state.name!r}{cause.removeprefix('The stream')}\n{ways}"
