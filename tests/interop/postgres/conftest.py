@@ -26,7 +26,8 @@ __all__ = ["begun", "source_template"]
 def postgres_server() -> Iterator[PostgresServer]:
     if (problem := missing("psycopg")) is not None:
         pytest.skip(problem)
-    with running_server("fds") as server:
+    # without it, a start after a crash syncs each file of all tests' databases by itself, which can take minutes
+    with running_server("fds", "recovery_init_sync_method=syncfs") as server:
         yield server
 
 
