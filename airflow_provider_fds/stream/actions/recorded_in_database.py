@@ -73,7 +73,7 @@ class DatabaseRecord:
         newest = batches[-1]
         # an epoch without a batch has removed rows, which must be read again
         removed = [entry.version for entry in entries if entry.version > newest.version and entry.digest]
-        other = account.namesake(uuid, target.id, stream, ())
+        other = None if is_chosen else account.namesake(uuid, target.id, stream, ())
         return SinkAccount(
             uri=self._bound.target,
             uuid=uuid,
@@ -85,7 +85,7 @@ class DatabaseRecord:
             version=newest.version,
             kind=self._bound.kind,
             broke_at=removed[-1] if removed else None,
-            namesake=None if is_chosen or other is None or not other.has_loaded else other.uuid,
+            namesake=other.uuid if other is not None and other.has_loaded else None,
         )
 
     def _registered(self, found: tuple[str, int] | None) -> SinkAccount | None:

@@ -70,9 +70,14 @@ class SinkAccount:
     names: SinkNames | None = None
     namesake: str | None = None
 
+    @property
+    def has_batch(self) -> bool:
+        """Whether the sink has a batch of the stream."""
+        return bool(self.end)
+
     def describe(self) -> str:
         """Return the account in words."""
-        if not self.end:
+        if not self.has_batch:
             return f"no batch of the stream, which is registered there with uuid {self.uuid}"
         where = f"in version {self.version}" if self.version >= 0 else "(log cleanup removed its commit)"
         return f"batch {self.batch_id} of epoch {self.batch_epoch} {where}, up to {describe_position(self.end)}"
@@ -230,7 +235,7 @@ def recovery(ledger: Ledger, account: SinkAccount, *, table: str, deployment: st
         ConfigurationError: The sink's account does not determine the position.
     """
     state = ledger.state
-    if not account.end:
+    if not account.has_batch:
         return None if state.phase != "empty" else _registered(ledger, account, table, deployment)
     end = Offset.from_json(account.end)
     snapshot = state.snapshot if state.closed is None else state.closed.snapshot

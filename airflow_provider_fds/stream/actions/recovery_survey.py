@@ -77,7 +77,7 @@ class RecoverySurvey:
             return repair(
                 self.ledger,
                 self.damage,
-                None if self.account is None or not self.account.end else self.account,
+                self.account if self.account is not None and self.account.has_batch else None,
                 table=table,
                 deployment=self.deployment,
                 is_sink_named=self.sink_uri is not None,

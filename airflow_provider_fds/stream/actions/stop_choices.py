@@ -111,8 +111,10 @@ def decision_on(state: StreamState, version: int | None, about: str | None = Non
     if state.held is not None:
         return "hold"
     stop, now, what = state.quarantined, asked_about(state), _what(about)
-    is_asked = now == about if what != (about or "") else _what(now) == what
-    if stop is not None and stop.version == version and is_asked:
+    if what == (about or ""):
+        # it has no number
+        now = _what(now)
+    if stop is not None and (stop.version, now) == (version, about or ""):
         return None
     if what.startswith(_BATCH):
         return "accept" if _is_accepted(state, what.removeprefix(_BATCH)) else "resume"
