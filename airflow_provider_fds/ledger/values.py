@@ -328,6 +328,11 @@ class PlannedBatch(msgspec.Struct, frozen=True, kw_only=True):
         check_manifest_key(self.manifest)
 
 
+def decision_to(*, skip: bool) -> Literal["accept", "skip"]:
+    """Return the decision that leaves out a version's rows, or the one that takes the version as it is."""
+    return "skip" if skip else "accept"
+
+
 class Acknowledgement(msgspec.Struct, frozen=True, kw_only=True):
     """A version that a person lets the stream pass.
 
@@ -347,9 +352,14 @@ class Acknowledgement(msgspec.Struct, frozen=True, kw_only=True):
     of: Literal["schema", "rows"] | UnsetType = UNSET
     table_id: str | UnsetType = UNSET
 
+    @property
+    def decision(self) -> Literal["accept", "skip"]:
+        """What the person decided, as the ways out of a stop are named."""
+        return decision_to(skip=self.skip)
+
     def lets_pass(self, way_on: str) -> bool:
         """Whether it is the decision ``accept`` or ``skip``, without which the stream stops at its version."""
-        return self.of is UNSET or way_on == ("skip" if self.skip else "accept")
+        return self.of is UNSET or way_on == self.decision
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ from airflow_provider_fds.ledger.entries.action import BaseAction, register
 from airflow_provider_fds.ledger.entries.conditions import check_next, check_open, check_owner
 from airflow_provider_fds.ledger.facts import HeldFacts, QuarantinedFacts, RetiredFacts
 from airflow_provider_fds.ledger.state import KEPT_SKIPS
-from airflow_provider_fds.ledger.values import Acknowledgement
+from airflow_provider_fds.ledger.values import Acknowledgement, decision_to
 from airflow_provider_fds.source.offset import Offset, describe_position
 
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ class Acknowledged(BaseAction, frozen=True, kw_only=True, tag="acknowledged"):
         """Return whether it decides what the stream waits for."""
         if quarantined is None or quarantined.version not in self.versions:
             return False
-        return self.of is UNSET or ("skip" if self.skip else "accept") in quarantined.ways_on
+        return self.of is UNSET or decision_to(skip=self.skip) in quarantined.ways_on
 
     def _check_unread(self, state: StreamState, version: int) -> None:
         if state.planned and state.planned[0].first_version <= version <= state.planned[-1].last_version:

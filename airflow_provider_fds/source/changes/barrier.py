@@ -157,7 +157,7 @@ class Barrier:
         error = SchemaChangedError(
             f"{table}: version {version} overwrites the table with other types:{diff}\nThe change feed has the removed "
             f"rows, too, and no batch can hold both: their files have the old type of {', '.join(columns)}. The stream "
-            f"stops before version {version}; everything before it is delivered. Load the table as it is now: remove "
+            f"stops before version {version}; everything before it is delivered.\nLoad the table as it is now: remove "
             "the start options from the stream, use another sink (`fds replan STREAM --new-sink --why …`), then run "
             "`fds rewind STREAM --to start --replace --sink-rows keep --why …`.",
             table=table,
@@ -174,18 +174,18 @@ class Barrier:
         diff = "".join(f"\n  {line}" for line in change.diff)
         rules = ", ".join(one.describe() for one in refused if one.kind != "other")
         elsewhere = (
-            " Where a column of the sink cannot take the new type, use another sink: after the schema, run "
+            "\nWhere a column of the sink cannot take the new type, use another sink: after the schema, run "
             "`fds replan STREAM --new-sink --why …`."
         )
         message = (
             f"{table}: version {version} changes the schema:{diff}\nThe stream stops before version {version}"
-            f"{f' ({rules})' if rules else ''}; everything before it is delivered. Change the sink to the new schema, "
+            f"{f' ({rules})' if rules else ''}; everything before it is delivered.\nChange the sink to the new schema, "
             f"then let the stream pass with {_ways_on(refused, version)}."
             f"{elsewhere if any(one.kind == 'type' for one in refused) else ''}"
         )
         if isinstance(classify(content, self._options, table=table), Stop):
             message += (
-                f" This commit also changes data ({content.describe_changes}), which the options do not let pass "
+                f"\nThis commit also changes data ({content.describe_changes}), which the options do not let pass "
                 f"either: after the schema, `fds skip STREAM --version {version} --why …` continues without its rows; "
                 f"{LOAD_ANEW}."
             )

@@ -153,9 +153,14 @@ class ActionBuilder:
         to = None if end is None else {"offset": end}
         state = self._state
         if new_sink:
-            sink = "none" if state.sink is None else state.sink.describe()
-            commits = "" if state.sink is None or not state.sink.has_log else _EMPTY_COMMITS
-            moved = f"Its sink was {sink}. The rows in that sink stay; only new rows go to the new sink.{commits}"
+            sink = state.sink or state.fence_sink
+            commits = "" if sink is None or not sink.has_log else _EMPTY_COMMITS
+            moved = "It is not bound to a sink."
+            if sink is not None:
+                moved = (
+                    f"Its sink was {sink.describe()}. The rows in that sink stay; only new rows go to the new "
+                    f"sink.{commits}"
+                )
             notes = self._inside_notes(None if to is None else Offset.from_json(to["offset"]))
             return self._request("rebind", to, "stays there; its next run binds it to that run's sink", (moved, *notes))
         note = f"Discards {describe_batches((state.closed or state).planned)}"

@@ -119,9 +119,7 @@ def decision_on(state: StreamState, version: int | None, about: str | None = Non
     if what.startswith(_BATCH):
         return "accept" if _is_accepted(state, what.removeprefix(_BATCH)) else "resume"
     words = [word for word in state.acknowledged if word.version == version]
-    if not words:
-        return "resume"
-    return "skip" if words[-1].skip else "accept"
+    return words[-1].decision if words else "resume"
 
 
 def _what(about: str | None) -> str:

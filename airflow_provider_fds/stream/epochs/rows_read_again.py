@@ -141,6 +141,8 @@ def repeated_notes(
         history = ", and with scd=2 the history that is read again is duplicated" if sink.has_log else ""
         stays = f"Nothing is removed from the sink: a row whose key the source no longer has stays{history}."
         return (f"{lead} and merged again by their keys.", stays)
+    if sink is None and state.fence_sink is not None:
+        return (f"{lead}, for the sink of the next run. If that sink already has their rows, they are duplicated.",)
     if sink is None or not sink.can_remove_rows:
         return (f"{lead}: unless the job replaces them, remove their rows from its table before the next run.",)
     last = None if is_forgotten or not sink.has_log else _last_without(loads, again, start)

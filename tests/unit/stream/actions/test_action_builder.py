@@ -408,6 +408,17 @@ def test_rows_are_not_removed_while_a_rebind_waits(loaded):
 
     with pytest.raises(ConfigurationError, match="is not bound to a sink, so --sink-rows delete is not available"):
         builder(loaded, replaces=True).rewind(to=2, sink_rows="delete")
+    told = builder(loaded, replaces=True).rewind(to="start", sink_rows="keep").describe()
+    assert "for the sink of the next run. If that sink already has their rows, they are duplicated." in told
+    assert "stay in the sink" not in told
+
+
+def test_another_rebind_still_names_the_sink_that_has_the_rows(loaded):
+    asked = builder(loaded)
+    named = asked.ledger.state.sink.describe()
+    perform(asked.ledger, asked.replan(new_sink=True), PERSON)
+
+    assert f"Its sink was {named}." in builder(loaded, replaces=True).replan(new_sink=True).describe()
 
 
 @pytest.mark.parametrize(
