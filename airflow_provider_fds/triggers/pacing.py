@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
+import time
 from typing import Final
 from weakref import WeakKeyDictionary
 
@@ -13,6 +15,10 @@ _POLLS_AT_ONCE: Final = 64
 _LONGEST_BACKOFF_SECONDS: Final = 300.0
 #: Poll intervals vary by this fraction, so that a thousand triggers do not poll at the same instant.
 _JITTER: Final = 0.1
+#: Polls begin together, at multiples of so many seconds: each time that a process wakes costs more than a poll does.
+_TOGETHER_SECONDS: Final = 0.25
+#: A pause of fewer of them is not made longer.
+_FEWEST_STEPS: Final = 10
 
 _slots: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
 
@@ -26,14 +32,19 @@ def poll_slot() -> asyncio.Semaphore:
 
 
 def pause_seconds(poll_interval: float, refusals: int) -> float:
-    """Return how long to pause before the next poll.
+    """Return how long to pause before the next poll, from now on.
 
     Args:
         poll_interval: Seconds between two polls.
         refusals: How many polls in a row were refused.
     """
     spread = 1 + random.uniform(-_JITTER, _JITTER)  # noqa: S311  # no secret
-    if not refusals:
-        return poll_interval * spread
-    longest = max(poll_interval, _LONGEST_BACKOFF_SECONDS)
-    return min(poll_interval * 2.0 ** (min(refusals, 60) - 1), longest) * spread
+    pause = poll_interval * spread
+    if refusals:
+        longest = max(poll_interval, _LONGEST_BACKOFF_SECONDS)
+        pause = min(poll_interval * 2.0 ** (min(refusals, 60) - 1), longest) * spread
+    if pause < _FEWEST_STEPS * _TOGETHER_SECONDS:
+        return pause
+    # the clock of the event loop
+    now = time.monotonic()
+    return math.ceil((now + pause) / _TOGETHER_SECONDS) * _TOGETHER_SECONDS - now

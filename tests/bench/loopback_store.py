@@ -217,10 +217,15 @@ async def _stop(listening: asyncio.Server) -> None:
     await asyncio.gather(*connections, return_exceptions=True)
 
 
-async def serve(tables: int, commits: int) -> None:
-    """Serve ``tables`` logs of ``commits`` versions each; print the port."""
+async def serve(tables: int, commits: int, drivers: int = 0) -> None:
+    """Serve ``tables`` logs of ``commits`` versions each; print the port.
+
+    What a standalone master would say about ``drivers`` drivers that run is served, too.
+    """
     content = b'{"commitInfo":{"timestamp":1,"operation":"WRITE"}}\n'
     objects = {f"t{i}/_delta_log/{v:020d}.json": content for i in range(tables) for v in range(commits)}
+    running = b'{"success":true,"driverState":"RUNNING"}'
+    objects |= {f"submissions/status/driver-{i}": running for i in range(drivers)}
     server = await asyncio.start_server(Server(objects).handle, "127.0.0.1", 0, backlog=4096)
     print(server.sockets[0].getsockname()[1], flush=True)
     async with server:
@@ -228,4 +233,4 @@ async def serve(tables: int, commits: int) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(serve(int(sys.argv[1]), int(sys.argv[2])))
+    asyncio.run(serve(*map(int, sys.argv[1:])))

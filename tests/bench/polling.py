@@ -37,7 +37,7 @@ async def _poll(port: int, tables: int, commits: int, sweeps: int, at_once: int)
             assert await watch.poll() is None
 
     await asyncio.gather(*map(look, watches))  # connections
-    before = _requests(port)
+    before = made_requests(port)
     longest = 0.0
     stop = False
 
@@ -55,7 +55,7 @@ async def _poll(port: int, tables: int, commits: int, sweeps: int, at_once: int)
     seconds = time.perf_counter() - start
     stop = True
     await ticking
-    after = _requests(port)
+    after = made_requests(port)
     made = {key: after[key] - before.get(key, 0) for key in after if after[key] != before.get(key, 0)}
     polls = tables * sweeps
     return {
@@ -92,18 +92,18 @@ async def _watch(port: int, tables: int, poll_interval: float, intervals: float)
         for number in range(tables)
     ]
     # what the first poll imports belongs to the process
-    await _first_event(DeltaTableChangeTrigger(table="s3://bench/t0", storage_conn_id="bench"), 3.0)
-    before_kb, cpu, began = _resident_kb(), time.process_time(), time.perf_counter()
-    listed = _requests(port).get("LIST", 0)
-    watching = [asyncio.create_task(_first_event(trigger, None)) for trigger in triggers]
-    while _requests(port).get("LIST", 0) - listed < tables:  # noqa: ASYNC110  # the server does not tell
+    await first_event(DeltaTableChangeTrigger(table="s3://bench/t0", storage_conn_id="bench"), 3.0)
+    before_kb, cpu, began = resident_kb(), time.process_time(), time.perf_counter()
+    listed = made_requests(port).get("LIST", 0)
+    watching = [asyncio.create_task(first_event(trigger, None)) for trigger in triggers]
+    while made_requests(port).get("LIST", 0) - listed < tables:  # noqa: ASYNC110  # the server does not tell
         await asyncio.sleep(0.25)
     await asyncio.sleep(1)
     first_cpu, first_seconds = time.process_time() - cpu, time.perf_counter() - began - 1
-    made, cpu = _requests(port), time.process_time()
+    made, cpu = made_requests(port), time.process_time()
     await asyncio.sleep(poll_interval * intervals)
-    after, used = _requests(port), time.process_time() - cpu
-    tasks, resident_kb = len(asyncio.all_tasks()), _resident_kb()
+    after, used = made_requests(port), time.process_time() - cpu
+    tasks, after_kb = len(asyncio.all_tasks()), resident_kb()
     for task in watching:
         task.cancel()
     await asyncio.gather(*watching, return_exceptions=True)
@@ -114,24 +114,24 @@ async def _watch(port: int, tables: int, poll_interval: float, intervals: float)
         "polls": polls,
         "cpu_of_a_round": used / polls * tables,
         "others": sum(after.values()) - sum(made.values()) - polls,
-        "kb_per_table": (resident_kb - before_kb) / tables,
+        "kb_per_table": (after_kb - before_kb) / tables,
         "tasks_per_table": (tasks - 1) / tables,
     }
 
 
-async def _first_event(trigger: Any, seconds: float | None) -> None:
+async def first_event(trigger: Any, seconds: float | None) -> None:
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             async for _ in trigger.run():
                 return
 
 
-def _resident_kb() -> int:
+def resident_kb() -> int:
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS:"))
 
 
-def _requests(port: int) -> dict[str, int]:
+def made_requests(port: int) -> dict[str, int]:
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/_requests") as answer:
         found: dict[str, int] = ast.literal_eval(answer.read().decode())
         return found

@@ -38,7 +38,7 @@ def polling() -> list[Row]:
             rows.append(Row("tables polled in one process", speeds[ROUNDS // 2], "tables/s", 3000, at_least=True))
             rows.append(Row("longest time the event loop was blocked", blocked[ROUNDS // 2], "ms", 50))
             rows.append(Row("memory with 1,000 tables", median.peak_mb, "MB", 80))
-    return rows + _watching()
+    return rows + _watching() + _deferring()
 
 
 def _watching() -> list[Row]:
@@ -61,6 +61,22 @@ def _watching() -> list[Row]:
         Row("… memory of the process", found[tables].peak_mb, "MB", 300),
         Row("… CPU seconds of the first polls, which open the tables", many["first_cpu"], "s", None),
         Row("… CPU of a first poll / with fewer tables", many["first_cpu"] / few["first_cpu"] / 10, "x", 1.2),
+    ]
+
+
+def _deferring() -> list[Row]:
+    drivers = size("DEFERRED", 1000)
+    with _loopback_store(0, 0, drivers) as port:
+        arguments = {"port": port, "drivers": drivers, "poll_interval": 10.0, "look_seconds": 60.0}
+        found = measure.run("deferring:wait", **arguments)
+    return [
+        Row(f"{drivers:,} drivers of a cluster waited for in one triggerer: of a core", found.value["core"], "", 0.05),
+        Row("… memory for all of them", found.value["memory_mb"], "MB", 100),
+        Row("… memory of the process", found.peak_mb, "MB", None),
+        Row("… requests to staging per driver and poll interval", found.value["polls_per_interval"], "HEAD", 1.1),
+        Row("… questions to the cluster per driver and minute", found.value["looks_per_driver"], "", 1.1),
+        Row("… other requests", found.value["others"], "", 0),
+        Row("… tasks of the event loop per driver", found.value["tasks_per_driver"], "", 1.1),
     ]
 
 
@@ -114,8 +130,8 @@ def _middle(found: list[dict[str, float]], name: str) -> float:
 
 
 @contextlib.contextmanager
-def _loopback_store(tables: int, commits: int) -> Iterator[int]:
-    command = [sys.executable, "-m", "tests.bench.loopback_store", str(tables), str(commits)]
+def _loopback_store(tables: int, commits: int, drivers: int = 0) -> Iterator[int]:
+    command = [sys.executable, "-m", "tests.bench.loopback_store", str(tables), str(commits), str(drivers)]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert server.stdout is not None

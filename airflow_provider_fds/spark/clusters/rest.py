@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from functools import cache
+import os
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow_provider_fds.spark.clusters.cluster import ClusterError
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+
+    import httpx
 
 #: How long a server may take for an answer.
 SECONDS: Final = 10.0
@@ -41,15 +44,13 @@ def ask(
     """
     import httpx
 
+    send: Callable[..., httpx.Response] = partial(httpx.request, verify=verify or _certificates())
+    if method == "GET" and verify is None:
+        # what changes something is sent on a new connection: it must not be lost on one that the server closes
+        send = _client(os.getpid()).request
     try:
-        response = httpx.request(
-            method,
-            url,
-            json=body,
-            headers=dict(headers),
-            timeout=SECONDS,
-            follow_redirects=follow_redirects,
-            verify=verify or _certificates(),
+        response = send(
+            method, url, json=body, headers=dict(headers), timeout=SECONDS, follow_redirects=follow_redirects
         )
         answer = response.json()
     except (httpx.HTTPError, ValueError) as error:
@@ -69,6 +70,14 @@ def text(url: str, *, headers: Mapping[str, str] | None = None, verify: ssl.SSLC
     except httpx.HTTPError:
         return ""
     return response.text if response.status_code == httpx.codes.OK else ""
+
+
+@cache
+def _client(_process: int) -> httpx.Client:
+    """Return the client of a process, which keeps connections: a fork must not have those of its parent."""
+    import httpx
+
+    return httpx.Client(verify=_certificates())
 
 
 @cache
