@@ -66,6 +66,8 @@ class DeltaCommitOperator(ValueTemplates, ShowsLinks, EmitsLineage, BaseOperator
         verify: DeltaAppendSink | Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
+        if stream is not None:
+            DeltaStream.refuse_others(stream)
         super().__init__(**kwargs)
         self.batch = batch
         self.stream = stream

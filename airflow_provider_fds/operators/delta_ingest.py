@@ -25,6 +25,7 @@ from airflow_provider_fds.operators.task.spark_task import SparkTask
 from airflow_provider_fds.operators.task.waiting import ARGUMENTS as WAITING_ARGUMENTS
 from airflow_provider_fds.operators.task.waiting import Waiting, seconds_of, waiting_problems
 from airflow_provider_fds.sinks.options import is_template
+from airflow_provider_fds.stream import DeltaStream
 from airflow_provider_fds.stream.declaration.sink_needs import coerce_sink
 
 if TYPE_CHECKING:
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from airflow_provider_fds.backends.conf_by_size import ConfBySizeArgument
     from airflow_provider_fds.operators.task.on_busy import BusyPolicy
     from airflow_provider_fds.sinks import Sink
-    from airflow_provider_fds.stream import DeltaStream
     from airflow_provider_fds.stream.monitoring.alerts import StreamAlerts
 
 
@@ -203,6 +203,7 @@ class DeltaIngestOperator(ValueTemplates, ShowsLinks, EmitsLineage, SparkTask):
             waiting_problems(waiting, wait=wait, deferrable=deferrable),
         )
         check_conf_by_size(conf_by_size, kwargs)
+        DeltaStream.refuse_others(stream)
         if isinstance(sink, str) and not is_template(sink):
             sink = coerce_sink(sink)
         check_reading(stream, sink, run_time_limit, grace)

@@ -88,6 +88,7 @@ class DeltaPlanOperator(ValueTemplates, ShowsLinks, EmitsLineage, BaseOperator):
         ship_modules: bool = False,
         **kwargs: Any,
     ) -> None:
+        DeltaStream.refuse_others(stream)
         kwargs.setdefault("multiple_outputs", True)
         super().__init__(**kwargs)
         self.stream = stream

@@ -347,6 +347,7 @@ def _check_arguments(stream: object, wait_for: str, grace: object, at: object, w
         raise ConfigurationError(*problems, subject="DeltaTableVersionSensor")
     if stream is None:
         return
+    DeltaStream.refuse_others(stream)
     if wait_for not in ("new_data", "interval_complete", "watermark"):
         problems.append(f"wait_for must be 'new_data', 'interval_complete' or 'watermark', got {wait_for!r}.")
     problems += grace_problems(grace)

@@ -7,7 +7,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from airflow_provider_fds import DeltaAppendSink, DeltaIngestOperator, DeltaMergeSink, DeltaStream
+from airflow_provider_fds import (
+    DeltaAppendSink,
+    DeltaCommitOperator,
+    DeltaIngestOperator,
+    DeltaMergeSink,
+    DeltaPlanOperator,
+    DeltaStream,
+    DeltaTableVersionSensor,
+)
 from airflow_provider_fds.backends.base import UserArguments
 from airflow_provider_fds.backends.registry import find_backend
 from airflow_provider_fds.backends.spark_master import SparkMaster, check_master, prepare_submission
@@ -227,3 +235,18 @@ def test_a_merge_with_limits_that_cut_commits_is_refused_when_the_dag_is_parsed(
     with pytest.raises(ConfigurationError, match="has read_change_feed and whole_commits=False, but DeltaMergeSink"):
         DeltaIngestOperator(task_id="merge", stream=stream, sink=merge)
     DeltaIngestOperator(task_id="append", stream=stream, sink=DeltaAppendSink(str(tmp_path / "sink")))
+
+
+@pytest.mark.parametrize(
+    ("make", "arguments"),
+    [
+        (DeltaIngestOperator, {"sink": "/lake/bronze"}),
+        (DeltaPlanOperator, {}),
+        (DeltaCommitOperator, {"batch": {}}),
+        (DeltaTableVersionSensor, {}),
+    ],
+)
+def test_the_name_of_a_stream_is_refused_when_the_dag_is_parsed(make, arguments):
+    with pytest.raises(ConfigurationError, match="stream must be a DeltaStream or a dict of its arguments, got str"):
+        make(task_id="task", stream="orders", **arguments)
+    assert make(task_id="task", stream="{{ ti.xcom_pull('declare') }}", **arguments).task_id == "task"

@@ -339,6 +339,16 @@ class DeltaStream:
             f"stream must be a DeltaStream or a dict of its arguments, got {type(value).__name__}: {value!r}."
         )
 
+    @classmethod
+    def refuse_others(cls, value: object) -> None:
+        """Refuse what cannot be a stream when the task runs; a template and the value of an XCom are unknown before.
+
+        Raises:
+            ConfigurationError: It is ``None``, or a text such as the name of a stream.
+        """
+        if value is None or (isinstance(value, str) and not is_template(value)):
+            cls.coerce(value)
+
     def serialize(self) -> dict[str, Any]:
         """Return what Airflow shows for the stream in a serialised DAG."""
         return self.to_dict()
