@@ -321,6 +321,22 @@ def _lingering_fleet() -> list[Row]:
     ]
 
 
+def reattach() -> list[Row]:
+    rows = size("REATTACH_ROWS", 10_000)
+    found = measure.run("reattaching:kill_at_half", rounds=size("REATTACH_ROUNDS", 3), rows=rows).value
+    return [
+        Row(
+            "a run killed in the middle of its batch: seconds to the end, its driver works on / anew",
+            found["ratio"],
+            "x",
+            0.6,
+        ),
+        Row("… with the driver that works on", found["attached"], "s", None),
+        Row("… anew", found["anew"], "s", None),
+        Row("… a run that nothing kills", found["whole"], "s", None),
+    ]
+
+
 def expectations() -> list[Row]:
     rows = size("EXPECTED_ROWS", 10_000_000)
     found = measure.run("expecting:expecting", rows=rows, rounds=ROUNDS).value
@@ -395,6 +411,7 @@ BENCHES = {
         connect,
         latency,
         linger,
+        reattach,
         expectations,
         task,
         history,

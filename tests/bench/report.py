@@ -23,6 +23,8 @@ TITLES = {
     "connect": "Spark Connect",
     "latency": "Through Airflow, on Spark Connect",
     "linger": "A run that lingers",
+    "expectations": "Testing rows",
+    "reattach": "A driver in a cluster, after a kill",
     "task": "The task's process",
     "history": "A stream with a long history",
 }

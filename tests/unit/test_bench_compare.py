@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from tests.bench.compare import compare
-from tests.bench.report import Row
+from tests.bench.report import TITLES, Row
 
 
 def runs(*values, unit="s", at_least=False):
@@ -38,3 +38,9 @@ def test_only_rows_that_both_trees_have_are_compared():
     }
 
     assert [row.what for row in compare(before, now)] == ["planning: time"]
+
+
+def test_each_benchmark_has_a_title_on_the_page():
+    from tests.bench.__main__ import BENCHES
+
+    assert set(TITLES) == set(BENCHES)
