@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_fds.spark.clusters.cluster import Cluster, Handle, Look
 
-#: A task whose connection has the deploy mode.
+#: A task that has its driver in a cluster, and a fleet.
 DAG_TEXT = """
 from datetime import datetime
 from airflow.sdk import DAG
@@ -34,12 +34,36 @@ with DAG("{name}", schedule=None, start_date=datetime(2026, 1, 1)):
         driver_memory="600m",
         env_vars={env!r},
         conf={conf!r},
-        stream=DeltaStream("{name}", table="{lake}/orders", starting_version="earliest"),
+        stream=DeltaStream("{name}", table="{lake}/orders", starting_version="earliest"{options}),
         sink=DeltaAppendSink("{lake}/{name}"),
-        deferrable={deferrable},
-        poll_interval=0.5 if {deferrable} else None,
+        {more}
     )
 """
+FLEET_TEXT = """
+from datetime import datetime
+from airflow.sdk import DAG
+from airflow_provider_fds import DeltaFleetOperator, DeltaStream, DeltaAppendSink
+
+with DAG("{name}", schedule=None, start_date=datetime(2026, 1, 1)):
+    DeltaFleetOperator(
+        task_id="ingest",
+        conn_id="{conn_id}",
+        driver_memory="600m",
+        env_vars={env!r},
+        conf={conf!r},
+        streams=[
+            dict(
+                stream=DeltaStream(f"{name}_{{part}}", table="{lake}/orders", starting_version="earliest"{options}),
+                sink=DeltaAppendSink(f"{lake}/{name}_{{part}}"),
+            )
+            for part in ("a", "b")
+        ],
+        parallelism=1,
+        {more}
+    )
+"""
+#: Their arguments for tasks that leave the driver.
+DEFERRED = "deferrable=True, poll_interval=0.5"
 WHEN = datetime(2026, 1, 1, tzinfo=UTC)
 #: A task in a process of its own, which can be killed. ``{}`` is what happens before.
 TASK = """

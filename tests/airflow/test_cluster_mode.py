@@ -21,7 +21,15 @@ from airflow_provider_fds.backends.cluster_driver import ClusterDriver
 from airflow_provider_fds.fault_points import ASKED_BY, MARKS_IN
 from airflow_provider_fds.spark.clusters.standalone import StandaloneCluster
 from tests.fds_command import fds
-from tests.lost_task import KILLED_BEFORE_THE_ENTRY, STOPPED, Lost, stopping_driver
+from tests.lost_task import (
+    DAG_TEXT,
+    DEFERRED,
+    FLEET_TEXT,
+    KILLED_BEFORE_THE_ENTRY,
+    STOPPED,
+    Lost,
+    stopping_driver,
+)
 from tests.standalone_cluster import SMALL, master, running
 
 if TYPE_CHECKING:
@@ -29,48 +37,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.timeout(600)
 
-DAG_TEXT = """
-from datetime import datetime
-from airflow.sdk import DAG
-from airflow_provider_fds import DeltaIngestOperator, DeltaStream, DeltaAppendSink
-
-with DAG("{name}", schedule=None, start_date=datetime(2026, 1, 1)):
-    DeltaIngestOperator(
-        task_id="ingest",
-        conn_id="{name}",
-        deploy_mode="cluster",
-        driver_memory="600m",
-        env_vars={env_vars!r},
-        conf={conf!r},
-        stream=DeltaStream("{name}", table="{lake}/orders", starting_version="earliest"{options}),
-        sink=DeltaAppendSink("{lake}/{name}"),
-        {more}
-    )
-"""
-FLEET_TEXT = """
-from datetime import datetime
-from airflow.sdk import DAG
-from airflow_provider_fds import DeltaFleetOperator, DeltaStream, DeltaAppendSink
-
-with DAG("{name}", schedule=None, start_date=datetime(2026, 1, 1)):
-    DeltaFleetOperator(
-        task_id="ingest",
-        conn_id="{name}",
-        deploy_mode="cluster",
-        driver_memory="600m",
-        env_vars={env_vars!r},
-        conf={conf!r},
-        streams=[
-            dict(
-                stream=DeltaStream(f"{name}_{{part}}", table="{lake}/orders", starting_version="earliest"{options}),
-                sink=DeltaAppendSink(f"{lake}/{name}_{{part}}"),
-            )
-            for part in ("a", "b")
-        ],
-        parallelism=1,
-        {more}
-    )
-"""
 CONF = {**SMALL, "spark.cores.max": "1", "spark.driver.host": "127.0.0.1"}
 
 
@@ -96,10 +62,11 @@ def dag_of(installation, lake, cluster, monkeypatch):
         monkeypatch.setenv(f"AIRFLOW_CONN_{name.upper()}", json.dumps(connection))
         text = text.format(
             name=name,
+            conn_id=name,
             lake=lake.uri,
-            env_vars={"PYSPARK_PYTHON": sys.executable, **faults},
+            env={"PYSPARK_PYTHON": sys.executable, **faults},
             conf=CONF,
-            more=more,
+            more=f'deploy_mode="cluster", {more}',
             options=options,
         )
         return installation.add(text)
@@ -377,9 +344,6 @@ def signal_all(folder, number):
     """Send a signal to the processes of a driver."""
     for process in processes_in(folder):
         os.kill(int(process), number)
-
-
-DEFERRED = "deferrable=True, poll_interval=0.5"
 
 
 @pytest.fixture

@@ -14,14 +14,25 @@ import yaml
 from airflow_provider_fds.spark.clusters.cluster import DriverRequest, Handle
 from airflow_provider_fds.spark.clusters.kubernetes import KubernetesCluster
 from airflow_provider_fds.spark.installation.install import bundled_spark_home
+from tests.fds_command import fds
 from tests.kubernetes_cluster import NAMESPACE, ROLES, running_kubernetes
-from tests.lost_task import DAG_TEXT, Lost, kill_once_it_runs, restart_once_it_runs, stopping_driver
+from tests.lost_task import (
+    DAG_TEXT,
+    DEFERRED,
+    FLEET_TEXT,
+    Lost,
+    kill_once_it_runs,
+    restart_once_it_runs,
+    stopping_driver,
+)
 from tests.standalone_cluster import SMALL
 
 pytestmark = [
     pytest.mark.timeout(600),
     pytest.mark.skipif(os.environ.get("FDS_K8S") != "1", reason="make k8s-test builds the API server, and runs them"),
 ]
+
+CONF = {**SMALL, "spark.executor.instances": "1", "spark.kubernetes.executor.request.cores": "100m"}
 
 
 @pytest.fixture(scope="module")
@@ -31,27 +42,27 @@ def kubernetes(tmp_path_factory):
 
 
 @pytest.fixture
-def dag_of(installation, lake, kubernetes, monkeypatch):
-    extra = {
-        "deploy-mode": "cluster",
-        "namespace": NAMESPACE,
+def to_kubernetes(kubernetes, monkeypatch):
+    """How drivers come there: the settings that a connection has."""
+    monkeypatch.setenv("SPARK_SUBMIT_OPTS", SMALL["spark.executor.extraJavaOptions"])
+    return {
         "spark.kubernetes.authenticate.submission.oauthTokenFile": str(kubernetes.token_file),
         "spark.kubernetes.authenticate.submission.caCertFile": str(kubernetes.ca_file),
         "spark.kubernetes.container.image": "example/spark:4.2.0",
         "spark.kubernetes.authenticate.driver.serviceAccountName": "spark-driver",
         "spark.kubernetes.driver.podTemplateFile": str(ROLES.with_name("driver.yaml")),
     }
+
+
+@pytest.fixture
+def dag_of(installation, lake, kubernetes, to_kubernetes, monkeypatch):
+    extra = {"deploy-mode": "cluster", "namespace": NAMESPACE, **to_kubernetes}
     connection = {"conn_type": "spark", "host": f"k8s://{kubernetes.url}", "extra": extra}
     monkeypatch.setenv("AIRFLOW_CONN_ON_KUBERNETES", json.dumps(connection))
-    monkeypatch.setenv("SPARK_SUBMIT_OPTS", SMALL["spark.executor.extraJavaOptions"])
-    conf = {**SMALL, "spark.executor.instances": "1", "spark.kubernetes.executor.request.cores": "100m"}
 
-    def make(name, *, deferrable=False, **env):
-        return installation.add(
-            DAG_TEXT.format(
-                name=name, conn_id="on_kubernetes", lake=lake.uri, env=env, conf=conf, deferrable=deferrable
-            )
-        )
+    def make(name, *, text=DAG_TEXT, more="", **env):
+        values = {"conn_id": "on_kubernetes", "lake": lake.uri, "env": env, "conf": CONF}
+        return installation.add(text.format(name=name, options="", more=more, **values))
 
     return make
 
@@ -127,10 +138,33 @@ def test_a_driver_that_outlives_its_task_is_found_by_the_next_attempt_which_star
 
 def test_a_task_leaves_its_pod_and_is_woken_by_its_reports(dag_of, installation, lake, started, caplog):
     lake.append("orders", 1, 2)
-    assert installation.run(dag_of("deferred_pod", deferrable=True)).state("ingest") == "success", caplog.text
+    assert installation.run(dag_of("deferred_pod", more=DEFERRED)).state("ingest") == "success", caplog.text
     assert lake.ids("deferred_pod") == [1, 2]
     (pod,) = started()
     assert f"Driver {pod['metadata']['name']} was started before, for the same batches" in caplog.text
+
+
+def test_a_fleet_leaves_its_pod_which_loads_all_streams(dag_of, installation, lake, started, caplog):
+    lake.append("orders", 1, 2)
+    dag = dag_of("fleet_in_pod", text=FLEET_TEXT, more=DEFERRED)
+    assert installation.run(dag).state("ingest") == "success", caplog.text
+    assert [lake.ids(f"fleet_in_pod_{part}") for part in "ab"] == [[1, 2]] * 2
+    assert len(started()) == 1
+
+
+def test_the_command_has_its_driver_in_a_pod(kubernetes, to_kubernetes, lake, started, tmp_path, caplog):
+    lake.append("orders", 1, 2)
+    conf = {**CONF, **to_kubernetes, "spark.kubernetes.namespace": NAMESPACE, "spark.driver.memory": "600m"}
+    ran = fds(
+        *("run", f"{lake.uri}/orders", "--stream", "by_pod", "--option", "starting_version=earliest"),
+        *("--sink", f"{lake.uri}/by_pod", "--staging", str(tmp_path / "staging")),
+        *("--master", f"k8s://{kubernetes.url}", "--deploy-mode", "cluster"),
+        *(word for name, value in conf.items() for word in ("--conf", f"{name}={value}")),
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert lake.ids("by_pod") == [1, 2]
+    (pod,) = started()
+    assert f"Driver {pod['metadata']['name']} has been started" in caplog.text
 
 
 def test_the_roles_of_the_page_grant_what_was_asked_for_and_nothing_else(

@@ -10,7 +10,8 @@ import pytest
 
 from airflow_provider_fds.spark.clusters.yarn import YarnCluster
 from airflow_provider_fds.spark.installation.install import bundled_spark_home
-from tests.lost_task import DAG_TEXT, kill_once_it_runs, restart_once_it_runs
+from tests.fds_command import fds
+from tests.lost_task import DAG_TEXT, DEFERRED, FLEET_TEXT, kill_once_it_runs, restart_once_it_runs
 from tests.standalone_cluster import SMALL
 from tests.yarn_cluster import running_yarn
 
@@ -24,13 +25,12 @@ def yarn(tmp_path_factory):
 
 
 @pytest.fixture
-def dag_of(installation, lake, yarn, monkeypatch):
+def conf(yarn, monkeypatch):
+    """Settings of an application in YARN."""
     monkeypatch.setenv("HADOOP_CONF_DIR", str(yarn.conf))
-    connection = {"conn_type": "spark", "host": "yarn", "extra": {"deploy-mode": "cluster"}}
-    monkeypatch.setenv("AIRFLOW_CONN_ON_YARN", json.dumps(connection))
     quick = SMALL["spark.executor.extraJavaOptions"]
     monkeypatch.setenv("SPARK_SUBMIT_OPTS", quick)
-    conf = {
+    return {
         **SMALL,
         "spark.driver.extraJavaOptions": quick,
         "spark.executor.instances": "1",
@@ -39,13 +39,17 @@ def dag_of(installation, lake, yarn, monkeypatch):
         "spark.yarn.jars": f"local:{bundled_spark_home()}/jars/*",
         "spark.yarn.stagingDir": yarn.staging.as_uri(),
     }
+
+
+@pytest.fixture
+def dag_of(installation, lake, conf, monkeypatch):
+    connection = {"conn_type": "spark", "host": "yarn", "extra": {"deploy-mode": "cluster"}}
+    monkeypatch.setenv("AIRFLOW_CONN_ON_YARN", json.dumps(connection))
     env = {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
 
-    def make(name, *, deferrable=False, **more_env):
-        text = DAG_TEXT.format(
-            name=name, conn_id="on_yarn", lake=lake.uri, env={**env, **more_env}, conf=conf, deferrable=deferrable
-        )
-        return installation.add(text)
+    def make(name, *, text=DAG_TEXT, more="", **more_env):
+        values = {"conn_id": "on_yarn", "lake": lake.uri, "env": {**env, **more_env}, "conf": conf}
+        return installation.add(text.format(name=name, options="", more=more, **values))
 
     return make
 
@@ -98,12 +102,39 @@ def test_a_driver_that_cannot_start_fails_the_task_with_its_diagnosis_and_then_t
 def test_a_task_leaves_its_application_and_is_woken_by_its_reports(dag_of, installation, lake, yarn, caplog):
     lake.append("orders", 1, 2)
     before = len(yarn.applications())
-    assert installation.run(dag_of("left_in_yarn", deferrable=True)).state("ingest") == "success", caplog.text
+    assert installation.run(dag_of("left_in_yarn", more=DEFERRED)).state("ingest") == "success", caplog.text
     assert lake.ids("left_in_yarn") == [1, 2]
     assert len(yarn.applications()) == before + 1
     done = newest_of(yarn)
     assert (done["finalStatus"], done["name"]) == ("SUCCEEDED", "fds-left_in_yarn")
     assert f"Driver {done['id']} was started before, for the same batches" in caplog.text
+
+
+def test_a_fleet_leaves_its_application_which_loads_all_streams(dag_of, installation, lake, yarn, caplog):
+    lake.append("orders", 1, 2)
+    before = len(yarn.applications())
+    dag = dag_of("fleet_in_yarn", text=FLEET_TEXT, more=DEFERRED)
+    assert installation.run(dag).state("ingest") == "success", caplog.text
+    assert [lake.ids(f"fleet_in_yarn_{part}") for part in "ab"] == [[1, 2]] * 2
+    assert len(yarn.applications()) == before + 1
+    assert newest_of(yarn)["finalStatus"] == "SUCCEEDED"
+
+
+def test_the_command_has_its_driver_in_yarn(conf, lake, yarn, tmp_path, monkeypatch, caplog):
+    lake.append("orders", 1, 2)
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+    before = len(yarn.applications())
+    ran = fds(
+        *("run", f"{lake.uri}/orders", "--stream", "by_yarn", "--option", "starting_version=earliest"),
+        *("--sink", f"{lake.uri}/by_yarn", "--staging", str(tmp_path / "staging")),
+        *("--master", "yarn", "--deploy-mode", "cluster"),
+        *(word for name, value in conf.items() for word in ("--conf", f"{name}={value}")),
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert lake.ids("by_yarn") == [1, 2]
+    assert len(yarn.applications()) == before + 1
+    assert f"Driver {newest_of(yarn)['id']} has been started on yarn." in caplog.text
 
 
 def processes_of(application):
