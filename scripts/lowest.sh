@@ -23,12 +23,14 @@ if ! cmp -s .compat/lowest.txt "$folder/made-from.txt"; then
 fi
 
 export PATH="$PWD/$folder/bin:$PATH"
+# the oldest Spark provider uses names that Airflow deprecates
+old=(-p no:cacheprovider -W ignore::FutureWarning -W ignore::DeprecationWarning)
 # without those of pages and of built packages, which are about tools of the newest environment
-python -m pytest -p no:cacheprovider --timeout 1200 --ignore tests/unit/docs --ignore tests/unit/test_package.py \
+python -m pytest "${old[@]}" --timeout 1200 --ignore tests/unit/docs --ignore tests/unit/test_package.py \
     "${@:-tests/unit}"
-# another Airflow than the one of make test: the operators import and build their command. The oldest Spark provider uses
-# names that Airflow deprecates; the test that is left out uses parts of Airflow that 3.1 does not have
-python -m pytest -p no:cacheprovider -W ignore::FutureWarning -W ignore::DeprecationWarning \
+# another Airflow than the one of make test: the operators import and build their command. The test that is left out uses
+# parts of Airflow that 3.1 does not have
+python -m pytest "${old[@]}" \
     tests/airflow/test_older_airflow.py tests/airflow/test_submit_command.py \
     --deselect tests/airflow/test_submit_command.py::test_spark_submit_is_started_without_the_keys_of_airflow
 python scripts/ingest_once.py .compat/lowest-run

@@ -152,7 +152,7 @@ def test_a_fleet_leaves_its_pod_which_loads_all_streams(dag_of, installation, la
     assert len(started()) == 1
 
 
-def test_the_command_has_its_driver_in_a_pod(kubernetes, to_kubernetes, lake, started, tmp_path, caplog):
+def test_the_command_has_its_driver_in_a_pod(installation, kubernetes, to_kubernetes, lake, started, tmp_path, caplog):
     lake.append("orders", 1, 2)
     conf = {**CONF, **to_kubernetes, "spark.kubernetes.namespace": NAMESPACE, "spark.driver.memory": "600m"}
     ran = fds(

@@ -120,7 +120,7 @@ def test_a_fleet_leaves_its_application_which_loads_all_streams(dag_of, installa
     assert newest_of(yarn)["finalStatus"] == "SUCCEEDED"
 
 
-def test_the_command_has_its_driver_in_yarn(conf, lake, yarn, tmp_path, monkeypatch, caplog):
+def test_the_command_has_its_driver_in_yarn(installation, conf, lake, yarn, tmp_path, monkeypatch, caplog):
     lake.append("orders", 1, 2)
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
     monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
