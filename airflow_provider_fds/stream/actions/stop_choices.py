@@ -128,10 +128,13 @@ def _what(about: str | None) -> str:
 
 
 def _is_accepted(state: StreamState, batch: str) -> bool:
-    """Whether a person lets this batch leave out its rows: it waits to be loaded, or was committed last."""
-    last = state.last_committed
-    accepted = [(state.epoch, one.batch_id, one.digest) for one in state.planned[:1] if one.may_reject is not UNSET]
-    if last is not None and last.was_accepted:
-        accepted.append((last.epoch, last.batch_id, last.digest))
-    epoch, batch_id, digest, _ = batch.split("/")
-    return (int(epoch), int(batch_id), digest) in accepted
+    """Whether a person lets this batch leave out so many rows: it waits to be loaded, or was committed last."""
+    epoch, batch_id, digest, rejected = batch.split("/")
+    asked, last = (int(epoch), int(batch_id), digest), state.last_committed
+    if last is not None and last.was_accepted and (last.epoch, last.batch_id, last.digest) == asked:
+        return True
+    return any(
+        (state.epoch, one.batch_id, one.digest) == asked and one.may_reject >= int(rejected)
+        for one in state.planned[:1]
+        if one.may_reject is not UNSET
+    )

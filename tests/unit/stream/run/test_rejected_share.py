@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 EXPECT = {"id > 0": "reject", "id <> 7": "drop", "id < 99": "warn"}
 FAILED = {"id > 0": 3, "id <> 7": 1, "id < 99": 0}
+PERSON = Actor(deployment="test", user="alice", host="airflow-ui")
 #: What the driver reports of a batch that leaves out 4 of 10 rows.
 REFUSED: dict[str, Any] = {
     "outcome": "failed",
@@ -173,11 +174,20 @@ def test_a_decision_is_about_the_batch_and_the_number_that_the_question_named(st
     asked = asked_about(stopped.state)
     assert decision_on(stopped.state, 0, asked) is None
     assert decision_on(stopped.state, 0, asked.replace("/4", "/3")) == "resume"
-    alice = Actor(deployment="test", user="alice", host="airflow-ui")
-    perform(stopped, prepare_choice(ActionBuilder(stopped, "seen"), "accept"), alice)
+    perform(stopped, prepare_choice(ActionBuilder(stopped, "seen"), "accept"), PERSON)
     assert decision_on(stopped.state, 0, asked) == "accept"
     entry = list(stopped.entries())[-1]
-    assert (entry.format, entry.actor, entry.action.rejected, entry.action.why) == (2, alice, 4, "seen")
+    assert (entry.format, entry.actor, entry.action.rejected, entry.action.why) == (2, PERSON, 4, "seen")
+
+
+def test_a_batch_that_is_resumed_at_a_later_question_is_not_called_accepted(bench, sink, stopped):
+    perform(stopped, prepare_choice(ActionBuilder(stopped, "seen"), "accept"), PERSON)
+    refused(bench, sink, "run-2", rows_rejected=5)
+    asked = asked_about(ledger_of(bench).state)
+    assert asked.endswith("/5")
+    assert decision_on(ledger_of(bench).state, 0, asked) is None
+    assert fds(bench, "resume", "orders") == 0
+    assert decision_on(ledger_of(bench).state, 0, asked) == "resume"
 
 
 @pytest.mark.usefixtures("stopped")
