@@ -9,14 +9,14 @@ import sys
 import threading
 import urllib.error
 import urllib.request
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
 from airflow_provider_fds.fault_points import ASKED_BY, ASKED_LATER, MARKS_IN, Fault
-from tests.chaos.actors import wait_until
+from tests.chaos.actors import state_of, wait_until
 from tests.chaos.lake import Lake
-from tests.standalone_cluster import SMALL, Running, running
+from tests.standalone_cluster import SMALL, Running, master, running
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,9 +33,14 @@ _WATCH_SECONDS = 0.3
 class Cluster:
     """A master, its workers, and the drivers that they have started."""
 
-    running: Running
+    first: Running
     #: Folder with the fault of the next driver, and the marks of those that hit.
     marks: Path
+    _restarted: ExitStack = field(default_factory=ExitStack)
+    _master_id: int = 0
+
+    def __post_init__(self) -> None:
+        self._master_id = self.first.master_id
 
     @property
     def spark(self) -> tuple[str, ...]:
@@ -46,14 +51,14 @@ class Cluster:
             "spark.driver.memory": "600m",
             "spark.driver.host": "127.0.0.1",
             "spark.pyspark.python": sys.executable,
-            "spark.master.rest.port": self.running.rest_port,
+            "spark.master.rest.port": self.first.rest_port,
         }
         words = [word for name, value in conf.items() for word in ("--conf", f"{name}={value}")]
-        return ("--master", self.running.master, "--deploy-mode", "cluster", *words)
+        return ("--master", self.first.master, "--deploy-mode", "cluster", *words)
 
     def drivers(self) -> set[str]:
         """Return the ids of all drivers that a worker has started."""
-        return {folder.name for folder in self.running.work.glob("driver-*")}
+        return {folder.name for folder in self.first.work.glob("driver-*")}
 
     def status(self, driver: str) -> str | None:
         """Return the state that the master has of a driver, ``None`` if it does not tell."""
@@ -63,7 +68,7 @@ class Cluster:
 
     def said(self, driver: str) -> str:
         """Return what a driver has printed."""
-        return "".join((self.running.work / driver / name).read_text(errors="replace") for name in ("stdout", "stderr"))
+        return "".join((self.first.work / driver / name).read_text(errors="replace") for name in ("stdout", "stderr"))
 
     def await_ends(self) -> None:
         """Wait until no driver is at work."""
@@ -71,18 +76,33 @@ class Cluster:
             lambda: not [driver for driver in self.drivers() if self.status(driver) in AT_WORK], "all drivers to end"
         )
 
+    def kill_driver(self, driver: str) -> None:
+        """Have the master kill a driver, as a person does in its page."""
+        assert self._ask("POST", f"kill/{driver}")["success"]
+
     def _ask(self, method: str, what: str) -> dict[str, Any]:
-        url = f"http://127.0.0.1:{self.running.rest_port}/v1/submissions/{what}"
+        url = f"http://127.0.0.1:{self.first.rest_port}/v1/submissions/{what}"
         with urllib.request.urlopen(urllib.request.Request(url, method=method), timeout=10) as answer:
             return dict(json.load(answer))
 
+    def kill_master(self) -> None:
+        """Kill the master."""
+        os.killpg(self._master_id, signal.SIGKILL)
+
+    def start_master(self) -> None:
+        """Start the master again, on the same ports."""
+        self._restarted.close()
+        port = self.first.master.rpartition(":")[2]
+        again = master(self.first.folder, port, self.first.rest_port)
+        self._master_id = self._restarted.enter_context(again).master_id
+
     def stall_master(self) -> None:
         """Let the master stand still."""
-        os.killpg(self.running.master_id, signal.SIGSTOP)
+        os.killpg(self._master_id, signal.SIGSTOP)
 
     def continue_master(self) -> None:
         """Let it go on."""
-        os.killpg(self.running.master_id, signal.SIGCONT)
+        os.killpg(self._master_id, signal.SIGCONT)
 
     def arm(self, fault: Fault | None) -> None:
         """Let the driver that starts next have a fault."""
@@ -93,6 +113,10 @@ class Cluster:
         (self.marks / str(fault)).unlink(missing_ok=True)
         asked.write_text(str(fault))
 
+    def end(self) -> None:
+        """End what was started again."""
+        self._restarted.close()
+
 
 @contextmanager
 def a_cluster(folder: Path) -> Iterator[Cluster]:
@@ -100,8 +124,12 @@ def a_cluster(folder: Path) -> Iterator[Cluster]:
     marks = folder / "marks"
     marks.mkdir(parents=True)
     faults = {ASKED_BY: ASKED_LATER, MARKS_IN: str(marks)}
-    with running(folder, workers=2, cores=2, **faults) as found:
-        yield Cluster(found, marks)
+    with running(folder, workers=2, cores=2, **faults) as first:
+        found = Cluster(first, marks)
+        try:
+            yield found
+        finally:
+            found.end()
 
 
 class Alive:
@@ -172,3 +200,11 @@ def start_hit(stage: Stage, cluster: Cluster, fault: Fault) -> Actor:
     assert actor.await_hit(), f"no driver came to {fault}: {actor.said()[-5000:]}"
     cluster.arm(None)
     return actor
+
+
+def continue_driver(actor: Actor) -> None:
+    """Let a driver that stands still go on, and wait until it has ended."""
+    hit = actor.hit
+    assert hit is not None
+    actor.go_on()
+    wait_until(lambda: state_of(hit) is None, f"the driver {hit} to end")

@@ -133,8 +133,11 @@ ANY_MOMENT = "any moment of the write"
 SCHEDULER = "the scheduler and all tasks' supervisors, while Spark writes"
 TRIGGERER = "the triggerer, while a sensor waits"
 
-#: What happens to a cluster, or to the folder that both sides share.
+#: What happens to a cluster, its drivers, or the folder that both sides share, while a driver runs.
+ORPHAN = "`fds run` is killed, and its driver ends before the retry"
+MASTER_KILLED = "the master is killed and started again, while a driver runs"
 MASTER_SILENT = "the master stands still and continues, while a driver runs"
+DRIVER_KILLED = "the master is asked to kill the driver, while it writes"
 STAGING_AWAY = "staging cannot be reached for a time, while a driver runs"
-OF_CLUSTERS = (MASTER_SILENT, STAGING_AWAY)
+OF_CLUSTERS = (ORPHAN, MASTER_KILLED, MASTER_SILENT, DRIVER_KILLED, STAGING_AWAY)
 OTHER_PLACES = (ANY_MOMENT, SCHEDULER, TRIGGERER, *OF_CLUSTERS)

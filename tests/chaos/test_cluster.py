@@ -1,7 +1,7 @@
 """Drivers that a standalone cluster runs: whatever dies, each row arrives once, and a retry uses the driver that runs.
 
-The faults are those of the process that has started the driver, of the master, and of the staging folder that all of
-them share.
+The faults are those of the process that has started the driver, of the driver, of the master, and of the staging folder
+that all of them share.
 """
 
 from __future__ import annotations
@@ -12,13 +12,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from airflow_provider_fds.errors import EXIT_OK
 from airflow_provider_fds.fault_points import Fault
-from tests.chaos.actors import wait_until, well_ended
-from tests.chaos.cluster import Alive, Cluster, Shared, a_cluster, lake_of, start_hit
+from tests.chaos.actors import ORDERLY, wait_until, well_ended
+from tests.chaos.cluster import Alive, Cluster, Shared, a_cluster, continue_driver, lake_of, start_hit
 from tests.chaos.profile import IS_LONG
-from tests.chaos.rounds import SUBMITTED, Round, a_round
+from tests.chaos.rounds import DRIVER, SUBMITTED, Round, a_round
 from tests.chaos.tally import (
+    DRIVER_KILLED,
+    MASTER_KILLED,
     MASTER_SILENT,
+    ORPHAN,
     STAGING_AWAY,
 )
 
@@ -36,6 +40,7 @@ pytestmark = pytest.mark.skipif(
 
 #: The run dies here. Of the points before its driver is known, only the first is before the driver starts.
 RUN = ("submit.before", *SUBMITTED, "entry.before.committed", "entry.after.committed", "submit.after")
+BEFORE_WRITE = "driver.commit.before"
 #: Longer than a question to the master waits for an answer.
 _SILENT_SECONDS = 12
 _FOUND = "was started before, for the same batches"
@@ -57,11 +62,12 @@ class Walk:
         self._cluster = cluster
 
     @contextmanager
-    def step(self, *places: str, unnamed: int = 0) -> Iterator[Alive]:
+    def step(self, *places: str, drivers: int | tuple[int, ...] = 1, unnamed: int = 0) -> Iterator[Alive]:
         """Count what the body does to one batch.
 
         Args:
             places: What hits it.
+            drivers: How many drivers its claim gets, one after another.
             unnamed: How many more are started that no entry names, and so may be at work beside another one.
         """
         self._round.writer.append()
@@ -71,7 +77,7 @@ class Walk:
             self._cluster.await_ends()
         claims = {batch: found for batch, found in self._claims().items() if found != before.get(batch)}
         named = [driver for found in claims.values() for driver in found]
-        assert {len(found) for found in claims.values()} == {1}, (places, claims)
+        assert max(map(len, claims.values())) in ((drivers,) if isinstance(drivers, int) else drivers), (places, claims)
         assert len(named) == len(set(named)) == len(alive.started & set(named)), (places, claims)
         assert len(alive.started) - len(named) == unnamed, (places, claims, alive.started)
         assert alive.most <= 1 + unnamed, places
@@ -89,6 +95,13 @@ class Walk:
     def retry(self) -> Actor:
         """Run the batch again; it must succeed."""
         return well_ended(self.start())
+
+    def join(self, actor: Actor) -> None:
+        """Run the batch again while its driver stands still, which then goes on and is not replaced."""
+        retry = self.start()
+        wait_until(lambda: _FOUND in retry.said() or retry.process.poll() is not None, "the retry to find the driver")
+        continue_driver(actor)
+        assert _FOUND in well_ended(retry).said()
 
     def _claims(self) -> dict[tuple[int, int], list[str]]:
         """Return the drivers of each batch, as the ledger has them."""
@@ -123,6 +136,27 @@ def test_a_run_that_dies_at_any_point_beside_its_driver_is_finished_by_a_retry_t
             assert (_FOUND in retry.said()) == (point in (*SUBMITTED[1:], "entry.before.committed"))
 
 
+def test_a_driver_that_dies_or_outlives_its_run_has_one_successor_or_none(
+    cluster: Cluster, tmp_path: Path, seed: random.Random, tally: Tally
+):
+    with a_walk(cluster, tmp_path, seed, tally) as walk:
+        with walk.step("driver.commit.after", drivers=2):
+            actor = walk.start_hit("kill", "driver.commit.after")
+            assert actor.await_end() in ORDERLY
+            walk.retry()
+        for point in DRIVER[::2]:
+            with walk.step(point):
+                actor = walk.start_hit("stop", point)
+                actor.kill()
+                walk.join(actor)
+        with walk.step(ORPHAN):
+            actor = walk.start_hit("stop", BEFORE_WRITE)
+            actor.kill()
+            # the retry is the first one to see it end
+            continue_driver(actor)
+            walk.retry()
+
+
 def test_a_master_and_a_staging_folder_that_are_away_for_a_time_cost_no_driver(
     cluster: Cluster, tmp_path: Path, seed: random.Random, tally: Tally
 ):
@@ -138,3 +172,26 @@ def test_a_master_and_a_staging_folder_that_are_away_for_a_time_cost_no_driver(
         time.sleep(seed.uniform(0, 5))
         walk.shared.back()
         well_ended(actor)
+
+
+def test_a_driver_that_the_cluster_kills_or_gives_up_has_a_successor(
+    cluster: Cluster, tmp_path: Path, seed: random.Random, tally: Tally
+):
+    with a_walk(cluster, tmp_path, seed, tally) as walk:
+        with walk.step(MASTER_KILLED, drivers=(1, 2)):
+            actor = walk.start_hit("stop", BEFORE_WRITE)
+            cluster.kill_master()
+            time.sleep(seed.uniform(0, 5))
+            cluster.start_master()
+            continue_driver(actor)
+            # a master that starts slowly gives its workers up, and calls a driver that is at work ended
+            if actor.await_end() != EXIT_OK:
+                walk.retry()
+        with walk.step(DRIVER_KILLED, drivers=2) as alive:
+            actor = walk.start_hit("stop", BEFORE_WRITE)
+            (driver,) = alive.started
+            cluster.kill_driver(driver)
+            assert actor.await_end() in ORDERLY
+            # it stands still until its successor has ended
+            walk.retry()
+            continue_driver(actor)
