@@ -13,9 +13,9 @@ from weakref import WeakKeyDictionary
 _POLLS_AT_ONCE: Final = 64
 #: A refused poll is repeated after the poll interval, doubled each time, up to this many seconds.
 _LONGEST_BACKOFF_SECONDS: Final = 300.0
-#: Poll intervals vary by this fraction, so that a thousand triggers do not poll at the same instant.
+#: Poll intervals vary by this fraction, so that a thousand triggers do not all poll at once.
 _JITTER: Final = 0.1
-#: Polls begin together, at multiples of so many seconds: each time that a process wakes costs more than a poll does.
+#: Those that are due in the same step of so many seconds begin together: to wake the process costs more than a poll.
 _TOGETHER_SECONDS: Final = 0.25
 #: A pause of fewer of them is not made longer.
 _FEWEST_STEPS: Final = 10

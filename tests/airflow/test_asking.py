@@ -187,7 +187,9 @@ def loses_versions(installation, lake):
     """Return a DAG whose stream has read version 0, when log cleanup removes versions 1 and 2 of versions up to 3."""
 
     def make(name: str) -> Any:
-        text = DAG_TEXT.replace("starting_version=1", "starting_version=0")
+        # no variable: while another thread reads one, the task in this process has no connection to Airflow
+        checkpoint = f"file:{lake.root / 'checkpoint.json'}"
+        text = DAG_TEXT.replace("starting_version=1", f'starting_version=0, checkpoint="{checkpoint}"')
         dag = installation.add(text.format(name=name, lake=lake.uri, arguments=""))
         lake.append("orders", 1)
         assert installation.run(dag).state("ingest") == "success"

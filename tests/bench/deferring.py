@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import os
 import time
 from typing import Any
 
+from tests.bench.loopback_store import connect
 from tests.bench.polling import first_event, made_requests, resident_kb
 
 
@@ -24,13 +23,7 @@ def wait(port: int, drivers: int, poll_interval: float, look_seconds: float) -> 
         Share of a core during ``look_seconds``; polls of a driver per ``poll_interval``, questions about it per
         ``look_seconds``, and other requests meanwhile; memory of all, in MB; and tasks of the event loop per driver.
     """
-    connection = {
-        "conn_type": "aws",
-        "login": "a",
-        "password": "b",
-        "extra": {"endpoint_url": f"http://127.0.0.1:{port}", "region_name": "us-east-1"},
-    }
-    os.environ["AIRFLOW_CONN_BENCH"] = json.dumps(connection)
+    connect(port)
     return asyncio.run(_wait(port, drivers, poll_interval, look_seconds))
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import bisect
 import contextlib
+import json
+import os
 import re
 import sys
 import threading
@@ -186,6 +188,12 @@ def options(port: int) -> dict[str, object]:
         "region": "us-east-1",
         "allow_http": True,
     }
+
+
+def connect(port: int) -> None:
+    """Let Airflow have the store at ``port`` as the connection ``bench``."""
+    extra = {"endpoint_url": f"http://127.0.0.1:{port}", "region_name": "us-east-1"}
+    os.environ["AIRFLOW_CONN_BENCH"] = json.dumps({"conn_type": "aws", "login": "a", "password": "b", "extra": extra})
 
 
 @contextlib.contextmanager

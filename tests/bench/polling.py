@@ -5,14 +5,12 @@ from __future__ import annotations
 import ast
 import asyncio
 import contextlib
-import json
-import os
 import time
 import urllib.request
 from pathlib import Path
 from typing import Any
 
-from tests.bench.loopback_store import options
+from tests.bench.loopback_store import connect, options
 
 
 def poll(port: int, tables: int, commits: int, sweeps: int, at_once: int) -> dict[str, Any]:
@@ -74,13 +72,7 @@ def watch(port: int, tables: int, poll_interval: float, intervals: float) -> dic
         CPU seconds and seconds of the first polls; CPU seconds and requests of a poll of each table afterwards, from
         ``intervals`` intervals; resident memory of a table, in kB; and tasks of the event loop.
     """
-    connection = {
-        "conn_type": "aws",
-        "login": "a",
-        "password": "b",
-        "extra": {"endpoint_url": f"http://127.0.0.1:{port}", "region_name": "us-east-1"},
-    }
-    os.environ["AIRFLOW_CONN_BENCH"] = json.dumps(connection)
+    connect(port)
     return asyncio.run(_watch(port, tables, poll_interval, intervals))
 
 

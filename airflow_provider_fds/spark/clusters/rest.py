@@ -44,10 +44,12 @@ def ask(
     """
     import httpx
 
-    send: Callable[..., httpx.Response] = partial(httpx.request, verify=verify or _certificates())
+    send: Callable[..., httpx.Response]
     if method == "GET" and verify is None:
-        # what changes something is sent on a new connection: it must not be lost on one that the server closes
         send = _client(os.getpid()).request
+    else:
+        # what changes something has a new connection: it would be lost on one that the server is about to close
+        send = partial(httpx.request, verify=verify or _certificates())
     try:
         response = send(
             method, url, json=body, headers=dict(headers), timeout=SECONDS, follow_redirects=follow_redirects
