@@ -27,6 +27,10 @@ _IS_UP = (
     r"(?=.*REST server for submitting applications on \S+ with port (?P<rest>\d+))"
     r"(?=.*I have been elected leader)"
 )
+#: A worker that registers by itself while a new master recovers may be told to kill its driver, which the master does
+#: not yet know to be the worker's. From so long after a master's death on, workers wait for another one, for 20 s.
+QUIET_AFTER_SECONDS = 14
+_WAITING = "-Dspark.worker.initialRegistrationRetries=1"
 #: Settings of an application that is small and starts fast.
 SMALL = {
     **quick_spark.INTERPRETED,
@@ -102,7 +106,11 @@ def running(folder: Path, *, workers: int = 1, cores: int = 1, **environment: st
             worker[-1],
         ]
         registered = [
-            stack.enter_context(_daemon(folder, "Successfully registered with master", worker, **environment))[0]
+            stack.enter_context(
+                _daemon(
+                    folder, "Successfully registered with master", worker, SPARK_WORKER_OPTS=_WAITING, **environment
+                )
+            )[0]
             for _ in range(workers)
         ]
         for each in registered:
@@ -160,4 +168,4 @@ def _daemon(
         reader.join()
 
 
-__all__ = ["SMALL", "Running", "master", "running"]
+__all__ = ["QUIET_AFTER_SECONDS", "SMALL", "Running", "master", "running"]

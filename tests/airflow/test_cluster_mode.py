@@ -30,7 +30,7 @@ from tests.lost_task import (
     Lost,
     stopping_driver,
 )
-from tests.standalone_cluster import SMALL, master, running
+from tests.standalone_cluster import QUIET_AFTER_SECONDS, SMALL, master, running
 
 if TYPE_CHECKING:
     from airflow_provider_fds.spark.clusters.cluster import Handle
@@ -46,11 +46,29 @@ def cluster(tmp_path_factory):
         yield found
 
 
+class Leader:
+    """The master that leads: the first one, or one that a test has started again, which stays for the other tests."""
+
+    def __init__(self, cluster, restarted):
+        self._cluster = cluster
+        self._restarted = restarted
+
+    def kill(self):
+        self._restarted.close()
+        with suppress(ProcessLookupError):
+            self._cluster.kill_master()
+        self._killed_at = time.monotonic()
+
+    def start(self):
+        time.sleep(max(0, self._killed_at + QUIET_AFTER_SECONDS - time.monotonic()))
+        port = self._cluster.master.rpartition(":")[2]
+        self._restarted.enter_context(master(self._cluster.folder, port, self._cluster.rest_port))
+
+
 @pytest.fixture(scope="module")
-def masters():
-    """Masters that were started again; they stay, for the other tests."""
-    with ExitStack() as stack:
-        yield stack
+def leader(cluster):
+    with ExitStack() as restarted:
+        yield Leader(cluster, restarted)
 
 
 @pytest.fixture
@@ -163,14 +181,20 @@ def seen(monkeypatch):
     """What the cluster says at each look; functions in ``seen.then`` are called after so many of them."""
 
     class Seen(list):
-        then: dict = {}  # noqa: RUF012
+        def __init__(self):
+            super().__init__()
+            self.then = {}
+
+        def act(self):
+            self.then.pop(len(self), lambda: None)()
 
     found = Seen()
     look = StandaloneCluster.look
 
     def looked(self, handle):
+        found.act()
         found.append(look(self, handle))
-        found.then.pop(len(found), lambda: None)()
+        found.act()
         return found[-1]
 
     monkeypatch.setattr(StandaloneCluster, "look", looked)
@@ -231,23 +255,13 @@ def test_the_next_attempt_of_a_fleet_whose_driver_died_commits_what_it_has_repor
     assert "Loading 1 batches of 1 streams" in caplog.text
 
 
-def kill_master(cluster, masters):
-    """Kill the master that leads: the first one, or one that a test has started again."""
-    masters.close()
-    with suppress(ProcessLookupError):
-        cluster.kill_master()
-
-
 def test_a_driver_that_outlives_its_task_and_its_master_is_found_by_the_next_attempt_which_starts_no_other(
-    dag_of, installation, lake, cluster, masters, tmp_path, faults, started, seen, caplog
+    dag_of, installation, lake, leader, tmp_path, faults, started, seen, caplog
 ):
     lake.append("orders", 1, 2)
     lost = Lost(dag_of("outlived", **faults), tmp_path)
     assert not lake.exists("outlived")
-    kill_master(cluster, masters)
-    port = cluster.master.rpartition(":")[2]
-    seen.then[2] = lambda: masters.enter_context(master(cluster.folder, port, cluster.rest_port))
-    seen.then[3] = lost.go_on
+    seen.then |= {0: leader.kill, 2: leader.start, 3: lost.go_on}
     assert lost.run_again(installation) == "success", caplog.text
     assert [look.state for look in seen[:2]] == ["unknown"] * 2
     assert "running" in {look.state for look in seen[2:]}
@@ -422,7 +436,7 @@ def test_a_task_leaves_its_driver_and_fails_if_it_dies_and_the_next_run_commits_
 
 
 def test_a_task_whose_triggerer_was_killed_finds_its_driver_also_when_the_master_starts_again(
-    dag_of, installation, lake, cluster, masters, tmp_path, faults, started, seen, triggers, caplog, shown_of
+    dag_of, installation, lake, leader, tmp_path, faults, started, seen, triggers, caplog, shown_of
 ):
     lake.append("orders", 1, 2)
     # the process that is killed runs the trigger, too
@@ -437,14 +451,12 @@ def test_a_task_whose_triggerer_was_killed_finds_its_driver_also_when_the_master
     assert f"driver           {driver.name} on standalone, since {told['since']}, {done}\n" in text
     assert f"driver log       {told['log_url']}\n" in text
     assert f"driverId={driver.name}" in told["log_url"]
-    kill_master(cluster, masters)
 
     def go_on():
-        port = cluster.master.rpartition(":")[2]
-        masters.enter_context(master(cluster.folder, port, cluster.rest_port))
+        leader.start()
         lost.go_on()
 
-    seen.then[1] = go_on
+    seen.then |= {0: leader.kill, 1: go_on}
     assert lost.run_again(installation) == "success", caplog.text
     assert seen[0].state == "unknown"
     assert [reason for _, reason in triggers] == ["reported"]
