@@ -8,8 +8,6 @@ name, ``reason_code``: the class has one, and a place that raises the error may 
 
 from __future__ import annotations
 
-import re
-import shlex
 from typing import Any, ClassVar, Final, Literal, TypedDict, Unpack
 
 from airflow_provider_fds.reasons import Reason
@@ -22,27 +20,6 @@ EXIT_STOPPED: Final = 3
 EXIT_LOST_POSITION: Final = 4
 EXIT_STORAGE: Final = 5
 EXIT_BATCH_FAILED: Final = 6
-
-
-#: A command that a message tells a person to type, with its arguments.
-_COMMAND: Final = re.compile(r"`fds (?:admin [a-z-]+|(?!admin\b)[a-z-]+) [^`]+`")
-
-
-def with_stream(message: str, stream: str) -> str:
-    """Put the name of the stream into the commands of ``fds`` in a message that say ``STREAM``."""
-    return _COMMAND.sub(lambda command: re.sub(r"\bSTREAM\b", lambda _: stream, command[0]), message)
-
-
-def with_staging(message: str, staging: str) -> str:
-    """Add the staging folder to a message that names commands of ``fds``.
-
-    Args:
-        message: A message or a reason for people.
-        staging: URI of the folder.
-    """
-    if _COMMAND.search(message) is None or "--staging" in message:
-        return message
-    return f"{message}\n(`fds` commands: --staging {shlex.quote(staging)})"
 
 
 class Facts(TypedDict, total=False):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from airflow_provider_fds.command_hints import with_staging, with_stream
 from airflow_provider_fds.credentials import redacted
-from airflow_provider_fds.errors import with_staging, with_stream
 
 if TYPE_CHECKING:
     import argparse

@@ -6,7 +6,7 @@ import logging
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from airflow_provider_fds.errors import FdsError, with_staging, with_stream
+from airflow_provider_fds.errors import FdsError
 from airflow_provider_fds.hooks.settings import staging_uri
 from airflow_provider_fds.stream.declaration.delta_stream import DeltaStream
 
@@ -95,6 +95,9 @@ def with_staging_of(reason: str, stream: DeltaStream) -> str:
 def _with_staging(message: str, stream: DeltaStream | str | Mapping[str, Any] | None) -> str:
     if stream is None:
         return message
+    # most tasks do not fail
+    from airflow_provider_fds.command_hints import with_staging, with_stream
+
     with suppress(FdsError):
         if not isinstance(stream, str):
             stream = DeltaStream.coerce(stream)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 import sys
 from dataclasses import replace
 from datetime import timedelta
@@ -17,6 +16,7 @@ from airflow_provider_fds.cli.messages import STAGING_NEEDED
 from airflow_provider_fds.cli.status_text import describe_status
 from airflow_provider_fds.cli.stream_table import plain_table, rich_table
 from airflow_provider_fds.cli.terminal import fitted, rich_console
+from airflow_provider_fds.command_hints import staging_option
 from airflow_provider_fds.errors import EXIT_ATTENTION, EXIT_OK, ConfigurationError
 from airflow_provider_fds.reasons import Reason
 
@@ -112,7 +112,7 @@ def explain(arguments: argparse.Namespace) -> int:
     if found.evidence:
         print("\nEvidence:", *found.evidence, sep="\n  ")
     if found.commands:
-        where = f" --staging {shlex.quote(arguments.staging)}"
+        where = staging_option(arguments.staging)
         commands = [command if "--dry-run" in command else command + where for command, _ in found.commands]
         width = max(map(len, commands))
         # the effect is a comment, so that the whole line can be pasted into a shell

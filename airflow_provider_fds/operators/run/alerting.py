@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import copy
 import logging
-import shlex
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import Asset
 
+from airflow_provider_fds.command_hints import staging_option
 from airflow_provider_fds.errors import StorageError
 from airflow_provider_fds.operators.lineage.outlets import is_alert_outlet
 from airflow_provider_fds.stream.monitoring.alerts import Found, StreamAlerts, find_alerts, name_in_use
@@ -144,7 +144,7 @@ def _describe(stream: str, incident: Incident, staging_uri: str) -> dict[str, An
         "version": incident.version,
         "operation": incident.operation,
         "why": incident.why,
-        "action": f"{incident.action} --staging {shlex.quote(staging_uri)}",
+        "action": f"{incident.action}{staging_option(staging_uri)}",
         "since": incident.since,
         "title": f"Stream {stream}: {incident.state.replace('_', ' ')}",
     }

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec.structs import replace
 
+from airflow_provider_fds.command_hints import with_stream
 from airflow_provider_fds.credentials import redacted
-from airflow_provider_fds.errors import FdsError, StreamBusyError, with_stream
+from airflow_provider_fds.errors import FdsError, StreamBusyError
 from airflow_provider_fds.reasons import Reason
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import pytest
 
 from airflow_provider_fds.cli.command_list import ADMIN, all_commands
 from airflow_provider_fds.cli.main import main, parser
-from airflow_provider_fds.errors import with_staging
+from airflow_provider_fds.command_hints import with_staging
 
 ROOT = Path(__file__).parents[3]
 #: With an argument at least: a bare `fds run` is a name, not a command to type.
