@@ -241,12 +241,12 @@ class Bucket:
 
     def go(self, kind: str) -> None:
         """Let the server do to each request what the kind of a fault says."""
-        self._report = StoreFault(kind, "PUT", "/attempts/")
-        self._server.faults[:] = [self._report, StoreFault(kind)]
+        self._listing = StoreFault(kind, "LIST")
+        self._server.faults[:] = [self._listing, StoreFault(kind)]
 
-    def has_failed_report(self) -> bool:
-        """Whether the driver has come across the fault."""
-        return self._report.times < StoreFault.times
+    def has_failed_write(self) -> bool:
+        """Whether the driver has come across the fault: before it writes a file, it looks for a folder of that name."""
+        return self._listing.times < StoreFault.times
 
     def back(self) -> None:
         """Let it answer again."""

@@ -225,10 +225,10 @@ def test_a_store_that_is_away_for_a_time_costs_no_row(
         actor = walk.start_hit("stop", "driver.commit.after")
         bucket.go("reset_before")
         actor.go_on()
-        wait_until(bucket.has_failed_report, "the driver to report")
+        wait_until(bucket.has_failed_write, "the driver to report")
         time.sleep(seed.uniform(0, 3))
         bucket.go("silent_before")
-        wait_until(bucket.has_failed_report, "the driver to try again")
+        wait_until(bucket.has_failed_write, "the driver to try again")
         time.sleep(_STORE_SILENT_SECONDS)
         bucket.back()
         if actor.await_end() != EXIT_OK:
