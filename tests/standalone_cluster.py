@@ -17,7 +17,7 @@ from tests.compose import command
 from tests.interop import quick_spark
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
 _QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -67,30 +67,39 @@ class Running:
 
 
 @contextmanager
-def master(folder: Path, port: str = "0", rest_port: int = 0) -> Iterator[Running]:
-    """Start a master, which finds again what one before it in the same folder has known."""
+def master(
+    folder: Path, port: str = "0", rest_port: int = 0, *, recovery: str = "FILESYSTEM", **environment: str
+) -> Iterator[Running]:
+    """Start a master, which finds again what one before it in the same folder has known, unless recovery is NONE."""
     leader = command("spark-master", {"spark-master": "127.0.0.1", "7077": port, "8081": "0"})
     settings = {
         "spark.master.rest.enabled": "true",
         "spark.master.rest.host": "127.0.0.1",
         "spark.master.rest.port": rest_port,
-        "spark.deploy.recoveryMode": "FILESYSTEM",
+        "spark.deploy.recoveryMode": recovery,
         "spark.deploy.recoveryDirectory": folder / "recovery",
     }
     options = " ".join(f"-D{name}={value}" for name, value in settings.items())
-    with _daemon(folder, _IS_UP, leader, SPARK_MASTER_OPTS=options) as (seen, process):
+    with _daemon(folder, _IS_UP, leader, SPARK_MASTER_OPTS=options, **environment) as (seen, process):
         up = seen.result(300)
         yield Running(folder, up["url"], int(up["rest"]), process)
 
 
 @contextmanager
-def running(folder: Path, *, workers: int = 1, cores: int = 1, **environment: str) -> Iterator[Running]:
-    """Start a master, and workers with so many cores each (a driver in the cluster takes one).
+def running(
+    folder: Path, *, workers: int = 1, cores: int = 1, leading: Mapping[str, str] | None = None, **environment: str
+) -> Iterator[Running]:
+    """Start a master and workers.
 
-    The drivers have the environment of their workers.
+    Args:
+        folder: Where they run.
+        workers: Number of workers.
+        cores: Those of each worker; a driver in the cluster takes one.
+        leading: Further arguments of :func:`master`.
+        environment: Variables of the workers, and so of the drivers.
     """
     with ExitStack() as stack:
-        leader = stack.enter_context(master(folder))
+        leader = stack.enter_context(master(folder, **leading or {}))
         port = leader.master.rpartition(":")[2]
         worker = command("spark-worker", {"spark-master": "127.0.0.1", "7077": port})
         # a container has a name of its own to bind to

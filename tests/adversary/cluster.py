@@ -27,6 +27,7 @@ _AT_WORK: Final = frozenset({"SUBMITTED", "RUNNING", "RELAUNCHING"})
 #: Settings of a small driver.
 CONF: Final = {
     "spark.cores.max": "1",
+    "spark.driver.memory": "600m",
     "spark.driver.host": "127.0.0.1",
     "spark.executor.memory": "512m",
     "spark.sql.codegen.wholeStage": "false",
@@ -65,13 +66,14 @@ class Cluster:
 
     def words(self) -> tuple[str, ...]:
         """Return the arguments of a run whose driver this cluster runs."""
-        own = {
-            "spark.driver.memory": "600m",
-            "spark.pyspark.python": sys.executable,
-            "spark.master.rest.port": self.rest_port,
-        }
+        own = {"spark.pyspark.python": sys.executable, "spark.master.rest.port": self.rest_port}
         conf = [word for name, value in {**CONF, **own}.items() for word in ("--conf", f"{name}={value}")]
         return ("--master", self.master, "--deploy-mode", "cluster", *conf)
+
+    def connection(self) -> dict[str, Any]:
+        """Return the connection of a task whose driver this cluster runs."""
+        extra = {"deploy-mode": "cluster", "rest-port": self.rest_port}
+        return {"conn_type": "spark", "host": "spark://127.0.0.1", "port": self.port, "extra": extra}
 
     def drivers(self) -> set[str]:
         """Return the ids of all drivers that a worker has started."""

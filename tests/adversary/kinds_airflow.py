@@ -37,13 +37,18 @@ class DagStream:
     options: str = ""
     arguments: str = ""
     schedule: str = "None"
+    #: Where it has Spark; ``None``: on a Connect server.
+    conn: dict[str, Any] | None = None
 
     @property
     def staging(self) -> Path:
         return self.scene.root / "staging"
 
     def start(self, logical_date: str | None = None) -> DagRun:
-        port = self.scene.servers.get().port
+        conn = self.conn
+        if conn is None:
+            port = self.scene.servers.get().port
+            conn = {"conn_type": "spark_connect", "host": "127.0.0.1", "port": port, "login": "fds"}
         text = DAG_TEXT.format(
             name=self.name,
             table=str(self.source.path),
@@ -54,7 +59,6 @@ class DagStream:
             task=f'DeltaIngestOperator(task_id="ingest", stream=stream, sink={self.sink}, conn_id="warm", '
             f"{self.arguments})",
         )
-        conn = {"conn_type": "spark_connect", "host": "127.0.0.1", "port": port, "login": "fds"}
         return self.scene.host().start(self.scene, text, conn=conn, logical_date=logical_date)
 
     def run(self, logical_date: str | None = None) -> dict[str, Any]:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import signal
+import sys
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tests.adversary.cluster import Cluster
+from tests.adversary.cluster import CONF, Cluster
+from tests.adversary.kinds_airflow import DagStream, name_of
 from tests.adversary.kinds_runs import LIMITS, source_of, verdict
 from tests.adversary.play import kind
 from tests.adversary.scene import Running, Scene, Stream, VerdictError, grown
@@ -16,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from tests.adversary.airflow_host import DagRun
 
 #: Longer than the question of a run to the master waits for an answer, shorter than a worker may be silent.
 _SILENT_SECONDS = (11, 25)
@@ -23,10 +27,12 @@ _FAULTS = (
     "the run dies", "the run dies", "the driver dies", "the driver stands still", "the driver is killed by the master",
     "the master is killed", "the master is silent", "staging is away", "a person gives the driver up",
 )  # fmt: skip
+#: After these, a driver may have been started that no entry names.
+_LOSES_THE_START = ("staging is away", "the master is killed", "the master is silent")
 
 
 class Runs:
-    """The runs of one stream."""
+    """The runs of one stream, by the command."""
 
     def __init__(self, scene: Scene, cluster: Cluster, link: Path) -> None:
         self.scene = scene
@@ -37,16 +43,53 @@ class Runs:
         #: How many of them were killed.
         self.deaths = 0
 
-    def die(self, running: Running) -> None:
+    def start(self) -> Running | DagRun:
+        """Start a run."""
+        return self.stream.start()
+
+    def die(self, running: Running | DagRun) -> None:
         """Kill a run."""
         self.deaths += 1
         running.signal(signal.SIGKILL)
         running.wait()
 
+    def give_up(self) -> None:
+        """Let the next run start another driver, as a person does."""
+        self.stream.move("unlock", "--force")
+
+    def settle(self) -> None:
+        """Run until the stream is up to date."""
+        settle(self.stream, allowed=("unlock",))
+
     def named(self) -> set[str]:
         """Return the drivers that the history names."""
         actions = (entry["action"] for entry in self.stream.history())
         return {action["driver"] for action in actions if action["kind"] == "submitted"}
+
+
+class Tasks(Runs):
+    """The runs of one stream, by a DAG."""
+
+    def __init__(self, scene: Scene, cluster: Cluster, link: Path) -> None:
+        super().__init__(scene, cluster, link)
+        name, sink = name_of(scene), f"DeltaAppendSink({str(self.stream.sink)!r})"
+        self.stream = replace(self.stream, name=name)
+        options = ", ".join([*self.stream.options, ""])
+        arguments = f"conf={CONF}, env_vars={{'PYSPARK_PYTHON': {sys.executable!r}}}"
+        self._dag = DagStream(scene, self.source, sink, name, options, arguments, conn=cluster.connection())
+
+    def start(self) -> Running | DagRun:
+        return self._dag.start()
+
+    def die(self, running: Running | DagRun) -> None:
+        super().die(running)
+        self._dag.give_up()
+
+    def give_up(self) -> None:
+        self._dag.move("unlock", "--force")
+
+    def settle(self) -> None:
+        self._dag.settle()
 
 
 class Shared:
@@ -71,7 +114,7 @@ class Shared:
         new.replace(self.link)
 
 
-def moment(scene: Scene, running: Running, cluster: Cluster, runs: Runs) -> str | None:
+def moment(scene: Scene, running: Running | DagRun, cluster: Cluster, runs: Runs) -> str | None:
     """Wait for a moment of a run, and a little longer; return the driver that is at work then, if there is one."""
     points: dict[str, Callable[[], bool]] = {
         "a driver starts": grown(cluster.folder, "work/driver-*"),
@@ -92,7 +135,7 @@ def moment(scene: Scene, running: Running, cluster: Cluster, runs: Runs) -> str 
 def disturb(scene: Scene, cluster: Cluster, runs: Runs, shared: Shared, fault: str) -> None:
     """Start a run, and let something happen at a moment of it."""
     scene.note(f"-- {fault}")
-    running = runs.stream.start()
+    running = runs.start()
     driver = moment(scene, running, cluster, runs)
     which = scene.rng.choice(("python", "java", "both"))
     if fault == "the run dies":
@@ -118,29 +161,41 @@ def disturb(scene: Scene, cluster: Cluster, runs: Runs, shared: Shared, fault: s
         if scene.rng.random() < 0.7:
             runs.die(running)
             if fault == "a person gives the driver up":
-                runs.stream.move("unlock", "--force")
-            running = runs.stream.start()
+                runs.give_up()
+            running = runs.start()
             moment(scene, running, cluster, runs)
         cluster.signal_driver(driver, signal.SIGCONT, "both")
     running.wait()
 
 
-@kind
-def cluster_of_drivers_disturbed(scene: Scene) -> None:
-    """In a standalone cluster anything dies, stands still or goes away; a claim has one driver at a time."""
+def play(scene: Scene, kind_of_runs: type[Runs]) -> None:
+    """Disturb runs and their drivers, and judge what they leave."""
     cluster, shared = Cluster(scene), Shared(scene)
-    runs = Runs(scene, cluster, shared.link)
+    runs = kind_of_runs(scene, cluster, shared.link)
     faults = scene.rng.sample(_FAULTS, scene.rng.randint(1, 3))
     for fault in faults:
         disturb(scene, cluster, runs, shared, fault)
         runs.source.append()
-    settle(runs.stream, allowed=("unlock",))
+    runs.settle()
     while any(map(cluster.processes, cluster.drivers())):
         time.sleep(0.2)
     verdict(scene, runs.source, runs.stream)
     unnamed = cluster.drivers() - runs.named()
     beside = len(unnamed) + faults.count("a person gives the driver up")
     scene.note(f"{len(cluster.drivers())} drivers, {len(unnamed)} of which no entry names; {cluster.most} at a time")
-    # a run that cannot write the entry stops its driver
-    if cluster.most > 1 + beside or len(unnamed) > runs.deaths + faults.count("staging is away"):
+    # a run that cannot write the entry stops its driver; a master may start one, and its answer be lost
+    lost = sum(fault in _LOSES_THE_START for fault in faults)
+    if cluster.most > 1 + beside or len(unnamed) > runs.deaths + lost:
         raise VerdictError("silent", f"{cluster.most} drivers at a time, {sorted(unnamed)} are not in the history")
+
+
+@kind
+def cluster_of_drivers_disturbed(scene: Scene) -> None:
+    """In a standalone cluster anything dies, stands still or goes away; a claim has one driver at a time."""
+    play(scene, Runs)
+
+
+@kind
+def drivers_of_tasks_in_a_cluster_disturbed(scene: Scene) -> None:
+    """The same with tasks of a DAG."""
+    play(scene, Tasks)

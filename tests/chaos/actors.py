@@ -54,11 +54,19 @@ def wait_until(is_so: Callable[[], Any], what: str) -> Any:
 def state_of(process_id: int) -> str | None:
     """Return the state letter of a process (``T``: stopped), or ``None`` if it is gone."""
     try:
-        text = Path(f"/proc/{process_id}/stat").read_text(errors="replace")
+        letter = _stat(process_id)[0]
     except (FileNotFoundError, ProcessLookupError):
         return None
-    letter = text.rpartition(")")[2].split()[0]
     return None if letter == "Z" else letter
+
+
+def parent_of(process_id: int) -> int:
+    """Return the process that a process is a child of."""
+    return int(_stat(process_id)[1])
+
+
+def _stat(process_id: int) -> list[str]:
+    return Path(f"/proc/{process_id}/stat").read_text(errors="replace").rpartition(")")[2].split()
 
 
 @cache

@@ -14,12 +14,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
 from airflow_provider_fds.fault_points import ASKED_BY, ASKED_LATER, MARKS_IN, Fault
+from airflow_provider_fds.spark.installation.jars import s3a_jars
 from tests.chaos.actors import state_of, wait_until
 from tests.chaos.lake import Lake
+from tests.interop.s3_server import Fault as StoreFault
+from tests.interop.s3_server import Server
 from tests.standalone_cluster import SMALL, Running, master, running
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from tests.chaos.actors import Actor, Stage
@@ -36,6 +39,10 @@ class Cluster:
     first: Running
     #: Folder with the fault of the next driver, and the marks of those that hit.
     marks: Path
+    #: As for ``tests.standalone_cluster.running``.
+    leading: Mapping[str, str] = field(default_factory=dict)
+    #: More settings of the drivers.
+    conf: Mapping[str, str] = field(default_factory=dict)
     _restarted: ExitStack = field(default_factory=ExitStack)
     _master_id: int = 0
 
@@ -52,6 +59,7 @@ class Cluster:
             "spark.driver.host": "127.0.0.1",
             "spark.pyspark.python": sys.executable,
             "spark.master.rest.port": self.first.rest_port,
+            **self.conf,
         }
         words = [word for name, value in conf.items() for word in ("--conf", f"{name}={value}")]
         return ("--master", self.first.master, "--deploy-mode", "cluster", *words)
@@ -93,7 +101,7 @@ class Cluster:
         """Start the master again, on the same ports."""
         self._restarted.close()
         port = self.first.master.rpartition(":")[2]
-        again = master(self.first.folder, port, self.first.rest_port)
+        again = master(self.first.folder, port, self.first.rest_port, **self.leading)
         self._master_id = self._restarted.enter_context(again).master_id
 
     def stall_master(self) -> None:
@@ -119,13 +127,20 @@ class Cluster:
 
 
 @contextmanager
-def a_cluster(folder: Path) -> Iterator[Cluster]:
-    """Yield a master and two workers, which have room for two drivers at a time with one executor each."""
+def a_cluster(
+    folder: Path,
+    *,
+    workers: int = 2,
+    leading: Mapping[str, str] | None = None,
+    conf: Mapping[str, str] | None = None,
+    **environment: str,
+) -> Iterator[Cluster]:
+    """Yield a master and workers, which have room for two drivers at a time with one executor each."""
     marks = folder / "marks"
     marks.mkdir(parents=True)
     faults = {ASKED_BY: ASKED_LATER, MARKS_IN: str(marks)}
-    with running(folder, workers=2, cores=2, **faults) as first:
-        found = Cluster(first, marks)
+    with running(folder, workers=workers, cores=4 // workers, leading=leading, **faults, **environment) as first:
+        found = Cluster(first, marks, leading or {}, conf or {})
         try:
             yield found
         finally:
@@ -167,29 +182,85 @@ class Shared:
     """The staging folder, which all sides reach by a link that can lead nowhere for a time."""
 
     def __init__(self, root: Path) -> None:
-        self.uri = root / "staging"
+        self._link = root / "staging"
         self._real = root / "staging-real"
         self._real.mkdir(parents=True)
-        self.uri.symlink_to(self._real)
+        self._link.symlink_to(self._real)
+        self.uri = str(self._link)
+        self.options: dict[str, str] = {}
 
     def go(self) -> None:
         """Let each access fail with an error of the file system."""
-        self._lead_to(self.uri)
+        self._lead_to(self._link)
 
     def back(self) -> None:
         """Let all reach it again."""
         self._lead_to(self._real)
 
     def _lead_to(self, place: Path) -> None:
-        link = self.uri.with_name("link")
+        link = self._link.with_name("link")
         link.symlink_to(place)
-        link.replace(self.uri)
+        link.replace(self._link)
 
 
-def lake_of(root: Path, cluster: Cluster, staging: str) -> Lake:
+class Bucket:
+    """Staging in a bucket, which all sides reach without keys, and whose server can be away for a time.
+
+    Keys in the options of a run would be settings of its driver, which FDS refuses.
+    """
+
+    def __init__(self) -> None:
+        self._server = Server()
+        self._server.new_bucket("staging")
+        everybody = {"Effect": "Allow", "Principal": "*", "Action": "s3:*", "Resource": "arn:aws:s3:::staging/*"}
+        policy = urllib.request.Request(
+            f"{self._server.endpoint}/staging?policy",
+            data=json.dumps({"Version": "2012-10-17", "Statement": [everybody]}).encode(),
+            headers={"Content-Type": "application/json"},
+            method="PUT",
+        )
+        urllib.request.urlopen(policy, timeout=30).close()
+        self.uri = "s3://staging/fds"
+        self.options = {"endpoint": self._server.endpoint, "region": "us-east-1", "skip_signature": "true"}
+
+    def nodes(self) -> dict[str, Any]:
+        """Return the arguments of :func:`a_cluster` with which its nodes reach the bucket."""
+        jars = ":".join(map(str, s3a_jars()))
+        s3a = {
+            "endpoint": self._server.endpoint,
+            "endpoint.region": "us-east-1",
+            "path.style.access": "true",
+            "aws.credentials.provider": "org.apache.hadoop.fs.s3a.AnonymousAWSCredentialsProvider",
+        }
+        return {
+            "conf": {"spark.driver.extraClassPath": jars, "spark.executor.extraClassPath": jars},
+            # a worker fetches the modules of a driver
+            "SPARK_DAEMON_CLASSPATH": jars,
+            "SPARK_WORKER_OPTS": " ".join(f"-Dspark.hadoop.fs.s3a.{name}={value}" for name, value in s3a.items()),
+        }
+
+    def go(self, kind: str) -> None:
+        """Let the server do to each request what the kind of a fault says."""
+        self._listing = StoreFault(kind, "LIST")
+        self._server.faults[:] = [self._listing, StoreFault(kind)]
+
+    def has_failed_write(self) -> bool:
+        """Whether the driver has come across the fault: before it writes a file, it looks for a folder of that name."""
+        return self._listing.times < StoreFault.times
+
+    def back(self) -> None:
+        """Let it answer again."""
+        self._server.heal()
+
+    def end(self) -> None:
+        """Stop the server."""
+        self._server.stop()
+
+
+def lake_of(root: Path, cluster: Cluster, shared: Shared | Bucket) -> Lake:
     """Return a lake whose runs have their drivers in the cluster: all that is there is one batch."""
     options = ("starting_version=0", "max_versions_per_batch=1000")
-    return Lake(root, staging, options=options, pause_seconds=20, spark=cluster.spark)
+    return Lake(root, shared.uri, shared.options, options=options, pause_seconds=20, spark=cluster.spark)
 
 
 def start_hit(stage: Stage, cluster: Cluster, fault: Fault) -> Actor:

@@ -6,6 +6,8 @@ that all of them share.
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -14,16 +16,21 @@ import pytest
 
 from airflow_provider_fds.errors import EXIT_OK
 from airflow_provider_fds.fault_points import Fault
-from tests.chaos.actors import ORDERLY, wait_until, well_ended
-from tests.chaos.cluster import Alive, Cluster, Shared, a_cluster, continue_driver, lake_of, start_hit
+from airflow_provider_fds.spark.clusters.cluster import DriverRequest
+from airflow_provider_fds.spark.clusters.standalone import StandaloneCluster
+from tests.adversary.servers import clock, faketime_library
+from tests.chaos.actors import ORDERLY, parent_of, state_of, wait_until, well_ended
+from tests.chaos.cluster import Alive, Bucket, Cluster, Shared, a_cluster, continue_driver, lake_of, start_hit
 from tests.chaos.profile import IS_LONG
 from tests.chaos.rounds import DRIVER, SUBMITTED, Round, a_round
 from tests.chaos.tally import (
     DRIVER_KILLED,
+    ID_AGAIN,
     MASTER_KILLED,
     MASTER_SILENT,
     ORPHAN,
     STAGING_AWAY,
+    STORE_AWAY,
 )
 
 if TYPE_CHECKING:
@@ -43,6 +50,8 @@ RUN = ("submit.before", *SUBMITTED, "entry.before.committed", "entry.after.commi
 BEFORE_WRITE = "driver.commit.before"
 #: Longer than a question to the master waits for an answer.
 _SILENT_SECONDS = 12
+#: Longer than a request to a store waits for an answer.
+_STORE_SILENT_SECONDS = 25
 _FOUND = "was started before, for the same batches"
 
 
@@ -52,12 +61,21 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield found
 
 
+@pytest.fixture(scope="module")
+def bucket_nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Bucket, Cluster]]:
+    bucket = Bucket()
+    try:
+        with a_cluster(tmp_path_factory.mktemp("cluster-s3"), **bucket.nodes()) as cluster:
+            yield bucket, cluster
+    finally:
+        bucket.end()
+
+
 class Walk:
     """The faults of a round, one after another: each time a run with a fault, then its retry."""
 
-    def __init__(self, round_: Round, cluster: Cluster, shared: Shared) -> None:
+    def __init__(self, round_: Round, cluster: Cluster) -> None:
         self.stage = round_.stage
-        self.shared = shared
         self._round = round_
         self._cluster = cluster
 
@@ -114,11 +132,12 @@ class Walk:
 
 
 @contextmanager
-def a_walk(cluster: Cluster, folder: Path, seed: random.Random, tally: Tally) -> Iterator[Walk]:
-    shared = Shared(folder / "shared")
-    lake = lake_of(folder / "lake", cluster, str(shared.uri))
+def a_walk(
+    cluster: Cluster, folder: Path, seed: random.Random, tally: Tally, shared: Shared | Bucket | None = None
+) -> Iterator[Walk]:
+    lake = lake_of(folder / "lake", cluster, shared or Shared(folder / "shared"))
     with a_round(lake, None, seed.getrandbits(32), tally) as round_:
-        yield Walk(round_, cluster, shared)
+        yield Walk(round_, cluster)
     cluster.await_ends()
 
 
@@ -160,17 +179,18 @@ def test_a_driver_that_dies_or_outlives_its_run_has_one_successor_or_none(
 def test_a_master_and_a_staging_folder_that_are_away_for_a_time_cost_no_driver(
     cluster: Cluster, tmp_path: Path, seed: random.Random, tally: Tally
 ):
-    with a_walk(cluster, tmp_path, seed, tally) as walk, walk.step(MASTER_SILENT, STAGING_AWAY) as alive:
+    shared = Shared(tmp_path / "shared")
+    with a_walk(cluster, tmp_path, seed, tally, shared) as walk, walk.step(MASTER_SILENT, STAGING_AWAY) as alive:
         actor = walk.start_hit("stop", "driver.commit.after")
         (driver,) = alive.started
         cluster.stall_master()
         time.sleep(_SILENT_SECONDS)
         cluster.continue_master()
-        walk.shared.go()
+        shared.go()
         actor.go_on()
         wait_until(lambda: "cannot write to staging" in cluster.said(driver), "the driver to try again")
         time.sleep(seed.uniform(0, 5))
-        walk.shared.back()
+        shared.back()
         well_ended(actor)
 
 
@@ -195,3 +215,59 @@ def test_a_driver_that_the_cluster_kills_or_gives_up_has_a_successor(
             # it stands still until its successor has ended
             walk.retry()
             continue_driver(actor)
+
+
+def test_a_store_that_is_away_for_a_time_costs_no_row(
+    bucket_nodes: tuple[Bucket, Cluster], tmp_path: Path, seed: random.Random, tally: Tally
+):
+    bucket, cluster = bucket_nodes
+    with a_walk(cluster, tmp_path, seed, tally, bucket) as walk, walk.step(STORE_AWAY, drivers=(1, 2)):
+        actor = walk.start_hit("stop", "driver.commit.after")
+        bucket.go("reset_before")
+        actor.go_on()
+        wait_until(bucket.has_failed_write, "the driver to report")
+        time.sleep(seed.uniform(0, 3))
+        bucket.go("silent_before")
+        wait_until(bucket.has_failed_write, "the driver to try again")
+        time.sleep(_STORE_SILENT_SECONDS)
+        bucket.back()
+        if actor.await_end() != EXIT_OK:
+            walk.retry()
+
+
+@pytest.mark.skipif(faketime_library() is None, reason="needs libfaketime: the id of a driver has the master's second")
+def test_an_id_that_two_drivers_have_at_the_same_time_delays_the_stream_and_costs_no_row(
+    tmp_path: Path, seed: random.Random, tally: Tally
+):
+    script, end = tmp_path / "stranger.py", tmp_path / "end"
+    script.write_text(f"import pathlib, time\nwhile not pathlib.Path({str(end)!r}).exists():\n    time.sleep(0.1)\n")
+    forgetful = {"recovery": "NONE", **clock("2026-01-01 00:00:00")}
+    with (
+        a_cluster(tmp_path / "cluster", workers=1, leading=forgetful) as cluster,
+        a_walk(cluster, tmp_path, seed, tally) as walk,
+        walk.step(ID_AGAIN, drivers=2) as alive,
+    ):
+        actor = walk.start_hit("stop", BEFORE_WRITE)
+        assert actor.hit is not None
+        (driver,) = alive.started
+        java = parent_of(actor.hit)
+        worker = parent_of(java)
+        actor.kill()
+        # a worker that comes back with a driver that its master does not know kills it, unless the id is given again
+        os.kill(worker, signal.SIGSTOP)
+        cluster.kill_master()
+        cluster.start_master()
+        api = StandaloneCluster(cluster.first.master, cluster.first.rest_port)
+        stranger = api.start(DriverRequest("stranger", script.as_uri(), (), {"spark.driver.memory": "600m"}, {}))
+        assert stranger.id == driver
+        os.kill(worker, signal.SIGCONT)
+        wait_until(lambda: cluster.status(driver) == "RUNNING", "the stranger to run")
+        retry = walk.start()
+        wait_until(lambda: _FOUND in retry.said(), "the retry to find a driver of that id")
+        actor.go_on()
+        end.touch()
+        assert "Another driver loads" in well_ended(retry).said()
+        # its executors were killed, and the master that would give it others does not know it
+        assert state_of(actor.hit) is not None
+        os.kill(actor.hit, signal.SIGKILL)
+        wait_until(lambda: state_of(java) is None, "the first driver to end")
