@@ -114,12 +114,9 @@ def running(
             f"{cores}g",
             worker[-1],
         ]
+        environment["SPARK_WORKER_OPTS"] = f"{_WAITING} {environment.get('SPARK_WORKER_OPTS', '')}"
         registered = [
-            stack.enter_context(
-                _daemon(
-                    folder, "Successfully registered with master", worker, SPARK_WORKER_OPTS=_WAITING, **environment
-                )
-            )[0]
+            stack.enter_context(_daemon(folder, "Successfully registered with master", worker, **environment))[0]
             for _ in range(workers)
         ]
         for each in registered:
