@@ -71,6 +71,8 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
         continues: Whether the epoch continues where the previous one ended, and was not moved by a person.
         position: Everything up to and including it is committed, or ``None`` unless open.
         quarantined_at: Number of the entry of the last quarantine, or ``None`` if there is none, and in older folds.
+        let_through_at: Number of the entry of the last quarantine for rejected rows that a person ended by accepting
+            the batch, or ``None`` if there is none, and in older folds.
         moved_at: When the position last changed, ISO 8601, UTC, or ``None`` if it never has, and in older folds.
         origin: The stream that this one continues as a fork, or ``None`` if it is not a fork.
         catalog: The name in a catalog by which a run has found the source table last; ``None``: by its URI.
@@ -150,6 +152,7 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
     accepted: BlockedFacts | None = None
     quarantined: QuarantinedFacts | None = None
     quarantined_at: int | None = None
+    let_through_at: int | None = None
     held: HeldFacts | None = None
     acknowledged: tuple[Acknowledgement, ...] = ()
     retired: RetiredFacts | None = None

@@ -20,8 +20,10 @@ from uuid import uuid4
 
 import pytest
 
+from tests.airflow.warehouse import Warehouse, running_warehouse
 from tests.interop.connect_server import RunningServer, running_server
 from tests.interop.quick_spark import server_settings
+from tests.postgresql import missing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -319,6 +321,16 @@ def _stand_at(stream: DeltaStream, staging: str, table_id: str, version: int, *,
             actor,
         )
     Path(stream.checkpoint.removeprefix("file:")).write_text(ledger.checkpoint().to_json())
+
+
+@pytest.fixture
+def warehouse(monkeypatch: pytest.MonkeyPatch) -> Iterator[Warehouse]:
+    """A PostgreSQL database that Airflow knows as the connection ``warehouse``."""
+    if (problem := missing("psycopg")) is not None:
+        pytest.skip(problem)
+    with running_warehouse() as found:
+        monkeypatch.setenv("AIRFLOW_CONN_WAREHOUSE", found.uri)
+        yield found
 
 
 @pytest.fixture

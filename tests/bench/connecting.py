@@ -27,9 +27,10 @@ def trivial_batches(rounds: int, warm_up: int) -> dict[str, Any]:
     ones.
 
     Alternates with Structured Streaming's ``AvailableNow`` on the same server, from the same source into its own sink.
-    Returns the medians, and the seconds of the server's first batch.
+    Returns the medians, and the seconds of the server's first batch. ``asked`` is the time of the questions that a
+    server is asked once; it is a part of that first batch.
     """
-    seconds: dict[str, list[float]] = {"ours": [], "theirs": []}
+    seconds: dict[str, list[float]] = {"ours": [], "theirs": [], "asked": []}
     with _server() as (folder, server):
         for number in range(warm_up + rounds):
             _commit(folder)
@@ -37,6 +38,7 @@ def trivial_batches(rounds: int, warm_up: int) -> dict[str, Any]:
                 start = time.perf_counter()
                 load(folder, server.url, f"run-{number}")
                 seconds[kind].append(time.perf_counter() - start)
+            seconds["asked"].append(_ask(folder / f"asked-{number}", server.url))
         _check(folder / "sink", warm_up + rounds)
         _check(folder / "sink_of_streaming", warm_up + rounds)
     ours, theirs = seconds["ours"][warm_up:], seconds["theirs"][warm_up:]
@@ -45,6 +47,7 @@ def trivial_batches(rounds: int, warm_up: int) -> dict[str, Any]:
         "theirs": statistics.median(theirs),
         "ratio": statistics.median(a / b for a, b in zip(ours, theirs, strict=True)),
         "first": seconds["ours"][0],
+        "asked": statistics.median(seconds["asked"][warm_up:]),
     }
 
 
@@ -137,6 +140,21 @@ def _load(folder: Path, url: str, run_id: str) -> None:
     backend = ConnectBackend.from_url(url, UserArguments(), lambda _: None)
     backend.run(Application(session, sink, work, session.job(work, sink)))
     assert session.collect(work).failure is None
+
+
+def _ask(staging: Path, url: str) -> float:
+    """Ask a server what it is asked before the first batch with this staging folder; return the seconds."""
+    from airflow_provider_fds.spark.sessions import semantics
+    from airflow_provider_fds.spark.sessions.connect_server import ConnectServer
+
+    server = ConnectServer(url, "bench")
+    with server.session("bench", {}) as spark:
+        semantics._FIT.clear()
+        start = time.perf_counter()
+        semantics.check_semantics(server, spark, {}, f"{staging.as_uri()}/bench/jobs/1", lambda _: None)
+        seconds = time.perf_counter() - start
+    assert list((staging / semantics.FOLDER).glob("*.json"))
+    return seconds
 
 
 def _memory(pid: int) -> dict[str, float]:

@@ -229,7 +229,8 @@ class Accepted(BatchAction, frozen=True, kw_only=True, tag="accepted"):
             if not first or (first[0].batch_id, first[0].digest) != (self.batch_id, self.digest):
                 return state
             accepted = replace(first[0], may_reject=self.rejected)
-            return replace(state, planned=(accepted, *state.planned[1:]), quarantined=None)
+            planned = (accepted, *state.planned[1:])
+            return replace(state, planned=planned, quarantined=None, let_through_at=state.quarantined_at)
         scope = state if self.interval is None else state.interval(self.interval)
         return self.change(state, blocked=None, accepted=None if scope is None else scope.blocked)
 

@@ -35,11 +35,12 @@ _SETTINGS: Final = (
     ("Asia/Kolkata", "true", "1970-01-01 05:30:00", "bigint"),
     ("UTC", "false", "1970-01-01 00:00:00", "double"),
 )
-#: For queries of a row: to compile them takes longer than to run them.
+#: For queries of a row: to compile them, or to plan them again after each stage, takes longer than to run them.
 _SMALL: Final = {
     **{key: value for key, value in DELTA_SESSION.items() if key.startswith("spark.databricks.")},
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": "1",
 }
 #: As in a manifest: the rows of a file have the version that the log says.

@@ -117,7 +117,7 @@ def decision_on(state: StreamState, version: int | None, about: str | None = Non
     if stop is not None and (stop.version, now) == (version, about or ""):
         return None
     if what.startswith(_BATCH):
-        return "accept" if _is_accepted(state, what.removeprefix(_BATCH)) else "resume"
+        return "accept" if _is_accepted(state, about or "") else "resume"
     words = [word for word in state.acknowledged if word.version == version]
     return words[-1].decision if words else "resume"
 
@@ -127,9 +127,16 @@ def _what(about: str | None) -> str:
     return _NUMBER.sub("", about or "")
 
 
-def _is_accepted(state: StreamState, batch: str) -> bool:
-    """Whether a person lets this batch leave out so many rows: it waits to be loaded, or was committed last."""
-    epoch, batch_id, digest, rejected = batch.split("/")
+def _is_accepted(state: StreamState, about: str) -> bool:
+    """Whether a person has ended this stop of a batch by accepting it.
+
+    Without the number of an entry: whether a person lets this batch leave out so many rows, and it waits to be loaded,
+    or was committed last.
+    """
+    number = about.partition(":")[0]
+    if number.isdecimal():
+        return state.let_through_at == int(number)
+    epoch, batch_id, digest, rejected = _what(about).removeprefix(_BATCH).split("/")
     asked, last = (int(epoch), int(batch_id), digest), state.last_committed
     if last is not None and last.was_accepted and (last.epoch, last.batch_id, last.digest) == asked:
         return True

@@ -190,6 +190,20 @@ def test_a_batch_that_is_resumed_at_a_later_question_is_not_called_accepted(benc
     assert decision_on(ledger_of(bench).state, 0, asked) == "resume"
 
 
+def test_after_the_commit_each_question_still_has_its_own_answer(bench, sink, stopped):
+    first = asked_about(stopped.state)
+    perform(stopped, prepare_choice(ActionBuilder(stopped, "seen"), "accept"), PERSON)
+    refused(bench, sink, "run-2", rows_rejected=5)
+    second = asked_about(ledger_of(bench).state)
+    assert fds(bench, "resume", "orders") == 0
+    for run in ("run-3", "run-4"):
+        session, work = begun(bench, sink, run)
+        bench.report(session, work, session.job(work, sink))
+        session.collect(work)
+        assert session.connected.state.last_committed.batch_id == int(run[-1]) - 3
+        assert [decision_on(ledger_of(bench).state, 0, one) for one in (first, second)] == ["accept", "resume"]
+
+
 @pytest.mark.usefixtures("stopped")
 def test_only_the_owner_of_a_batch_puts_the_stream_into_quarantine_for_it(bench, sink):
     before = ledger_of(bench).state.quarantined
