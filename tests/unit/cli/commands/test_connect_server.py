@@ -151,7 +151,7 @@ def test_a_server_that_others_reach_without_a_token_is_warned_of(machine, capsys
 @pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("output", ["text", "json"])
 def test_a_signal_ends_the_server_and_the_command_well(machine, tmp_path, sign, output):
-    submit = machine(f"echo starting >&2; {LISTENS}; echo $$ > '{tmp_path}/pid'; while :; do sleep 0.1; done")
+    submit = machine(f"echo starting >&2; echo $$ > '{tmp_path}/pid'; {LISTENS}; while :; do sleep 0.1; done")
     words = ["connect-server", "--port", "0", "--spark-binary", submit, "--output", output]
     command = [sys.executable, "-m", "airflow_provider_fds.cli.main", *words]
     with subprocess.Popen(
