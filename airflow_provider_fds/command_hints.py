@@ -24,9 +24,9 @@ def with_staging(message: str, staging: str) -> str:
     """
     if _COMMAND.search(message) is None or "--staging" in message:
         return message
-    return f"{message}\n(`fds` commands:{staging_option(staging)})"
+    return f"{message}\n(`fds` commands: {staging_option(staging)})"
 
 
 def staging_option(staging: str) -> str:
-    """Return the option, after a space, that a command needs to find the staging folder with that URI."""
-    return f" --staging {shlex.quote(staging)}"
+    """Return the option with which a command finds the staging folder with that URI."""
+    return f"--staging {shlex.quote(staging)}"

@@ -27,8 +27,8 @@ _IS_UP = (
     r"(?=.*REST server for submitting applications on \S+ with port (?P<rest>\d+))"
     r"(?=.*I have been elected leader)"
 )
-#: A worker that registers by itself while a new master recovers may be told to kill its driver, which the master does
-#: not yet know to be the worker's. From so long after a master's death on, workers wait for another one, for 20 s.
+#: Start a new master so many seconds after the death of the old one, and at most 20 s later. Only then does no worker
+#: register while the new master recovers: the master could order it to kill a driver that it runs.
 QUIET_AFTER_SECONDS = 14
 _WAITING = "-Dspark.worker.initialRegistrationRetries=1"
 #: Settings of an application that is small and starts fast.
@@ -70,7 +70,7 @@ class Running:
 def master(
     folder: Path, port: str = "0", rest_port: int = 0, *, recovery: str = "FILESYSTEM", **environment: str
 ) -> Iterator[Running]:
-    """Start a master, which finds again what one before it in the same folder has known, unless recovery is NONE."""
+    """Start a master. With recovery FILESYSTEM, it knows what an earlier master in the same folder has known."""
     leader = command("spark-master", {"spark-master": "127.0.0.1", "7077": port, "8081": "0"})
     settings = {
         "spark.master.rest.enabled": "true",

@@ -235,7 +235,7 @@ def test_a_store_that_is_away_for_a_time_costs_no_row(
             walk.retry()
 
 
-@pytest.mark.skipif(faketime_library() is None, reason="needs libfaketime: the id of a driver has the master's second")
+@pytest.mark.skipif(faketime_library() is None, reason="needs libfaketime: an id has the time of the master")
 def test_an_id_that_two_drivers_have_at_the_same_time_delays_the_stream_and_costs_no_row(
     tmp_path: Path, seed: random.Random, tally: Tally
 ):

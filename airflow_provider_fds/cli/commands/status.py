@@ -113,7 +113,7 @@ def explain(arguments: argparse.Namespace) -> int:
         print("\nEvidence:", *found.evidence, sep="\n  ")
     if found.commands:
         where = staging_option(arguments.staging)
-        commands = [command if "--dry-run" in command else command + where for command, _ in found.commands]
+        commands = [command if "--dry-run" in command else f"{command} {where}" for command, _ in found.commands]
         width = max(map(len, commands))
         # the effect is a comment, so that the whole line can be pasted into a shell
         lines = [f"{line:{width}}  # {effect}" for line, (_, effect) in zip(commands, found.commands, strict=True)]

@@ -144,7 +144,7 @@ def _describe(stream: str, incident: Incident, staging_uri: str) -> dict[str, An
         "version": incident.version,
         "operation": incident.operation,
         "why": incident.why,
-        "action": f"{incident.action}{staging_option(staging_uri)}",
+        "action": f"{incident.action} {staging_option(staging_uri)}",
         "since": incident.since,
         "title": f"Stream {stream}: {incident.state.replace('_', ' ')}",
     }

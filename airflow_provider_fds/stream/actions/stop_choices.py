@@ -117,7 +117,7 @@ def decision_on(state: StreamState, version: int | None, about: str | None = Non
     if stop is not None and (stop.version, now) == (version, about or ""):
         return None
     if what.startswith(_BATCH):
-        return "accept" if _is_accepted(state, about or "") else "resume"
+        return "accept" if _is_accepted(state, (about or "").removesuffix(what), what) else "resume"
     words = [word for word in state.acknowledged if word.version == version]
     return words[-1].decision if words else "resume"
 
@@ -127,16 +127,20 @@ def _what(about: str | None) -> str:
     return _NUMBER.sub("", about or "")
 
 
-def _is_accepted(state: StreamState, about: str) -> bool:
+def _is_accepted(state: StreamState, number: str, what: str) -> bool:
     """Whether a person has ended this stop of a batch by accepting it.
 
     Without the number of an entry: whether a person lets this batch leave out so many rows, and it waits to be loaded,
     or was committed last.
+
+    Args:
+        state: The state of the stream.
+        number: The number of the entry with its colon, as :func:`asked_about` writes it; it may be missing.
+        what: The rest of it.
     """
-    number = about.partition(":")[0]
-    if number.isdecimal():
-        return state.let_through_at == int(number)
-    epoch, batch_id, digest, rejected = _what(about).removeprefix(_BATCH).split("/")
+    if entry := number.removesuffix(":"):
+        return state.let_through_at == int(entry)
+    epoch, batch_id, digest, rejected = what.removeprefix(_BATCH).split("/")
     asked, last = (int(epoch), int(batch_id), digest), state.last_committed
     if last is not None and last.was_accepted and (last.epoch, last.batch_id, last.digest) == asked:
         return True
