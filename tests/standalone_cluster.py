@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import threading
+import time
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -48,7 +49,7 @@ class Running:
         folder: Where its processes run, and the master keeps what it recovers.
         master: Spark's URL of its master.
         rest_port: Port of its REST server.
-        master_id: Process group of the master.
+        master_id: Process group of its first master.
     """
 
     folder: Path
@@ -60,10 +61,6 @@ class Running:
     def work(self) -> Path:
         """Where its workers keep what drivers and executors print."""
         return self.folder / "work"
-
-    def kill_master(self) -> None:
-        """Kill the master; it can be started again with :func:`master`."""
-        os.killpg(self.master_id, signal.SIGKILL)
 
 
 @contextmanager
@@ -83,6 +80,36 @@ def master(
     with _daemon(folder, _IS_UP, leader, SPARK_MASTER_OPTS=options, **environment) as (seen, process):
         up = seen.result(300)
         yield Running(folder, up["url"], int(up["rest"]), process)
+
+
+class Leader:
+    """The master of a cluster: its first one, or the one that was started again on the same ports."""
+
+    def __init__(self, cluster: Running, **arguments: str) -> None:
+        """Take the first master, and the arguments of :func:`master` for those that follow it."""
+        self._cluster = cluster
+        self._arguments = arguments
+        self._restarted = ExitStack()
+        self._killed_at = 0.0
+        #: Process group of the master.
+        self.process_id = cluster.master_id
+
+    def kill(self) -> None:
+        """Kill the master."""
+        os.killpg(self.process_id, signal.SIGKILL)
+        self._killed_at = time.monotonic()
+
+    def start(self, *, after_seconds: float = 0) -> None:
+        """Start a new master, so many seconds after the death of the old one."""
+        time.sleep(max(0, self._killed_at + after_seconds - time.monotonic()))
+        self._restarted.close()
+        port = self._cluster.master.rpartition(":")[2]
+        again = master(self._cluster.folder, port, self._cluster.rest_port, **self._arguments)
+        self.process_id = self._restarted.enter_context(again).master_id
+
+    def end(self) -> None:
+        """End the master that was started again, if one was."""
+        self._restarted.close()
 
 
 @contextmanager
@@ -174,4 +201,4 @@ def _daemon(
         reader.join()
 
 
-__all__ = ["QUIET_AFTER_SECONDS", "SMALL", "Running", "master", "running"]
+__all__ = ["QUIET_AFTER_SECONDS", "SMALL", "Leader", "Running", "running"]

@@ -10,8 +10,9 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,7 +31,7 @@ from tests.lost_task import (
     Lost,
     stopping_driver,
 )
-from tests.standalone_cluster import QUIET_AFTER_SECONDS, SMALL, master, running
+from tests.standalone_cluster import QUIET_AFTER_SECONDS, SMALL, Leader, running
 
 if TYPE_CHECKING:
     from airflow_provider_fds.spark.clusters.cluster import Handle
@@ -46,29 +47,11 @@ def cluster(tmp_path_factory):
         yield found
 
 
-class Leader:
-    """The master that leads: the first one, or one that a test has started again, which stays for the other tests."""
-
-    def __init__(self, cluster, restarted):
-        self._cluster = cluster
-        self._restarted = restarted
-
-    def kill(self):
-        self._restarted.close()
-        with suppress(ProcessLookupError):
-            self._cluster.kill_master()
-        self._killed_at = time.monotonic()
-
-    def start(self):
-        time.sleep(max(0, self._killed_at + QUIET_AFTER_SECONDS - time.monotonic()))
-        port = self._cluster.master.rpartition(":")[2]
-        self._restarted.enter_context(master(self._cluster.folder, port, self._cluster.rest_port))
-
-
 @pytest.fixture(scope="module")
 def leader(cluster):
-    with ExitStack() as restarted:
-        yield Leader(cluster, restarted)
+    found = Leader(cluster)
+    yield found
+    found.end()
 
 
 @pytest.fixture
@@ -261,7 +244,7 @@ def test_a_driver_that_outlives_its_task_and_its_master_is_found_by_the_next_att
     lake.append("orders", 1, 2)
     lost = Lost(dag_of("outlived", **faults), tmp_path)
     assert not lake.exists("outlived")
-    seen.then |= {0: leader.kill, 2: leader.start, 3: lost.go_on}
+    seen.then |= {0: leader.kill, 2: partial(leader.start, after_seconds=QUIET_AFTER_SECONDS), 3: lost.go_on}
     assert lost.run_again(installation) == "success", caplog.text
     assert [look.state for look in seen[:2]] == ["unknown"] * 2
     assert "running" in {look.state for look in seen[2:]}
@@ -453,7 +436,7 @@ def test_a_task_whose_triggerer_was_killed_finds_its_driver_also_when_the_master
     assert f"driverId={driver.name}" in told["log_url"]
 
     def go_on():
-        leader.start()
+        leader.start(after_seconds=QUIET_AFTER_SECONDS)
         lost.go_on()
 
     seen.then |= {0: leader.kill, 1: go_on}

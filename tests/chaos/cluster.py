@@ -9,7 +9,7 @@ import sys
 import threading
 import urllib.error
 import urllib.request
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
@@ -19,7 +19,7 @@ from tests.chaos.actors import state_of, wait_until
 from tests.chaos.lake import Lake
 from tests.interop.s3_server import Fault as StoreFault
 from tests.interop.s3_server import Server
-from tests.standalone_cluster import SMALL, Running, master, running
+from tests.standalone_cluster import SMALL, Leader, Running, running
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -39,15 +39,9 @@ class Cluster:
     first: Running
     #: Folder with the fault of the next driver, and the marks of those that hit.
     marks: Path
-    #: As for ``tests.standalone_cluster.running``.
-    leading: Mapping[str, str] = field(default_factory=dict)
+    leader: Leader
     #: More settings of the drivers.
     conf: Mapping[str, str] = field(default_factory=dict)
-    _restarted: ExitStack = field(default_factory=ExitStack)
-    _master_id: int = 0
-
-    def __post_init__(self) -> None:
-        self._master_id = self.first.master_id
 
     @property
     def spark(self) -> tuple[str, ...]:
@@ -93,24 +87,13 @@ class Cluster:
         with urllib.request.urlopen(urllib.request.Request(url, method=method), timeout=10) as answer:
             return dict(json.load(answer))
 
-    def kill_master(self) -> None:
-        """Kill the master."""
-        os.killpg(self._master_id, signal.SIGKILL)
-
-    def start_master(self) -> None:
-        """Start the master again, on the same ports."""
-        self._restarted.close()
-        port = self.first.master.rpartition(":")[2]
-        again = master(self.first.folder, port, self.first.rest_port, **self.leading)
-        self._master_id = self._restarted.enter_context(again).master_id
-
     def stall_master(self) -> None:
         """Let the master stand still."""
-        os.killpg(self._master_id, signal.SIGSTOP)
+        os.killpg(self.leader.process_id, signal.SIGSTOP)
 
     def continue_master(self) -> None:
         """Let it go on."""
-        os.killpg(self._master_id, signal.SIGCONT)
+        os.killpg(self.leader.process_id, signal.SIGCONT)
 
     def arm(self, fault: Fault | None) -> None:
         """Let the driver that starts next have a fault."""
@@ -120,10 +103,6 @@ class Cluster:
             return
         (self.marks / str(fault)).unlink(missing_ok=True)
         asked.write_text(str(fault))
-
-    def end(self) -> None:
-        """End what was started again."""
-        self._restarted.close()
 
 
 @contextmanager
@@ -140,11 +119,11 @@ def a_cluster(
     marks.mkdir(parents=True)
     faults = {ASKED_BY: ASKED_LATER, MARKS_IN: str(marks)}
     with running(folder, workers=workers, cores=4 // workers, leading=leading, **faults, **environment) as first:
-        found = Cluster(first, marks, leading or {}, conf or {})
+        leader = Leader(first, **leading or {})
         try:
-            yield found
+            yield Cluster(first, marks, leader, conf or {})
         finally:
-            found.end()
+            leader.end()
 
 
 class Alive:

@@ -200,9 +200,9 @@ def test_a_driver_that_the_cluster_kills_or_gives_up_has_a_successor(
     with a_walk(cluster, tmp_path, seed, tally) as walk:
         with walk.step(MASTER_KILLED, drivers=(1, 2)):
             actor = walk.start_hit("stop", BEFORE_WRITE)
-            cluster.kill_master()
+            cluster.leader.kill()
             time.sleep(seed.uniform(0, 5))
-            cluster.start_master()
+            cluster.leader.start()
             continue_driver(actor)
             # a master that starts slowly gives its workers up, and calls a driver that is at work ended
             if actor.await_end() != EXIT_OK:
@@ -255,8 +255,8 @@ def test_an_id_that_two_drivers_have_at_the_same_time_delays_the_stream_and_cost
         actor.kill()
         # a worker that comes back with a driver that its master does not know kills it, unless the id is given again
         os.kill(worker, signal.SIGSTOP)
-        cluster.kill_master()
-        cluster.start_master()
+        cluster.leader.kill()
+        cluster.leader.start()
         api = StandaloneCluster(cluster.first.master, cluster.first.rest_port)
         stranger = api.start(DriverRequest("stranger", script.as_uri(), (), {"spark.driver.memory": "600m"}, {}))
         assert stranger.id == driver
