@@ -7,7 +7,7 @@
     scripts/run_tests.py --only tests/unit/ledger [-k EXPRESSION]
     scripts/run_tests.py unit interop        the parts of these suites
 
-All parts run, even if one fails. Four run at a time, because each waits for Spark or Airflow to start. The output ends
+All parts run, even if one fails. Five run at a time, because each waits for Spark or Airflow to start. The output ends
 with what took how long, and with every failure and the command that runs it alone. What a part prints is also in a file
 in ``build/test-logs``, beside one with the time of each of its tests, of which ``make numbers`` shows the sums.
 
@@ -281,7 +281,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="unit tests and checks only")
     parser.add_argument("--only", nargs="+", metavar="TEST", help="these files, folders or tests, in this process")
     parser.add_argument("-k", metavar="EXPRESSION", help="only tests whose names match")
-    parser.add_argument("--jobs", type=int, default=4, metavar="N", help="parts at a time (default: 4)")
+    parser.add_argument("--jobs", type=int, default=5, metavar="N", help="parts at a time (default: 5)")
     arguments = parser.parse_args()
     if arguments.only or arguments.k:
         return only(arguments.only or ["tests"], arguments.k)

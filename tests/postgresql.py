@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 #: Signals by which a server ends: it waits for clients, ends them, or leaves everything as a crash does.
 SMART, FAST, IMMEDIATE = signal.SIGTERM, signal.SIGINT, signal.SIGQUIT
 
+_ROOM_BYTES = 8 << 30
+
 
 def missing(*modules: str) -> str | None:
     """Return what is missing to run a server and to reach it with these modules, ``None`` if nothing is."""
@@ -82,19 +84,29 @@ class PostgresServer:
 
 
 @contextmanager
-def running_server(user: str, *settings: str) -> Iterator[PostgresServer]:
-    """Run a server on a free port of this machine."""
+def running_server(user: str, *settings: str, on_disk: bool = False) -> Iterator[PostgresServer]:
+    """Run a server on a free port of this machine.
+
+    Its data is in memory if the machine has room there and nobody wants it on the disk, which makes each commit of a
+    test wait, and the end of a server of many databases take minutes.
+    """
     # not in the folders of the tests, which only their own user may enter
-    folder = Path(tempfile.mkdtemp(prefix="fds-postgresql-"))
+    folder = Path(tempfile.mkdtemp(prefix="fds-postgresql-", dir=None if on_disk else _memory()))
     try:
         server = PostgresServer(folder, user, *settings)
         try:
             server.start()
             yield server
         finally:
-            server.stop(FAST)
+            server.stop(IMMEDIATE)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _memory() -> str | None:
+    """Return the folder that is kept in memory, ``None`` if it is missing or has not much room."""
+    found = "/dev/shm"
+    return found if Path(found).is_dir() and shutil.disk_usage(found).free > _ROOM_BYTES else None
 
 
 @contextmanager

@@ -77,7 +77,7 @@ class _Database:
 
 @contextmanager
 def _database() -> Iterator[_Database]:
-    with running_server("fds", *_SETTINGS) as server:
+    with running_server("fds", *_SETTINGS, on_disk=True) as server:
         for name, value in {"HOST": "127.0.0.1", "PORT": server.port, "USER": "fds", "DATABASE": "postgres"}.items():
             os.environ[f"PG{name}"] = str(value)
         assert server.pid is not None
