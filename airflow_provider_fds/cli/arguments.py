@@ -390,10 +390,10 @@ def ledger_of(arguments: argparse.Namespace, stream: str | None = None) -> tuple
         from airflow_provider_fds.cli.command_list import closest
         from airflow_provider_fds.stream.monitoring.all_statuses import stream_names
 
-        hint = closest(name, stream_names(ledger.storage)) or " Check the name and the staging folder"
-        raise ConfigurationError(
-            f"there is no stream {name!r} in {arguments.staging}.{hint}",
-            reason=Reason.STREAM_NOT_FOUND,
-        )
-    actor = person(ledger.state.deployment)
-    return ledger, actor
+        known = stream_names(ledger.storage)
+        hint = closest(name, known) or " Check the name and the staging folder"
+        if name in known:
+            hint = " Its folder has no entry: the first run ended before it wrote one, or the entries were removed"
+        where = f"there is no stream {name!r} in {arguments.staging}"
+        raise ConfigurationError(f"{where}.{hint}", reason=Reason.STREAM_NOT_FOUND)
+    return ledger, person(ledger.state.deployment)

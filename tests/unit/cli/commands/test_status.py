@@ -112,6 +112,21 @@ def test_folders_that_are_no_streams_are_left_out(staging, capsys):
     assert (code, out) == (0, f"no streams found in {staging / 'notes'}\n")
 
 
+@pytest.mark.parametrize(
+    ("folders", "hint"),
+    [
+        ([], "Check the name and the staging folder"),
+        (["order"], "Did you mean 'order'?"),
+        (["order", "orders/ledger"], "Its folder has no entry: the first run ended before it wrote one"),
+    ],
+)
+def test_a_stream_that_is_not_there_is_told_from_one_without_entries(tmp_path, capsys, folders, hint):
+    for folder in folders:
+        (tmp_path / folder).mkdir(parents=True)
+    code, _, err = fds(capsys, "status", "orders", "--staging", tmp_path)
+    assert (code, hint in err) == (2, True), err
+
+
 @pytest.mark.parametrize("output", ["text", "json", "prometheus"])
 def test_a_misspelled_staging_folder_is_not_one_without_streams(tmp_path, capsys, output):
     code, out, err = fds(capsys, "status", "--staging", tmp_path / "stagnig", "--output", output)
