@@ -102,6 +102,8 @@ class Round:
         effect = "kill-group" if kind == "group" else "kill"
         actor = self._hit(Fault(effect, point, nth), kind, take_over=take_over)
         if point in (*DRIVER, *FENCE):
+            if nth > 1:
+                actor.end_lingering()
             actor.await_end()
         else:
             assert actor.process.wait() < 0
