@@ -49,14 +49,10 @@ class Target:
 
     Attributes:
         oid: Its oid in the database.
-        kind: ``pg_class.relkind``.
-        persistence: ``pg_class.relpersistence``.
         id: What the account knows it by; ``None`` if no stream has written to it.
     """
 
     oid: int
-    kind: str
-    persistence: str
     id: Optional[str]
 
 
@@ -153,7 +149,7 @@ class Account:
     def target(self) -> Optional[Target]:
         """Return the table, or ``None`` if there is none of this name that the role can see."""
         row = self._connection.execute(
-            "SELECT c.oid::bigint, c.relkind::text, c.relpersistence::text FROM pg_class c "
+            "SELECT c.oid::bigint FROM pg_class c "
             "JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relname = %s",
             self._table,
         ).fetchone()
@@ -162,7 +158,7 @@ class Account:
         found = None
         if self.exists():
             found = self._one(f"SELECT id::text FROM {self._of('targets')} WHERE oid = %s", (row[0],))
-        return Target(row[0], row[1], row[2], None if found is None else found[0])
+        return Target(row[0], None if found is None else found[0])
 
     def exists(self) -> bool:
         """Whether the tables of the account are there."""
