@@ -126,9 +126,11 @@ class Account:
             ("client_connection_check_interval", "1s"),
             ("TimeZone", "UTC"),
             ("DateStyle", "ISO"),
-            ("search_path", f"pg_catalog, {quoted(self._table[0])}"),
         ):
             run("SELECT set_config(%s, %s, true)", (name, value))
+        # nothing takes the place of what PostgreSQL has, and triggers find what they find for other writers
+        path = "concat_ws(', ', 'pg_catalog', nullif(current_setting('search_path'), ''))"
+        run(f"SELECT set_config('search_path', {path}, true)")
 
     def problem(self) -> Optional[str]:
         """Return why this server cannot keep what it commits, or ``None`` if it can."""
