@@ -235,6 +235,12 @@ class Expectations:
         """Whether the number of rows that fail decides what is written, and if."""
         return bool(self.of_action("fail", "reject")) or self.max_rejected is not None
 
+    def are_exceeded(self, rejected: int, rows: int) -> bool:
+        """Whether the rejected rows of a batch are a larger share of its rows than ``max_rejected``."""
+        most = self.max_rejected
+        # the quotient: a product such as 0.29 * 100 is less than 29
+        return most is not None and rejected > 0 and rejected / rows > most
+
     def to_dict(self) -> Dict[str, Any]:
         """Return the arguments of a stream that declare them, without those that are not set."""
         found: Dict[str, Any] = {"expect": dict(self.expect)} if self.expect else {}

@@ -49,14 +49,10 @@ class Target:
 
     Attributes:
         oid: Its oid in the database.
-        kind: ``pg_class.relkind``.
-        persistence: ``pg_class.relpersistence``.
         id: What the account knows it by; ``None`` if no stream has written to it.
     """
 
     oid: int
-    kind: str
-    persistence: str
     id: Optional[str]
 
 
@@ -130,31 +126,32 @@ class Account:
             ("client_connection_check_interval", "1s"),
             ("TimeZone", "UTC"),
             ("DateStyle", "ISO"),
-            ("search_path", f"pg_catalog, {quoted(self._table[0])}"),
         ):
             run("SELECT set_config(%s, %s, true)", (name, value))
+        # nothing takes the place of what PostgreSQL has, and triggers find what they find for other writers
+        path = "concat_ws(', ', 'pg_catalog', nullif(current_setting('search_path'), ''))"
+        run(f"SELECT set_config('search_path', {path}, true)")
 
     def problem(self) -> Optional[str]:
         """Return why this server cannot keep what it commits, or ``None`` if it can."""
         if self._connection.info.server_version < OLDEST_SERVER:
             return f"it is PostgreSQL {self._connection.info.server_version // 10000}; 14 or newer is needed"
-        row = self._connection.execute(
-            "SELECT pg_is_in_recovery(), current_setting('fsync'), current_setting('full_page_writes')"
-        ).fetchone()
-        if row[0]:
+        if self.is_standby():
             return "it is a standby, which cannot be written to: connect to the primary (target_session_attrs)"
-        off = [name for name, value in (("fsync", row[1]), ("full_page_writes", row[2])) if value != "on"]
+        rows = self._connection.execute("SELECT name FROM pg_settings WHERE setting = 'on'").fetchall()
+        if ("transaction_read_only",) in rows:
+            return "default_transaction_read_only is on for the role or the database"
+        off = [name for name in ("fsync", "full_page_writes") if (name,) not in rows]
         return f"{' and '.join(off)} is off: a crash can lose what was committed" if off else None
 
     def is_standby(self) -> bool:
         """Whether the server is a standby."""
-        row = self._one("SELECT pg_is_in_recovery()", ())
-        return row is not None and bool(row[0])
+        return bool((self._one("SELECT pg_is_in_recovery()", ()) or (False,))[0])
 
     def target(self) -> Optional[Target]:
         """Return the table, or ``None`` if there is none of this name that the role can see."""
         row = self._connection.execute(
-            "SELECT c.oid::bigint, c.relkind::text, c.relpersistence::text FROM pg_class c "
+            "SELECT c.oid::bigint FROM pg_class c "
             "JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relname = %s",
             self._table,
         ).fetchone()
@@ -163,7 +160,7 @@ class Account:
         found = None
         if self.exists():
             found = self._one(f"SELECT id::text FROM {self._of('targets')} WHERE oid = %s", (row[0],))
-        return Target(row[0], row[1], row[2], None if found is None else found[0])
+        return Target(row[0], None if found is None else found[0])
 
     def exists(self) -> bool:
         """Whether the tables of the account are there."""

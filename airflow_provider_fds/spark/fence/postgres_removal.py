@@ -24,6 +24,16 @@ if TYPE_CHECKING:
     from airflow_provider_fds.sinks import PostgresSink
 
 _SOURCE_VERSION = PROVENANCE["_commit_version"]
+#: Foreign keys by which a DELETE in a table or its partitions removes or changes rows, also those of removed ones.
+_CHANGED = """
+    WITH RECURSIVE own (id) AS (
+      SELECT to_regclass(%(table)s)::oid UNION SELECT inhrelid FROM pg_inherits JOIN own ON inhparent = id
+    ), removed (id) AS (
+      SELECT id FROM own UNION SELECT conrelid FROM pg_constraint JOIN removed ON confrelid = id
+      WHERE contype = 'f' AND confdeltype = 'c')
+    SELECT conrelid::regclass::text, conname, confdeltype::text FROM pg_constraint JOIN removed ON confrelid = id
+    WHERE contype = 'f' AND confdeltype IN ('c', 'n', 'd') AND (conrelid IN (SELECT id FROM own) OR NOT %(itself)s)
+    ORDER BY 1 LIMIT 1"""
 #: How SQLSTATE begins for rows of other tables that refer to a row, and for other constraints.
 _CONSTRAINT = "23"
 
@@ -72,12 +82,7 @@ def changed_by_delete(connection: Any, parts: Tuple[str, str], *, only_itself: b
         parts: Schema and name of the table.
         only_itself: Whether the table itself is the only one asked for.
     """
-    row = connection.execute(
-        "SELECT conrelid::regclass::text, conname, confdeltype::text FROM pg_constraint "
-        "WHERE contype = 'f' AND confrelid = to_regclass(%s) AND confdeltype IN ('c', 'n', 'd') "
-        "AND (conrelid = confrelid OR NOT %s) ORDER BY 1 LIMIT 1",
-        (quoted(*parts), only_itself),
-    ).fetchone()
+    row = connection.execute(_CHANGED, {"table": quoted(*parts), "itself": only_itself}).fetchone()
     if row is None:
         return None
     action = {"c": "CASCADE", "n": "SET NULL", "d": "SET DEFAULT"}[row[2]]

@@ -13,6 +13,8 @@ from airflow_provider_fds.credentials import redacted
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.spark.runtime.failures import RefusalError
 
+#: How SQLSTATE begins if the same statement may succeed later.
+_TEMPORARY = ("08", "25P", "40", "53", "57", "58", "XX")
 #: SQLSTATE, or the beginning of it, of what does not go away by itself: reason, and what to do.
 _LASTING: Tuple[Tuple[str, Reason, str], ...] = (
     (
@@ -27,6 +29,9 @@ _LASTING: Tuple[Tuple[str, Reason, str], ...] = (
     ("0A", Reason.SINK_UNSUITABLE, "The table does not allow it"),
     ("28", Reason.SINK_UNSUITABLE, "Correct the login of the connection"),
     ("3D", Reason.SINK_UNSUITABLE, "Correct the database of the connection"),
+    ("P0", Reason.SINK_SCHEMA_MISMATCH, "A trigger of the table refuses a row. Change it, or leave such rows out"),
+    ("54", Reason.SINK_SCHEMA_MISMATCH, "A value is too long for the table or an index. Cut it, or drop the index"),
+    ("", Reason.SINK_UNSUITABLE, "Change what it names in the database"),
 )
 #: How SQLSTATE begins if it is the connection that is refused.
 _AT_LOGIN = ("28", "3D")
@@ -78,12 +83,12 @@ def refusals(what: str) -> Iterator[None]:
                 "what it has, and continues",
                 retryable=True,
             ) from error
-        for beginning, reason, advice in _LASTING:
-            if state.startswith(beginning):
-                refuses = "cannot be connected to" if state.startswith(_AT_LOGIN) else "refuses it"
-                raise RefusalError(
-                    reason, f"{what}: the database {refuses} ({state}: {text}). Nothing was written. {advice}"
-                ) from error
+        if state and not state.startswith(_TEMPORARY):
+            reason, advice = next((one[1], one[2]) for one in _LASTING if state.startswith(one[0]))
+            refuses = "cannot be connected to" if state.startswith(_AT_LOGIN) else "refuses it"
+            raise RefusalError(
+                reason, f"{what}: the database {refuses} ({state}: {text}). Nothing was written. {advice}"
+            ) from error
         for words, advice in _REFUSED:
             if not state and any(word in text for word in words):
                 raise RefusalError(

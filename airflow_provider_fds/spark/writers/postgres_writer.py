@@ -28,6 +28,7 @@ from airflow_provider_fds.spark.sink_log.advice import Advice
 from airflow_provider_fds.spark.writers.postgres.postgres_columns import addition, creation, fitted, table_columns
 from airflow_provider_fds.spark.writers.postgres.postgres_rows import rows_of
 from airflow_provider_fds.spark.writers.postgres.replaced_interval import ReplacedInterval
+from airflow_provider_fds.spark.writers.postgres.table_kind import unsuitable
 from airflow_provider_fds.spark.writers.rows.merge_changes import MergeChanges
 from airflow_provider_fds.spark.writers.rows.prepared_rows import prepared
 from airflow_provider_fds.spark.writers.writer import Landed, Writer
@@ -46,8 +47,6 @@ _COMMIT_SECONDS = 60.0
 _PAUSES = (0.0, 1.0, 2.0, 4.0, 8.0)
 #: No version of a source is later.
 _NEWEST = (1 << 63) - 1
-#: Ordinary and partitioned tables.
-_KINDS = ("r", "p")
 
 
 class PostgresWriter(Writer):
@@ -79,7 +78,7 @@ class PostgresWriter(Writer):
         """
         with refusals(batch.describe()), connected(self._sink.conn_id) as connection:
             account = self._account(connection)
-            is_there = self._check_target(account)
+            is_there = self._check_target(connection, account)
             connection.rollback()
             account.create()
             if not is_there:
@@ -220,7 +219,7 @@ class PostgresWriter(Writer):
     def _account(self, connection: Any) -> Account:
         return Account(connection, self._sink.account, self._sink.parts)
 
-    def _check_target(self, account: Account) -> bool:
+    def _check_target(self, connection: Any, account: Account) -> bool:
         """Refuse a table that is missing, or that cannot keep what is committed; return whether it is there.
 
         A missing one may be created by the first batch.
@@ -243,9 +242,8 @@ class PostgresWriter(Writer):
             raise RefusalError(Reason.SINK_UNSUITABLE, f"{sink.describe()}: the server is unsuitable: {problem}")
         if target is None:
             return False
-        if target.kind not in _KINDS or target.persistence != "p":
-            kind = "unlogged or temporary, so a crash empties it" if target.persistence != "p" else "no ordinary table"
-            raise RefusalError(Reason.SINK_UNSUITABLE, f"{sink.describe()} is {kind}. Use an ordinary table")
+        if (problem := unsuitable(connection, sink.parts)) is not None:
+            raise RefusalError(Reason.SINK_UNSUITABLE, f"{sink.describe()} {problem}. Use ordinary tables")
         return True
 
     def _known(self, account: Account, batch: BatchSpec) -> Optional[Tuple[int, int]]:

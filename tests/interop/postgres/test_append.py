@@ -140,6 +140,19 @@ def test_an_unlogged_table_is_refused(spark, stream, database):
     assert (code, report.reason) == (11, "SINK_UNSUITABLE")
 
 
+@pytest.mark.parametrize("kind", ["UNLOGGED", "FOREIGN"])
+def test_a_table_with_a_partition_that_could_lose_rows_is_refused(spark, stream, database, kind):
+    database.run("DROP TABLE public.orders")
+    database.run("CREATE TABLE public.orders (id bigint, name text, p bigint) PARTITION BY RANGE (id)")
+    database.run("CREATE TABLE public.rest PARTITION OF public.orders DEFAULT PARTITION BY LIST (p)")
+    database.run("CREATE FOREIGN DATA WRAPPER nothing; CREATE SERVER far FOREIGN DATA WRAPPER nothing")
+    server = "SERVER far" if kind == "FOREIGN" else ""
+    database.run(f'CREATE {kind} TABLE public."Ones" PARTITION OF public.rest DEFAULT {server}')
+    code, (report,) = stream.work(spark, stream.job(stream.plan()[0]))
+    assert (code, report.reason) == (11, "SINK_UNSUITABLE")
+    assert 'has the partition "Ones", which is' in report.error_message
+
+
 def test_synchronous_commit_of_the_role_is_overridden_for_the_transaction_only(spark, stream, database, monkeypatch):
     database.run(f"ALTER DATABASE {database.name} SET synchronous_commit = off")
     seen = []

@@ -260,3 +260,16 @@ def test_rows_that_a_policy_hides_are_not_inserted_again(spark, stream, database
     database.run("DROP ROLE restricted")
     assert (code, report.reason) == (11, "SINK_UNSUITABLE"), report
     assert rows(database) == []
+
+
+@pytest.mark.parametrize("where", ["", "WHERE OLD.id = 0"], ids=["all", "some"])
+def test_rows_that_a_rule_leaves_out_are_noticed(spark, stream, database, changes, where):
+    stream.source, stream.options = changes, {"read_change_feed": True, "max_versions_per_batch": 1}
+    batches = stream.plan()
+    stream.work(spark, stream.job(batches[0], sink=sink_of()))
+    before = rows(database)
+    database.run(f"CREATE RULE keeps AS ON UPDATE TO public.orders {where} DO INSTEAD NOTHING")
+    code, (report,) = stream.work(spark, stream.job(batches[1], sink=sink_of()))
+    assert (code, report.reason) == (11, "ROWS_DIFFER")
+    assert f"changed {1 if where else 0} of 2 rows, so a trigger or a rule left some out" in report.error_message
+    assert rows(database) == before

@@ -8,6 +8,7 @@ import pytest
 
 from airflow_provider_fds.spark.writers.postgres.postgres_columns import table_columns
 from airflow_provider_fds.spark.writers.postgres.postgres_merge_sql import STAGED, PostgresMergeSql
+from airflow_provider_fds.spark.writers.postgres.table_kind import may_leave_out
 
 #: Texts that differ in upper and lower case are equal.
 ANY_CASE = "CREATE COLLATION any_case (provider = icu, locale = 'und-u-ks-level2', deterministic = false)"
@@ -125,3 +126,15 @@ def test_rows_of_partitions_are_found_and_moved(database, merge):
     assert merge((1, 2, "one", False), (2, 1, "two", True)) == [1, 1, 0]
     assert database.run("SELECT id, day FROM public.things_2") == [(1, 2)]
     assert database.run("SELECT id FROM public.things_1") == []
+
+
+@pytest.mark.parametrize("kind", ["INHERITS (public.things)", "PARTITION OF public.things DEFAULT"])
+def test_a_trigger_of_a_table_below_may_leave_out_rows(database, kind):
+    by = "PARTITION BY LIST (id)" if "PARTITION" in kind else ""
+    database.run(f"CREATE TABLE public.things (id int) {by}")
+    database.run(f"CREATE TABLE public.below {'()' if not by else ''} {kind}")
+    database.run("CREATE FUNCTION no() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'")
+    with database.connection() as connection:
+        assert not may_leave_out(connection, ("public", "things"))
+        connection.execute("CREATE TRIGGER t BEFORE UPDATE ON public.below FOR EACH ROW EXECUTE FUNCTION no()")
+        assert may_leave_out(connection, ("public", "things"))

@@ -66,6 +66,21 @@ def test_a_run_that_is_cleared_takes_no_rows_of_other_tables_with_it(referenced,
     assert database.run("SELECT order_id FROM public.items") == [(7,)]
 
 
+def test_nor_if_they_refer_to_a_partition(database):
+    database.run("DROP TABLE public.orders")
+    database.run(
+        "CREATE TABLE public.orders (id bigint, name text, p bigint, _source_version bigint) PARTITION BY LIST (p)"
+    )
+    database.run("CREATE TABLE public.zero (id bigint PRIMARY KEY, name text, p bigint, _source_version bigint)")
+    database.run("ALTER TABLE public.orders ATTACH PARTITION public.zero FOR VALUES IN (0)")
+    database.run("CREATE TABLE public.items (order_id bigint REFERENCES public.zero ON DELETE CASCADE)")
+    database.run("INSERT INTO public.orders VALUES (7, 'a', 0, 1)")
+    database.run("INSERT INTO public.items VALUES (7)")
+    with pytest.raises(RefusalError, match=r"rows of items .*ON DELETE CASCADE"):
+        run_again(database)
+    assert database.run("SELECT order_id FROM public.items") == [(7,)]
+
+
 def test_a_deferred_foreign_key_is_satisfied_again_by_the_rows_that_are_loaded(referenced):
     database = referenced("DEFERRABLE INITIALLY DEFERRED")
     run_again(database)
@@ -76,11 +91,26 @@ def test_a_deferred_foreign_key_is_satisfied_again_by_the_rows_that_are_loaded(r
 def test_a_fence_takes_no_older_rows_of_its_table_with_those_that_are_read_again(database):
     database.run("ALTER TABLE public.orders ADD _source_version bigint, ADD PRIMARY KEY (id)")
     database.run("ALTER TABLE public.orders ADD FOREIGN KEY (p) REFERENCES public.orders ON DELETE CASCADE")
-    database.run("INSERT INTO public.orders VALUES (2, 'new', NULL, 5), (1, 'old', 2, 1)")
+    refuse_to_remove(database, "orders")
+
+
+def test_nor_through_the_rows_of_another_table(database):
+    database.run("ALTER TABLE public.orders ADD _source_version bigint, ADD PRIMARY KEY (id)")
+    database.run("CREATE TABLE public.items (id bigint PRIMARY KEY REFERENCES public.orders ON DELETE CASCADE)")
+    database.run("ALTER TABLE public.orders ADD FOREIGN KEY (p) REFERENCES public.items ON DELETE CASCADE")
+    database.run("INSERT INTO public.orders VALUES (2, 'new', NULL, 5)")
+    database.run("INSERT INTO public.items VALUES (2)")
+    refuse_to_remove(database, "orders")
+
+
+def refuse_to_remove(database: Any, table: str) -> None:
+    """Let a fence remove the rows of version 5, of which one of version 1 depends."""
+    database.run("INSERT INTO public.orders VALUES (2, 'new', NULL, 5) ON CONFLICT DO NOTHING")
+    database.run("INSERT INTO public.orders VALUES (1, 'old', 2, 1)")
     fence = FenceSpec(stream="orders", uuid=UUID, epoch=2, removes="rows", from_version=5)
     with database.connection() as connection:
         connection.autocommit = False
         account, target = account_of(connection)
-        with pytest.raises(RefusalError, match=r"rows that are not read again: orders .*ON DELETE CASCADE"):
+        with pytest.raises(RefusalError, match=rf"rows that are not read again: {table} .*ON DELETE CASCADE"):
             PostgresRemoval(connection, fence, SINK).remove(account, target)
     assert database.rows() == [1, 2]

@@ -176,13 +176,15 @@ def test_columns_that_the_table_lacks_are_added_and_no_others(spark, growing, da
 
 
 def test_a_type_is_not_widened_and_the_way_out_is_named(spark, stream, database):
-    database.run("CREATE TABLE public.made (id integer, name varchar(3), p numeric(2))")
+    database.run("CREATE TABLE public.made (id integer, name varchar(3), p numeric(4,2))")
+    database.run("INSERT INTO public.made (p) VALUES (1.25)")
     code, (report,) = stream.work(spark, stream.job(stream.plan()[0], sink=sink_of(merge_schema=True)))
     assert (code, report.reason) == (11, "SINK_SCHEMA_MISMATCH")
     way = 'ALTER TABLE "public"."made" ALTER COLUMN "id" TYPE int8, ALTER COLUMN "name" TYPE text, ALTER COLUMN "p"'
     assert way in report.error_message
     database.run(report.error_message.split("`")[1])
     assert stream.work(spark, stream.job(stream.plan()[0], sink=sink_of()))[0] == 0
+    assert database.run("SELECT p::text FROM public.made WHERE id IS NULL") == [("1.25",)]
 
 
 def test_a_driver_of_a_closed_epoch_adds_no_column(spark, growing, database):

@@ -108,3 +108,12 @@ def test_a_job_and_a_commit_without_expectations_are_written_as_before():
     told = read_commit_metadata(commit_metadata(BATCH, "t1", {}, expectations=Expectations(EXPECT)))
     assert told["expect"] == EXPECT
     assert json.loads(JOB.to_json())["format"] == 1
+
+
+@pytest.mark.parametrize("percent", range(101))
+def test_exactly_the_share_may_be_rejected_and_no_row_more(percent):
+    expectations = Expectations({"id > 0": "drop"}, float(f"{percent / 100:.2f}"))
+    assert not expectations.are_exceeded(percent, 100)
+    assert not expectations.are_exceeded(percent * 7, 700)
+    assert expectations.are_exceeded(percent + 1, 100)
+    assert not expectations.are_exceeded(0, 0)

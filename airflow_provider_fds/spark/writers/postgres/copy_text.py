@@ -45,9 +45,12 @@ _JSON_OPTIONS = {
 _DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
 #: Types that become each other without loss if the new one is the nearest to a type of Spark that does not fit.
 _WIDENED = (
-    ("int2", "int4", "int8", "numeric"), ("float4", "float8"), ("bpchar", "varchar", "text"), ("timestamptz",),
-    ("timestamp",),
+    ("int2", "int4", "int8"), ("float4", "float8"), ("bpchar", "varchar", "text"), ("timestamptz",), ("timestamp",),
 )  # fmt: skip
+#: Types of exact numbers, and the digits of those that have no precision.
+_EXACT = {"int2": 5, "int4": 10, "int8": 19, "numeric": 0}
+#: PostgreSQL has no ``numeric(p, s)`` with more digits; without a precision it has more.
+_MOST_DIGITS = 1000
 #: Types that Spark's JSON calls otherwise than its SQL.
 _SHORT = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint"}
 #: Microseconds, the precision of Spark's times.
@@ -88,7 +91,6 @@ class TargetColumn:
 
 def unfit(spark_type: str, column: TargetColumn) -> Optional[str]:
     """Return why a column cannot hold each value of a type of Spark unchanged, or ``None`` if it can."""
-    decimal = _DECIMAL.fullmatch(spark_type)
     holding = _holding(spark_type)
     if holding is None:
         return f"{spark_type} is not written to PostgreSQL; make it a string in transform, for a column of type json"
@@ -99,8 +101,7 @@ def unfit(spark_type: str, column: TargetColumn) -> Optional[str]:
     if column.typmod < 0:
         return None
     if column.type == "numeric":
-        digits = int(decimal[1]) - int(decimal[2]) if decimal else _DIGITS[spark_type]
-        scale = max(int(decimal[2]), 0) if decimal else 0
+        digits, scale = _digits(spark_type)
         precision, own_scale = _precision_of(column.typmod)
         if own_scale < scale or precision - own_scale < digits:
             return f"{column.shown} does not hold each value of {spark_type}: it would be rounded, or too large"
@@ -187,12 +188,20 @@ def _holding(spark_type: str) -> Optional[tuple[str, ...]]:
     return ("numeric",) if _DECIMAL.fullmatch(spark_type) else _HOLDING.get(spark_type)
 
 
-def is_wider(spark_type: str, column: TargetColumn) -> bool:
-    """Whether a column would hold each value of a type if it had the nearest type, which holds what it has."""
+def widened(spark_type: str, column: TargetColumn) -> Optional[str]:
+    """Return a type that holds what an unfit column has and each value of a type of Spark; ``None``: none is known."""
     if column.is_generated or not column.is_plain:
-        return False
+        return None
     nearest = (_holding(spark_type) or ("",))[0]
-    return any(column.type in kinds and nearest in kinds for kinds in _WIDENED)
+    if any(column.type in kinds and nearest in kinds for kinds in _WIDENED):
+        return suggested(spark_type)
+    if column.type not in _EXACT or nearest not in _EXACT:
+        return None
+    digits, scale = _digits(spark_type)
+    precision, own_scale = _precision_of(column.typmod) if column.typmod >= 0 else (_EXACT[column.type], 0)
+    most = max(scale, own_scale)
+    whole = max(digits, precision - own_scale)
+    return f"numeric({whole + most},{most})" if whole + most <= _MOST_DIGITS else "numeric"
 
 
 def is_held(spark_type: str) -> bool:
@@ -203,6 +212,12 @@ def is_held(spark_type: str) -> bool:
 def _shown(spark_type: str, name: str) -> str:
     decimal = _DECIMAL.fullmatch(spark_type)
     return f"numeric({decimal[1]},{decimal[2]})" if decimal and int(decimal[2]) >= 0 else name
+
+
+def _digits(spark_type: str) -> tuple[int, int]:
+    """Return the digits of a type before and after the point."""
+    decimal = _DECIMAL.fullmatch(spark_type)
+    return (int(decimal[1]) - int(decimal[2]), max(int(decimal[2]), 0)) if decimal else (_DIGITS[spark_type], 0)
 
 
 def _precision_of(typmod: int) -> tuple[int, int]:

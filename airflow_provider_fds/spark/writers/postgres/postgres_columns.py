@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.sinks.postgres import quoted
 from airflow_provider_fds.spark.runtime.failures import RefusalError
-from airflow_provider_fds.spark.writers.postgres.copy_text import TargetColumn, is_held, is_wider, suggested, unfit
+from airflow_provider_fds.spark.writers.postgres.copy_text import TargetColumn, is_held, suggested, unfit, widened
 
 if TYPE_CHECKING:
     from airflow_provider_fds.sinks import PostgresSink
@@ -56,8 +56,8 @@ def fitted(columns: List[TargetColumn], types: Dict[str, str], sink: PostgresSin
         found.append(same)
         if (problem := unfit(spark_type, same)) is not None:
             problems.append(f"{name}: {problem}")
-            if is_wider(spark_type, same):
-                wider.append(f"ALTER COLUMN {quoted(same.name)} TYPE {suggested(spark_type)}")
+            if (kind := widened(spark_type, same)) is not None:
+                wider.append(f"ALTER COLUMN {quoted(same.name)} TYPE {kind}")
     table = quoted(*sink.parts)
     if missing:
         problems.append(f"the table lacks columns of the batch: `ALTER TABLE {table} {', '.join(missing)}`")

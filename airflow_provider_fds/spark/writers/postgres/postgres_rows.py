@@ -17,6 +17,7 @@ from airflow_provider_fds.spark.runtime.sql import temporary_view
 from airflow_provider_fds.spark.writers.postgres.copy_text import column_types, is_json, lines
 from airflow_provider_fds.spark.writers.postgres.line_chunks import line_chunks
 from airflow_provider_fds.spark.writers.postgres.postgres_merge_sql import DELETED, STAGED, PostgresMergeSql
+from airflow_provider_fds.spark.writers.postgres.table_kind import may_leave_out
 from airflow_provider_fds.spark.writers.rows.merge_changes import MergeChanges, merge_rows
 from airflow_provider_fds.spark.writers.rows.sink_columns import with_provenance
 
@@ -24,12 +25,6 @@ if TYPE_CHECKING:
     from airflow_provider_fds.batch.spec import BatchSpec
     from airflow_provider_fds.sinks import PostgresSink
     from airflow_provider_fds.spark.writers.postgres.copy_text import TargetColumn
-
-#: Triggers, of the table or its partitions, that may leave out rows.
-_MAY_LEAVE_OUT = """
-    SELECT EXISTS (
-      SELECT FROM pg_trigger WHERE NOT tgisinternal AND tgenabled <> 'D' AND tgtype & 3 = 3 AND tgrelid IN (
-        SELECT to_regclass(%(table)s) UNION SELECT relid FROM pg_partition_tree(to_regclass(%(table)s))))"""
 
 
 class AppendedRows:
@@ -112,8 +107,7 @@ class MergedRows:
                 f"{found[0]!r} and {found[1]!r} are one key ({', '.join(self._sink.keys)}) by the table's collation"
             )
         connection.execute(sql.lock())
-        values = {"table": quoted(*self._sink.parts)}
-        is_counted = connection.execute(_MAY_LEAVE_OUT, values).fetchone()[0]
+        is_counted = may_leave_out(connection, self._sink.parts)
         total = 0
         for statement, count in sql.statements(deletes=self._sink.delete_rows):
             expected = connection.execute(count).fetchone()[0] if is_counted else None
@@ -163,8 +157,8 @@ def _refuse_legacy_times(spark: Any, rows: Any, what: str) -> None:
 def _left_out(sink: PostgresSink, what: str, found: str) -> RefusalError:
     return RefusalError(
         Reason.ROWS_DIFFER,
-        f"{what}: {sink.describe()} {found}, so a trigger left "
-        "some out. Nothing was written: FDS loads all rows of a batch, or none",
+        f"{what}: {sink.describe()} {found}, so a trigger or a "
+        "rule left some out. Nothing was written: FDS loads all rows of a batch, or none",
     )
 
 

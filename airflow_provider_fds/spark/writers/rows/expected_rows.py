@@ -109,7 +109,6 @@ class ExpectedRows:
             may_reject: How many rows a person lets be kept out.
         """
         broken = [text for text in self._expectations.of_action("fail") if counts.failed[text]]
-        most = self._expectations.max_rejected
         if broken:
             each = "; ".join(f"{counts.failed[text]:,} of {counts.rows:,} rows fail {text!r}" for text in broken)
             raise RefusalError(
@@ -117,7 +116,8 @@ class ExpectedRows:
                 f"{self._what} was not written: {each}{self._examples(broken, keys)}. Correct the rows in the source "
                 "and skip the versions that brought them, or give the expectation another action (warn, drop)",
             )
-        if most is not None and counts.rejected > max(most * counts.rows, may_reject or 0):
+        most = self._expectations.max_rejected
+        if self._expectations.are_exceeded(counts.rejected, counts.rows) and counts.rejected > (may_reject or 0):
             left_out = [text for text in self._expectations.of_action("drop", "reject") if counts.failed[text]]
             each = "; ".join(f"{counts.failed[text]:,} fail {text!r}" for text in left_out)
             raise RefusalError(

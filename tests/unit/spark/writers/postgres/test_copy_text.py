@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_fds.spark.writers.postgres.copy_text import TargetColumn, suggested, unfit
+from airflow_provider_fds.spark.writers.postgres.copy_text import TargetColumn, suggested, unfit, widened
 
 
 def column(name: str, typmod: int = -1, **changes: object) -> TargetColumn:
@@ -68,3 +68,26 @@ def test_a_missing_column_is_suggested_with_a_type_that_holds_its_values():
     assert [suggested(one) for one in ("bigint", "decimal(10,2)", "string", "map<string,int>")] == [
         "int8", "numeric(10,2)", "text", "json"
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("spark_type", "target", "type_for_both"),
+    [
+        ("bigint", column("int4"), "int8"),
+        ("int", numeric(10, 2), "numeric(12,2)"),
+        ("bigint", numeric(2, 0), "numeric(19,0)"),
+        ("decimal(30,2)", numeric(20, 6), "numeric(34,6)"),
+        ("decimal(10,4)", numeric(20, 2), "numeric(22,4)"),
+        ("decimal(10,2)", column("int8"), "numeric(21,2)"),
+        ("decimal(38,2)", numeric(1000, 990), "numeric"),
+        ("double", column("float4"), "float8"),
+        ("string", column("varchar", 7), "text"),
+        ("timestamp", column("timestamptz", 0), "timestamptz"),
+        ("double", column("numeric"), None),
+        ("string", column("jsonb"), None),
+        ("bigint", column("int4", is_plain=False), None),
+    ],
+)
+def test_a_wider_type_holds_what_the_column_has_and_what_it_gets(spark_type, target, type_for_both):
+    assert unfit(spark_type, target) is not None
+    assert widened(spark_type, target) == type_for_both
