@@ -180,9 +180,10 @@ class ClusterDriver:
             self.stop()
         try:
             return self._end(application, handle, was_ended)
-        except (KeyboardInterrupt, SystemExit):
-            # a person ends the process, and expects its Spark to end, too
-            self.stop()
+        except BaseException as ending:
+            # a person ends the process, or the task's time is over: Airflow calls on_kill only after this has ended
+            if not isinstance(ending, Exception):
+                self.stop()
             raise
         finally:
             self._handle = None

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from airflow_provider_fds.backends.cluster_driver import ClusterDriver
 from airflow_provider_fds.backends.submitted_driver import submitted_request
+from airflow_provider_fds.credentials import redacted_uri, secret_part
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.spark.clusters.hadoop_conf import resource_managers, wants_kerberos
@@ -41,7 +42,7 @@ def yarn_driver(
         task: The task that starts spark-submit.
 
     Raises:
-        ConfigurationError: The connection names a ResourceManager by something that is no address.
+        ConfigurationError: The connection names a ResourceManager by something that is no address, or has a password.
     """
     environ = {**os.environ, **{name: str(value) for name, value in arguments.env_vars.items()}}
     given = str(extra.get(ADDRESS) or "")
@@ -64,10 +65,11 @@ def _addresses(place: SparkMaster, text: str) -> tuple[str, ...]:
     whole = [each if "://" in each else f"http://{each}" for each in found]
     for each in whole:
         parts = urlsplit(each)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        if parts.scheme not in ("http", "https") or not parts.hostname or secret_part(each):
+            # ledgers, triggers and logs have it
             raise ConfigurationError(
-                f"Spark {place.subject} has the {ADDRESS} {text!r}, expected the address of the "
-                "ResourceManager's web server, such as http://rm:8088",
+                f"Spark {place.subject} has the {ADDRESS} {redacted_uri(each)!r}, expected the address of the "
+                "ResourceManager's web server, without user and password, such as http://rm:8088",
                 reason=Reason.CONNECTION_UNUSABLE,
             )
     return tuple(each.rstrip("/") for each in whole)

@@ -26,12 +26,14 @@ if TYPE_CHECKING:
 
 #: Seconds between two questions to the cluster about a driver that reports nothing.
 LOOK_SECONDS: Final = 60.0
-#: Clusters that all triggers of a process ask at once: one that does not answer must not take the threads of others.
+#: Questions to one cluster that all triggers of a process ask at once: one that does not answer must not take the
+#: threads of others.
 _LOOKS_AT_ONCE: Final = 2
 
 logger = logging.getLogger(__name__)
 
-_looks: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
+#: By cluster.
+_looks: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, asyncio.Semaphore]] = WeakKeyDictionary()
 
 
 class WatchesDriver:
@@ -172,10 +174,8 @@ class WatchesDriver:
 
     async def _ask(self) -> Look:
         """Ask the cluster about the driver, in a thread."""
-        loop = asyncio.get_running_loop()
-        if loop not in _looks:
-            _looks[loop] = asyncio.Semaphore(_LOOKS_AT_ONCE)
-        async with _looks[loop]:
+        of_loop = _looks.setdefault(asyncio.get_running_loop(), {})
+        async with of_loop.setdefault(repr(self.cluster), asyncio.Semaphore(_LOOKS_AT_ONCE)):
             cluster = self._cluster()
             if cluster is None:
                 raise LookupError(f"this version of FDS does not know clusters of the kind {self.cluster.get('kind')}")

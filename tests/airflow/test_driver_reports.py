@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import threading
 import time
 from contextlib import suppress
@@ -19,6 +20,7 @@ from airflow_provider_fds.batch.fleet_spec import FleetProgress
 from airflow_provider_fds.delta.storage.local import LocalStorage
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.operators.run.left_driver import Resumed
+from airflow_provider_fds.spark.clusters import rest
 from airflow_provider_fds.spark.clusters.standalone import StandaloneCluster
 from airflow_provider_fds.spark.clusters.stored import from_dict, to_dict
 from airflow_provider_fds.spark.clusters.yarn import YarnCluster
@@ -163,6 +165,27 @@ def test_a_cluster_that_does_not_answer_wakes_the_task_only_after_a_long_time(tr
     payload = asyncio.run(fired(trigger_of(cluster=nobody)))
     assert payload["reason"] == "silent"
     assert Resumed.of(payload).silent_seconds >= 0.4
+
+
+def test_clusters_that_do_not_answer_hold_up_no_other_one(trigger_of, master, monkeypatch):
+    monkeypatch.setattr(rest, "SECONDS", 600.0)
+    master.answers[:] = ["FINISHED"]
+
+    async def watch():
+        silent = socket.create_server(("127.0.0.1", 0))
+        port = silent.getsockname()[1]
+        nobody = to_dict(StandaloneCluster("spark://127.0.0.1:7077", port))
+        waiting = [asyncio.ensure_future(anext(trigger_of(cluster=nobody).run())) for _ in range(3)]
+        try:
+            # both questions that it may be asked at once
+            taken = [(await asyncio.to_thread(silent.accept))[0] for _ in range(2)]
+            with silent, taken[0], taken[1]:
+                return await fired(trigger_of(), meanwhile=None)
+        finally:
+            for each in waiting:
+                each.cancel()
+
+    assert asyncio.run(watch())["reason"] == "ended"
 
 
 def test_a_cluster_that_answers_again_is_not_silent(trigger_of, master, report, monkeypatch):

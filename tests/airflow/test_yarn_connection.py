@@ -68,6 +68,12 @@ def test_a_resource_manager_without_an_address_is_refused(cluster_of, given):
         cluster_of({ADDRESS: given})
 
 
+def test_a_password_in_an_address_which_the_ledger_would_keep_is_refused_and_not_shown(cluster_of):
+    with pytest.raises(ConfigurationError, match=r"without user and password") as refused:
+        cluster_of({ADDRESS: "http://rm1:8088, https://etl:hush@gateway/yarn"})
+    assert "hush" not in str(refused.value)
+
+
 @pytest.mark.parametrize(
     "more",
     [

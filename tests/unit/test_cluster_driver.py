@@ -7,6 +7,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from airflow.providers.common.compat.sdk import AirflowTaskTimeout
 
 from airflow_provider_fds.backends import cluster_driver
 from airflow_provider_fds.backends.base import Application, UserArguments
@@ -104,8 +105,8 @@ def test_a_driver_that_did_not_succeed_is_named_with_the_words_of_the_cluster(ru
     assert str(error) == "driver driver-1 on spark://host:7077 ended: FAILED"
 
 
-@pytest.mark.parametrize("ending", [KeyboardInterrupt, SystemExit])
-def test_a_person_who_ends_the_process_ends_its_driver(run, ending):
+@pytest.mark.parametrize("ending", [KeyboardInterrupt, SystemExit, AirflowTaskTimeout])
+def test_what_ends_the_process_or_its_time_ends_its_driver(run, ending):
     class Ended(Saying):
         def look(self, handle):
             raise ending

@@ -90,7 +90,7 @@ class KubernetesCluster(KubernetesApi, Cluster):
             return Look("unknown", words=str(error))
         if _is_missing(status, pod):
             return Look("ended", has_failed=True, words="its pod was deleted")
-        if status not in _OK or not isinstance(pod.get("status"), dict):
+        if status not in _OK:
             return Look("unknown", words=f"HTTP {status}, {_message(pod)}")
         return _state(pod)
 
@@ -166,6 +166,8 @@ def _container(pod: dict[str, Any]) -> dict[str, Any]:
 
 
 def _state(pod: dict[str, Any]) -> Look:
+    if not isinstance(pod.get("status"), dict) or not isinstance(pod.get("metadata"), dict):
+        return Look("unknown", words=f"HTTP 200, {_message(pod)}")
     phase = str(pod["status"].get("phase") or "")
     state = _container(pod).get("state") or {}
     # another container of the pod may go on without the driver's

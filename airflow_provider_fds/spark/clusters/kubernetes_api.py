@@ -6,6 +6,7 @@ service account of the pod in which this process runs.
 
 from __future__ import annotations
 
+import re
 import ssl
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +23,8 @@ NAMESPACE: Final = "spark.kubernetes.namespace"
 _SUBMISSION: Final = "spark.kubernetes.authenticate.submission"
 _TRUSTS_ALL: Final = "spark.kubernetes.trust.certificates"
 _SERVER: Final = "Kubernetes' API server"
+#: What a header can have.
+_TOKEN: Final = re.compile(r"[!-~]+")
 #: Where each pod finds the credentials of its service account.
 _SERVICE_ACCOUNT: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
 
@@ -112,9 +115,12 @@ class KubernetesApi:
         token = self.token
         if self.token_file:
             try:
-                token = Path(self.token_file).read_text(encoding="utf-8").strip()
+                token = Path(self.token_file).read_text(encoding="utf-8", errors="replace").strip()
             except OSError as error:
                 raise ClusterError(f"the token for {self.server} cannot be read: {error}") from error
+        if (token or self.token_file) and _TOKEN.fullmatch(token) is None:
+            # the error of a client shows it
+            raise ClusterError(f"{self.token_file or f'{_SUBMISSION}.oauthToken'} holds no token for {self.server}")
         return {"Accept": "application/json", **({"Authorization": f"Bearer {token}"} if token else {})}
 
     def _certificates(self) -> ssl.SSLContext | None:

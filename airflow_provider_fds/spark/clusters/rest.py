@@ -40,7 +40,7 @@ def ask(
         verify: Which certificates are trusted; default: those of this machine.
 
     Raises:
-        ClusterError: There is no answer, or none in JSON.
+        ClusterError: There is no answer, or none in JSON, or ``url`` is none.
     """
     import httpx
 
@@ -55,7 +55,7 @@ def ask(
             method, url, json=body, headers=dict(headers), timeout=SECONDS, follow_redirects=follow_redirects
         )
         answer = response.json()
-    except (httpx.HTTPError, ValueError) as error:
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError, RecursionError) as error:
         said = str(error) or type(error).__name__
         raise ClusterError(f"{url} does not answer as {server} does: {said}") from error
     if not isinstance(answer, dict):
@@ -69,7 +69,7 @@ def text(url: str, *, headers: Mapping[str, str] | None = None, verify: ssl.SSLC
 
     try:
         response = httpx.get(url, headers=dict(headers or {}), timeout=SECONDS, verify=verify or _certificates())
-    except httpx.HTTPError:
+    except (httpx.HTTPError, httpx.InvalidURL):
         return ""
     return response.text if response.status_code == httpx.codes.OK else ""
 

@@ -20,6 +20,7 @@ _PYTHON_RUNNER: Final = "org.apache.spark.deploy.PythonRunner"
 _OWN_FILE: Final = "{{USER_JAR}}"
 _RUNNING: Final = frozenset({"SUBMITTED", "RUNNING", "RELAUNCHING"})
 _SUCCEEDED: Final = "FINISHED"
+_ENDED: Final = frozenset({_SUCCEEDED, "FAILED", "KILLED", "ERROR"})
 
 
 @dataclass(frozen=True)
@@ -83,8 +84,8 @@ class StandaloneCluster(Cluster):
                 continue
             if state in _RUNNING:
                 return Look("running", words=state)
-            if state == "UNKNOWN":
-                # a master that recovers, until the worker has registered again
+            if state not in _ENDED:
+                # such as that of a master that recovers, until the worker has registered again
                 return Look("unknown", words=state)
             return Look("ended", has_failed=state != _SUCCEEDED, words=_joined(state, answer.get("message")))
         return Look("unknown", words=words)

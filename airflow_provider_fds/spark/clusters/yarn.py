@@ -60,7 +60,8 @@ class YarnCluster(Cluster):
     def start(self, request: DriverRequest) -> Handle:
         """Start a driver by spark-submit, under a tag that names the claim, and find its application by that tag.
 
-        If spark-submit fails or is killed, an application that it has submitted nevertheless is stopped.
+        If spark-submit or the search fails or is killed, an application that was submitted nevertheless is stopped: no
+        ledger has it.
 
         Raises:
             ClusterError: No ResourceManager shows the application.
@@ -73,10 +74,10 @@ class YarnCluster(Cluster):
         try:
             # the ResourceManager, not the process of spark-submit, tells how the driver ends
             request.submit({_TAGS: ",".join(tags), "spark.yarn.submit.waitAppCompletion": "false"})
+            return Handle(self.resource_managers[0], self._find(tag))
         except BaseException:
             self._stop_tagged(tag)
             raise
-        return Handle(self.resource_managers[0], self._find(tag))
 
     def look(self, handle: Handle) -> Look:
         """Return the state that the active ResourceManager has of a driver.

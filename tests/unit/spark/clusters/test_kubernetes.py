@@ -135,6 +135,7 @@ def test_each_state_is_running_ended_or_unknown(cluster_of, answer, look):
         ((503, b"upstream connect error"), "does not answer as Kubernetes' API server does"),
         ((404, {}), "HTTP 404, no reason given"),
         ({"kind": "Pod"}, "HTTP 200, no reason given"),
+        ({"kind": "Pod", "status": {"phase": "Running"}}, "HTTP 200, no reason given"),
     ],
 )
 def test_an_api_server_that_does_not_tell_of_a_pod_does_not_say_that_it_ended(cluster_of, answer, words):
@@ -248,6 +249,17 @@ def test_the_last_lines_are_those_of_the_drivers_container(cluster_of):
     cluster, asked, _ = cluster_of(own, refusal(400, "BadRequest", "container is not available"))
     assert cluster.last_lines(Handle(cluster.address, NAME)) == ()
     assert asked[1][1].endswith("&container=mine")
+
+
+@pytest.mark.parametrize("content", [b"apiVersion: v1\ntoken: hush", b"hush \xff", b""])
+def test_a_file_that_holds_no_token_is_named_and_not_shown(cluster_of, tmp_path, content):
+    (tmp_path / "config").write_bytes(content)
+    cluster, asked, _ = cluster_of(RUNNING, token_file=str(tmp_path / "config"))
+    found = looked(cluster)
+    assert found.state == "unknown"
+    assert "hush" not in found.words
+    assert f"{tmp_path}/config" in found.words
+    assert asked == []
 
 
 def test_a_token_is_read_from_its_file_for_each_request(cluster_of, tmp_path):

@@ -83,14 +83,21 @@ def test_a_refusal_and_another_server_are_errors_that_show_the_answer(cluster_of
         ),
         # a master that recovers
         ({"success": True, "driverState": "UNKNOWN"}, Look("unknown", words="UNKNOWN")),
+        # of a Spark to come
+        ({"success": True, "driverState": "PAUSED"}, Look("unknown", words="PAUSED")),
     ],
 )
 def test_each_state_is_running_ended_or_unknown(cluster_of, answer, look):
     assert cluster_of(answer)[0].look(HANDLE) == look
 
 
-def test_a_master_that_does_not_know_a_driver_does_not_say_that_it_ended(cluster_of):
-    assert cluster_of(UNKNOWN)[0].look(HANDLE).state == "unknown"
+@pytest.mark.parametrize("answer", [UNKNOWN, b"[" * 100_000, b"\xff", b"", {"success": True, "driverState": 1}])
+def test_a_master_that_does_not_know_a_driver_does_not_say_that_it_ended(cluster_of, answer):
+    assert cluster_of(answer)[0].look(HANDLE).state == "unknown"
+
+
+def test_a_driver_whose_name_fits_in_no_address_is_unknown(cluster_of):
+    assert cluster_of(UNKNOWN)[0].look(Handle(HANDLE.cluster, "driver\n1")).state == "unknown"
 
 
 def test_a_cluster_that_is_not_reached_says_nothing_of_its_drivers():

@@ -103,6 +103,13 @@ def test_what_a_spark_submit_that_is_killed_has_submitted_is_stopped(cluster_of)
     assert asked[1:] == [("PUT", f"/ws/v1/cluster/apps/{ID}/state?user.name=etl", {"state": "KILLED"})]
 
 
+def test_an_application_that_shows_only_after_the_search_for_it_is_stopped(cluster_of):
+    cluster, asked = cluster_of(NO_APPS, {"apps": {"app": [app("ACCEPTED")]}}, (202, {}), find_seconds=0)
+    with pytest.raises(ClusterError, match="no ResourceManager shows an application"):
+        cluster.start(request(lambda _: None))
+    assert asked[2:] == [("PUT", f"/ws/v1/cluster/apps/{ID}/state?user.name=etl", {"state": "KILLED"})]
+
+
 @pytest.mark.parametrize(
     ("answer", "look"),
     [
