@@ -273,3 +273,21 @@ def test_rows_that_a_rule_leaves_out_are_noticed(spark, stream, database, change
     assert (code, report.reason) == (11, "ROWS_DIFFER")
     assert f"changed {1 if where else 0} of 2 rows, so a trigger or a rule left some out" in report.error_message
     assert rows(database) == before
+
+
+def test_a_deleted_key_takes_no_row_that_the_source_still_has(spark, stream, database, changes):
+    database.run("ALTER TABLE public.orders ADD PRIMARY KEY (id)")
+    database.run("ALTER TABLE public.orders ADD parent bigint REFERENCES public.orders ON DELETE CASCADE")
+    stream.source, stream.options = changes, {"read_change_feed": True, "max_versions_per_batch": 1}
+    batches = stream.plan()
+    stream.work(spark, stream.job(*batches[:2], sink=sink_of()))
+    database.run("UPDATE public.orders SET parent = 1 WHERE id = 4")
+    before = rows(database)
+    code, (report,) = stream.work(spark, stream.job(batches[2], sink=sink_of()))
+    assert (code, report.reason, report.retryable) == (11, "SINK_UNSUITABLE", False), report
+    assert "orders (foreign key orders_parent_fkey with ON DELETE CASCADE)" in report.error_message
+    assert rows(database) == before
+
+    # as the message says
+    code, _ = stream.work(spark, stream.job(batches[2], sink=sink_of(delete_rows=False)))
+    assert (code, rows(database)) == (0, before)

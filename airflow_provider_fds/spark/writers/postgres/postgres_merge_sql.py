@@ -61,6 +61,10 @@ class PostgresMergeSql:
         shown = f"min(concat_ws(', ', {listed}) COLLATE \"C\"), max(concat_ws(', ', {listed}) COLLATE \"C\")"
         return f"SELECT {shown} FROM {STAGED} WHERE NOT {DELETED} GROUP BY {listed} HAVING count(*) > 1 LIMIT 1"
 
+    def first_deleted(self) -> str:
+        """Return a query that has a row if the last change to a key is a deletion."""
+        return f"SELECT 1 FROM {STAGED} WHERE {DELETED} LIMIT 1"
+
     def statements(self, *, deletes: bool) -> List[Tuple[str, str]]:
         """Return the statements in their order, each with a query of how many rows it must change, asked just before.
 
