@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 #: Signals by which a server ends: it waits for clients, ends them, or leaves everything as a crash does.
 SMART, FAST, IMMEDIATE = signal.SIGTERM, signal.SIGINT, signal.SIGQUIT
 
+#: A server keeps its data in memory if so much is free.
 _ROOM_BYTES = 8 << 30
 
 
@@ -87,8 +88,8 @@ class PostgresServer:
 def running_server(user: str, *settings: str, on_disk: bool = False) -> Iterator[PostgresServer]:
     """Run a server on a free port of this machine.
 
-    Its data is in memory if the machine has room there and nobody wants it on the disk, which makes each commit of a
-    test wait, and the end of a server of many databases take minutes.
+    Its data is in memory if there is room and ``on_disk`` is not set. On a disk, each commit waits, and a server with
+    many databases takes minutes to end.
     """
     # not in the folders of the tests, which only their own user may enter
     folder = Path(tempfile.mkdtemp(prefix="fds-postgresql-", dir=None if on_disk else _memory()))

@@ -391,9 +391,10 @@ def ledger_of(arguments: argparse.Namespace, stream: str | None = None) -> tuple
         from airflow_provider_fds.stream.monitoring.all_statuses import stream_names
 
         known = stream_names(ledger.storage)
-        hint = closest(name, known) or " Check the name and the staging folder"
         if name in known:
             hint = " Its folder has no entry: the first run ended before it wrote one, or the entries were removed"
+        else:
+            hint = closest(name, known) or " Check the name and the staging folder"
         where = f"there is no stream {name!r} in {arguments.staging}"
         raise ConfigurationError(f"{where}.{hint}", reason=Reason.STREAM_NOT_FOUND)
     return ledger, person(ledger.state.deployment)

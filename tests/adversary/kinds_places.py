@@ -384,7 +384,9 @@ def table_recreated_under_a_planned_batch(scene: Scene) -> None:
     else:
         kill_a_run(scene, stream, point=scene.rng.choice(("staging grows", "an attempt is written down")))
     looked = stream.status()
-    if not looked.out.startswith("{") or json.loads(looked.out).get("position") is None:
+    # an error has no position
+    position = json.loads(looked.out).get("position") if looked.out.startswith("{") else None
+    if position is None:
         scene.note("killed before the stream had begun: it belongs to no table yet")
         return
     source.recreate(scene.rng.randint(2, 6))

@@ -136,17 +136,20 @@ class Account:
         """Return why this server cannot keep what it commits, or ``None`` if it can."""
         if self._connection.info.server_version < OLDEST_SERVER:
             return f"it is PostgreSQL {self._connection.info.server_version // 10000}; 14 or newer is needed"
-        if self.is_standby():
+        is_standby, read_only, fsync, pages = self._connection.execute(
+            "SELECT pg_is_in_recovery(), current_setting('transaction_read_only'), current_setting('fsync'), "
+            "current_setting('full_page_writes')"
+        ).fetchone()
+        if is_standby:
             return "it is a standby, which cannot be written to: connect to the primary (target_session_attrs)"
-        rows = self._connection.execute("SELECT name FROM pg_settings WHERE setting = 'on'").fetchall()
-        if ("transaction_read_only",) in rows:
+        if read_only == "on":
             return "default_transaction_read_only is on for the role or the database"
-        off = [name for name in ("fsync", "full_page_writes") if (name,) not in rows]
+        off = [name for name, value in (("fsync", fsync), ("full_page_writes", pages)) if value != "on"]
         return f"{' and '.join(off)} is off: a crash can lose what was committed" if off else None
 
     def is_standby(self) -> bool:
         """Whether the server is a standby."""
-        return bool((self._one("SELECT pg_is_in_recovery()", ()) or (False,))[0])
+        return self._one("SELECT pg_is_in_recovery()", ()) == (True,)
 
     def target(self) -> Optional[Target]:
         """Return the table, or ``None`` if there is none of this name that the role can see."""

@@ -23,7 +23,7 @@ NAMESPACE: Final = "spark.kubernetes.namespace"
 _SUBMISSION: Final = "spark.kubernetes.authenticate.submission"
 _TRUSTS_ALL: Final = "spark.kubernetes.trust.certificates"
 _SERVER: Final = "Kubernetes' API server"
-#: What a header can have.
+#: What a token consists of: characters that a header can have.
 _TOKEN: Final = re.compile(r"[!-~]+")
 #: Where each pod finds the credentials of its service account.
 _SERVICE_ACCOUNT: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
@@ -118,10 +118,14 @@ class KubernetesApi:
                 token = Path(self.token_file).read_text(encoding="utf-8", errors="replace").strip()
             except OSError as error:
                 raise ClusterError(f"the token for {self.server} cannot be read: {error}") from error
-        if (token or self.token_file) and _TOKEN.fullmatch(token) is None:
-            # the error of a client shows it
-            raise ClusterError(f"{self.token_file or f'{_SUBMISSION}.oauthToken'} holds no token for {self.server}")
-        return {"Accept": "application/json", **({"Authorization": f"Bearer {token}"} if token else {})}
+        headers = {"Accept": "application/json"}
+        if token or self.token_file:
+            if _TOKEN.fullmatch(token) is None:
+                # a client would show what it cannot send
+                given = self.token_file or f"{_SUBMISSION}.oauthToken"
+                raise ClusterError(f"{given} holds no token for {self.server}")
+            headers["Authorization"] = f"Bearer {token}"
+        return headers
 
     def _certificates(self) -> ssl.SSLContext | None:
         """Return what the client trusts and shows, ``None``: the certificates of this machine, and nothing."""

@@ -40,7 +40,7 @@ def ask(
         verify: Which certificates are trusted; default: those of this machine.
 
     Raises:
-        ClusterError: There is no answer, or none in JSON, or ``url`` is none.
+        ClusterError: There is no answer, or none in JSON, or ``url`` is not an address.
     """
     import httpx
 

@@ -8,7 +8,7 @@ account says that the stream wrote. Standard library, Python 3.9 syntax.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Iterable, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Iterable, List, Optional
 
 from airflow_provider_fds.batch.sink.postgres_account import FENCE
 from airflow_provider_fds.credentials import redacted
@@ -17,6 +17,7 @@ from airflow_provider_fds.sinks.constants import PROVENANCE
 from airflow_provider_fds.sinks.postgres import quoted
 from airflow_provider_fds.spark.fence.removal import FORCE
 from airflow_provider_fds.spark.runtime.failures import RefusalError
+from airflow_provider_fds.spark.runtime.postgres_tables import changed_by_delete
 
 if TYPE_CHECKING:
     from airflow_provider_fds.batch.sink.postgres_account import Account, Entry
@@ -24,16 +25,6 @@ if TYPE_CHECKING:
     from airflow_provider_fds.sinks import PostgresSink
 
 _SOURCE_VERSION = PROVENANCE["_commit_version"]
-#: Foreign keys by which a DELETE in a table or its partitions removes or changes rows, also those of removed ones.
-_CHANGED = """
-    WITH RECURSIVE own (id) AS (
-      SELECT to_regclass(%(table)s)::oid UNION SELECT inhrelid FROM pg_inherits JOIN own ON inhparent = id
-    ), removed (id) AS (
-      SELECT id FROM own UNION SELECT conrelid FROM pg_constraint JOIN removed ON confrelid = id
-      WHERE contype = 'f' AND confdeltype = 'c')
-    SELECT conrelid::regclass::text, conname, confdeltype::text FROM pg_constraint JOIN removed ON confrelid = id
-    WHERE contype = 'f' AND confdeltype IN ('c', 'n', 'd') AND (conrelid IN (SELECT id FROM own) OR NOT %(itself)s)
-    ORDER BY 1 LIMIT 1"""
 #: How SQLSTATE begins for rows of other tables that refer to a row, and for other constraints.
 _CONSTRAINT = "23"
 
@@ -72,21 +63,6 @@ def written_rows(entries: Iterable[Entry], what: str, from_version: Optional[int
         if left != batch:
             most += batch.most
     return WrittenRows(least, most)
-
-
-def changed_by_delete(connection: Any, parts: Tuple[str, str], *, only_itself: bool = False) -> Optional[str]:
-    """Return a table whose rows a DELETE in this one removes or changes, with the foreign key, or ``None``.
-
-    Args:
-        connection: With the transaction.
-        parts: Schema and name of the table.
-        only_itself: Whether the table itself is the only one asked for.
-    """
-    row = connection.execute(_CHANGED, {"table": quoted(*parts), "itself": only_itself}).fetchone()
-    if row is None:
-        return None
-    action = {"c": "CASCADE", "n": "SET NULL", "d": "SET DEFAULT"}[row[2]]
-    return f"{row[0]} (foreign key {row[1]} with ON DELETE {action})"
 
 
 @dataclass(frozen=True)

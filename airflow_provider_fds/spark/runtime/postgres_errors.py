@@ -84,7 +84,7 @@ def refusals(what: str) -> Iterator[None]:
                 retryable=True,
             ) from error
         if state and not state.startswith(_TEMPORARY):
-            reason, advice = next((one[1], one[2]) for one in _LASTING if state.startswith(one[0]))
+            reason, advice = next((why, do) for beginning, why, do in _LASTING if state.startswith(beginning))
             refuses = "cannot be connected to" if state.startswith(_AT_LOGIN) else "refuses it"
             raise RefusalError(
                 reason, f"{what}: the database {refuses} ({state}: {text}). Nothing was written. {advice}"

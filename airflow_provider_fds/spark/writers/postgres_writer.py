@@ -24,11 +24,11 @@ from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.spark.fence.postgres_fence import close_epochs
 from airflow_provider_fds.spark.runtime.failures import RefusalError
 from airflow_provider_fds.spark.runtime.postgres_errors import refusals
+from airflow_provider_fds.spark.runtime.postgres_tables import unsuitable
 from airflow_provider_fds.spark.sink_log.advice import Advice
 from airflow_provider_fds.spark.writers.postgres.postgres_columns import addition, creation, fitted, table_columns
 from airflow_provider_fds.spark.writers.postgres.postgres_rows import rows_of
 from airflow_provider_fds.spark.writers.postgres.replaced_interval import ReplacedInterval
-from airflow_provider_fds.spark.writers.postgres.table_kind import unsuitable
 from airflow_provider_fds.spark.writers.rows.merge_changes import MergeChanges
 from airflow_provider_fds.spark.writers.rows.prepared_rows import prepared
 from airflow_provider_fds.spark.writers.writer import Landed, Writer

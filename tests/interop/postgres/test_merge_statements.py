@@ -6,9 +6,9 @@ from contextlib import contextmanager
 
 import pytest
 
+from airflow_provider_fds.spark.runtime.postgres_tables import may_leave_out
 from airflow_provider_fds.spark.writers.postgres.postgres_columns import table_columns
 from airflow_provider_fds.spark.writers.postgres.postgres_merge_sql import STAGED, PostgresMergeSql
-from airflow_provider_fds.spark.writers.postgres.table_kind import may_leave_out
 
 #: Texts that differ in upper and lower case are equal.
 ANY_CASE = "CREATE COLLATION any_case (provider = icu, locale = 'und-u-ks-level2', deterministic = false)"

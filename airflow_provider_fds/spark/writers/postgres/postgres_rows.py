@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any, Iterator, List, Sequence, Tuple, Union
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.sinks.constants import PROVENANCE
 from airflow_provider_fds.sinks.postgres import quoted
-from airflow_provider_fds.spark.fence.postgres_removal import changed_by_delete
 from airflow_provider_fds.spark.runtime.failures import RefusalError
+from airflow_provider_fds.spark.runtime.postgres_tables import changed_by_delete, may_leave_out
 from airflow_provider_fds.spark.runtime.sql import temporary_view
 from airflow_provider_fds.spark.writers.postgres.copy_text import column_types, is_json, lines
 from airflow_provider_fds.spark.writers.postgres.line_chunks import line_chunks
 from airflow_provider_fds.spark.writers.postgres.postgres_merge_sql import DELETED, STAGED, PostgresMergeSql
-from airflow_provider_fds.spark.writers.postgres.table_kind import may_leave_out
 from airflow_provider_fds.spark.writers.rows.merge_changes import MergeChanges, merge_rows
 from airflow_provider_fds.spark.writers.rows.sink_columns import with_provenance
 
@@ -108,8 +107,8 @@ class MergedRows:
                 f"{found[0]!r} and {found[1]!r} are one key ({', '.join(self._sink.keys)}) by the table's collation"
             )
         connection.execute(sql.lock())
-        if self._sink.delete_rows and connection.execute(sql.first_deleted()).fetchone() is not None:
-            self._refuse_cascade(connection)
+        if self._sink.delete_rows:
+            self._refuse_cascade(connection, sql)
         is_counted = may_leave_out(connection, self._sink.parts)
         total = 0
         for statement, count in sql.statements(deletes=self._sink.delete_rows):
@@ -120,10 +119,11 @@ class MergedRows:
             total += changed
         return total
 
-    def _refuse_cascade(self, connection: Any) -> None:
+    def _refuse_cascade(self, connection: Any, sql: PostgresMergeSql) -> None:
         """Refuse to delete keys if rows of other keys go with them, which the source may still have."""
         changed = changed_by_delete(connection, self._sink.parts, only_itself=True)
-        if changed is not None:
+        # most tables have no such key, and need no look at each row of the batch
+        if changed is not None and connection.execute(sql.first_deleted()).fetchone() is not None:
             raise RefusalError(
                 Reason.SINK_UNSUITABLE,
                 f"{self._what} deletes keys, which would remove or change rows of other keys in {changed}. Nothing was "

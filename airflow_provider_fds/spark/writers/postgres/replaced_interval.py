@@ -13,8 +13,9 @@ from airflow_provider_fds.batch.version_ranges import describe_range
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.sinks.constants import PROVENANCE
 from airflow_provider_fds.sinks.postgres import quoted
-from airflow_provider_fds.spark.fence.postgres_removal import WrittenRows, changed_by_delete
+from airflow_provider_fds.spark.fence.postgres_removal import WrittenRows
 from airflow_provider_fds.spark.runtime.failures import RefusalError
+from airflow_provider_fds.spark.runtime.postgres_tables import changed_by_delete
 
 if TYPE_CHECKING:
     from airflow_provider_fds.batch.sink.postgres_account import Account, Entry

@@ -1,4 +1,4 @@
-"""Which tables of PostgreSQL keep what is committed, and which may leave out rows that are written to them.
+"""What the catalog of PostgreSQL says of a table: whether it keeps rows, leaves some out, or takes others with them.
 
 Standard library, Python 3.9 syntax.
 """
@@ -16,15 +16,24 @@ _UNSUITABLE = """
       UNION SELECT to_regclass(%(table)s)::oid, relid FROM pg_partition_tree(to_regclass(%(table)s))
     ) AS t JOIN pg_class AS c ON c.oid = t.id
     WHERE c.relkind NOT IN ('r', 'p') OR c.relpersistence <> 'p' ORDER BY c.oid <> t.own, c.oid LIMIT 1"""
-#: Rules of a table, and triggers of it, its partitions or the tables that inherit from it.
-_MAY_LEAVE_OUT = """
+#: A table, its partitions, and the tables that inherit from it.
+_TABLES = """
     WITH RECURSIVE tables (id) AS (
-      SELECT to_regclass(%(table)s)::oid UNION SELECT inhrelid FROM pg_inherits JOIN tables ON inhparent = id)
+      SELECT to_regclass(%(table)s)::oid UNION SELECT inhrelid FROM pg_inherits JOIN tables ON inhparent = id)"""
+#: Rules of the table, and triggers of all of them.
+_MAY_LEAVE_OUT = f"""{_TABLES}
     SELECT EXISTS (
       SELECT FROM pg_trigger JOIN tables ON tgrelid = id
       WHERE NOT tgisinternal AND tgenabled <> 'D' AND tgtype & 3 = 3
     ) OR EXISTS (
       SELECT FROM pg_rewrite WHERE ev_class = to_regclass(%(table)s) AND is_instead AND ev_enabled <> 'D')"""
+#: Foreign keys by which a DELETE in them removes or changes rows, also those of removed rows.
+_CHANGED = f"""{_TABLES}, removed (id) AS (
+      SELECT id FROM tables UNION SELECT conrelid FROM pg_constraint JOIN removed ON confrelid = id
+      WHERE contype = 'f' AND confdeltype = 'c')
+    SELECT conrelid::regclass::text, conname, confdeltype::text FROM pg_constraint JOIN removed ON confrelid = id
+    WHERE contype = 'f' AND confdeltype IN ('c', 'n', 'd')
+    AND (conrelid IN (SELECT id FROM tables) OR NOT %(itself)s) ORDER BY 1 LIMIT 1"""
 
 
 def unsuitable(connection: Any, parts: Tuple[str, str]) -> Optional[str]:
@@ -50,3 +59,18 @@ def may_leave_out(connection: Any, parts: Tuple[str, str]) -> bool:
         parts: Schema and name of the table.
     """
     return bool(connection.execute(_MAY_LEAVE_OUT, {"table": quoted(*parts)}).fetchone()[0])
+
+
+def changed_by_delete(connection: Any, parts: Tuple[str, str], *, only_itself: bool = False) -> Optional[str]:
+    """Return a table whose rows a DELETE in this one removes or changes, with the foreign key, or ``None``.
+
+    Args:
+        connection: With the transaction.
+        parts: Schema and name of the table.
+        only_itself: Whether the table itself is the only one asked for.
+    """
+    row = connection.execute(_CHANGED, {"table": quoted(*parts), "itself": only_itself}).fetchone()
+    if row is None:
+        return None
+    action = {"c": "CASCADE", "n": "SET NULL", "d": "SET DEFAULT"}[row[2]]
+    return f"{row[0]} (foreign key {row[1]} with ON DELETE {action})"
