@@ -18,7 +18,7 @@ from airflow_provider_fds.hooks.stream_context import reading_context
 from airflow_provider_fds.ledger.layout import StreamFolder
 from airflow_provider_fds.stream.polling.alignment import table_poller
 from airflow_provider_fds.triggers.catalog_look import shared_looks
-from airflow_provider_fds.triggers.pacing import pause_seconds, poll_slot
+from airflow_provider_fds.triggers.pacing import note_start, pause_seconds, poll_slot
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
@@ -101,6 +101,7 @@ class DeltaFleetTrigger(BaseTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Poll until there is something to report, report it, and end."""
+        note_start()
         polls = 0
         if self.pauses_first:
             await asyncio.sleep(pause_seconds(self.poll_interval, 0))

@@ -13,7 +13,7 @@ from airflow_provider_fds.hooks.settings import poll_interval_seconds
 from airflow_provider_fds.hooks.storage import store_kind
 from airflow_provider_fds.stream import DeltaStream
 from airflow_provider_fds.stream.declaration.delta_stream import text_problems
-from airflow_provider_fds.triggers.pacing import pause_seconds
+from airflow_provider_fds.triggers.pacing import note_start, pause_seconds
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Hashable
@@ -173,6 +173,7 @@ class DeltaTableChangeTrigger(BaseEventTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Poll the table for this watcher alone. Does not end."""
+        note_start()
         from airflow_provider_fds.triggers.table_poll import Watchers, ticks
 
         watchers = Watchers()

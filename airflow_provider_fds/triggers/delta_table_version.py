@@ -21,7 +21,7 @@ from airflow_provider_fds.stream.polling.alignment import table_poller
 from airflow_provider_fds.stream.polling.poll import PollResult, TablePoller
 from airflow_provider_fds.stream.position.unread_files import UnreadFiles
 from airflow_provider_fds.triggers.catalog_look import shared_looks
-from airflow_provider_fds.triggers.pacing import pause_seconds, poll_slot
+from airflow_provider_fds.triggers.pacing import note_start, pause_seconds, poll_slot
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -123,6 +123,7 @@ class DeltaTableVersionTrigger(BaseTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Poll until there is something to report, report it, and end."""
+        note_start()
         polls = refusals = 0
         if self.pauses_first:
             await asyncio.sleep(self._pause_seconds(0))

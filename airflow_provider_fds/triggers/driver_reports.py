@@ -16,7 +16,7 @@ from airflow_provider_fds.batch.report import report_name
 from airflow_provider_fds.hooks.places import open_folder
 from airflow_provider_fds.spark.clusters.cluster import LOST_SECONDS, Handle
 from airflow_provider_fds.spark.clusters.stored import from_dict
-from airflow_provider_fds.triggers.pacing import pause_seconds, poll_slot
+from airflow_provider_fds.triggers.pacing import note_start, pause_seconds, poll_slot
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
@@ -123,6 +123,7 @@ class WatchesDriver:
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Poll until the task has something to do, report it, and end."""
+        note_start()
         refusals = 0
         look_at = time.monotonic() + self.look_seconds
         try:

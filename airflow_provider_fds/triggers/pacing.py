@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import random
 import time
 from typing import Final
@@ -15,12 +14,17 @@ _POLLS_AT_ONCE: Final = 64
 _LONGEST_BACKOFF_SECONDS: Final = 300.0
 #: Poll intervals vary by this fraction, so that a thousand triggers do not all poll at once.
 _JITTER: Final = 0.1
-#: Those that are due in the same step of so many seconds begin together: to wake the process costs more than a poll.
-_TOGETHER_SECONDS: Final = 0.25
-#: A pause of fewer of them is not made longer.
-_FEWEST_STEPS: Final = 10
+#: Airflow's triggerer takes the events of its triggers once in so many seconds, and begins new ones right after that.
+_TICK_SECONDS: Final = 1.0
+#: How long before that a poll begins, so that what it finds is taken then. All that are due begin together: to wake the
+#: process costs more than a poll.
+_LEAD_SECONDS: Final = 0.15
+#: A pause that ends at a tick is at least so long.
+_SHORTEST_SECONDS: Final = 0.5
 
 _slots: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
+#: When the triggerer was last seen to take events, by the clock of the event loop.
+_last_tick = 0.0
 
 
 def poll_slot() -> asyncio.Semaphore:
@@ -31,8 +35,17 @@ def poll_slot() -> asyncio.Semaphore:
     return _slots[loop]
 
 
+def note_start() -> None:
+    """Note that the triggerer begins a trigger now, for :func:`pause_seconds`."""
+    global _last_tick  # noqa: PLW0603  # of the process, as the triggerer is
+    _last_tick = time.monotonic()
+
+
 def pause_seconds(poll_interval: float, refusals: int) -> float:
-    """Return how long to pause before the next poll, from now on.
+    """Return how long to pause before the next poll, from now on: until just before the triggerer takes events.
+
+    A poll right after that would wait a second for the task to be resumed. The triggerer's ticks are somewhat longer
+    than a second, so that only the next ones after :func:`note_start` are met.
 
     Args:
         poll_interval: Seconds between two polls.
@@ -43,8 +56,9 @@ def pause_seconds(poll_interval: float, refusals: int) -> float:
     if refusals:
         longest = max(poll_interval, _LONGEST_BACKOFF_SECONDS)
         pause = min(poll_interval * 2.0 ** (min(refusals, 60) - 1), longest) * spread
-    if pause < _FEWEST_STEPS * _TOGETHER_SECONDS:
+    if poll_interval < _TICK_SECONDS:
         return pause
     # the clock of the event loop
     now = time.monotonic()
-    return math.ceil((now + pause) / _TOGETHER_SECONDS) * _TOGETHER_SECONDS - now
+    due = _last_tick - _LEAD_SECONDS + round((now + pause - _last_tick) / _TICK_SECONDS) * _TICK_SECONDS
+    return due - now if due - now >= _SHORTEST_SECONDS else due - now + _TICK_SECONDS

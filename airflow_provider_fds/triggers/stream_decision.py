@@ -15,7 +15,7 @@ from airflow_provider_fds.errors import StorageError
 from airflow_provider_fds.hooks.places import open_folder
 from airflow_provider_fds.ledger.staging.log import Ledger
 from airflow_provider_fds.stream.actions.stop_choices import STOP, decision_on
-from airflow_provider_fds.triggers.pacing import pause_seconds, poll_slot
+from airflow_provider_fds.triggers.pacing import note_start, pause_seconds, poll_slot
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -94,6 +94,7 @@ class StreamDecisionTrigger(BaseTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Poll until there is a decision, or the time is over."""
+        note_start()
         refusals = 0
         while True:
             try:

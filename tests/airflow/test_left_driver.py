@@ -105,7 +105,7 @@ def test_the_execution_timeout_counts_over_all_deferrals_and_stops_the_driver(ta
     limit = timedelta(minutes=1)
     assert task(Look("running"), execution_timeout=limit, began=time.time() - 30).run() is None
     late = task(Look("running"), execution_timeout=limit, began=time.time() - 61)
-    with pytest.raises(AirflowTaskTimeout, match="The execution_timeout of 1 min is over; the driver was stopped"):
+    with pytest.raises(AirflowTaskTimeout, match="of 1 min is over; the cluster was asked to stop the driver"):
         late.run()
     assert late.stopped == ["driver-1"]
     assert task(Look("running"), committed=2, execution_timeout=limit, began=time.time() - 61).run() is WAITED

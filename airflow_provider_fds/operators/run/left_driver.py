@@ -210,4 +210,4 @@ class LeftDriver:
             return
         self._operator.on_kill()
         limit = format_duration(self._operator.execution_timeout)
-        raise AirflowTaskTimeout(f"The execution_timeout of {limit} is over; the driver was stopped.")
+        raise AirflowTaskTimeout(f"The execution_timeout of {limit} is over; the cluster was asked to stop the driver.")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import time
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,11 +13,14 @@ from airflow_provider_fds.spark.clusters.cluster import ClusterError
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable, Mapping
+    from contextlib import AbstractContextManager
 
     import httpx
 
 #: How long a server may take for an answer.
 SECONDS: Final = 10.0
+#: How large an answer may be.
+_MOST_BYTES: Final = 10_000_000
 
 
 def ask(
@@ -44,17 +49,17 @@ def ask(
     """
     import httpx
 
-    send: Callable[..., httpx.Response]
+    send: Callable[..., AbstractContextManager[httpx.Response]]
     if method == "GET" and verify is None:
-        send = _client(os.getpid()).request
+        send = _client(os.getpid()).stream
     else:
         # what changes something has a new connection: it would be lost on one that the server is about to close
-        send = partial(httpx.request, verify=verify or _certificates())
+        send = partial(httpx.stream, verify=verify or _certificates())
     try:
-        response = send(
+        with send(
             method, url, json=body, headers=dict(headers), timeout=SECONDS, follow_redirects=follow_redirects
-        )
-        answer = response.json()
+        ) as response:
+            answer = json.loads(_content(response))
     except (httpx.HTTPError, httpx.InvalidURL, ValueError, RecursionError) as error:
         said = str(error) or type(error).__name__
         raise ClusterError(f"{url} does not answer as {server} does: {said}") from error
@@ -67,11 +72,30 @@ def text(url: str, *, headers: Mapping[str, str] | None = None, verify: ssl.SSLC
     """Return a text, empty if there is none; raises nothing. Arguments are those of :func:`ask`."""
     import httpx
 
+    given = dict(headers or {})
     try:
-        response = httpx.get(url, headers=dict(headers or {}), timeout=SECONDS, verify=verify or _certificates())
-    except (httpx.HTTPError, httpx.InvalidURL):
+        with httpx.stream("GET", url, headers=given, timeout=SECONDS, verify=verify or _certificates()) as response:
+            found = _content(response).decode(errors="replace")
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError):
         return ""
-    return response.text if response.status_code == httpx.codes.OK else ""
+    return found if response.status_code == httpx.codes.OK else ""
+
+
+def _content(response: httpx.Response) -> bytes:
+    """Return the body of an answer.
+
+    Raises:
+        ValueError: It does not end within :data:`SECONDS`, or is too large.
+    """
+    until = time.monotonic() + SECONDS
+    found = bytearray()
+    for part in response.iter_bytes():
+        found += part
+        if time.monotonic() > until:
+            raise ValueError(f"the answer did not end within {SECONDS:.0f} s")
+        if len(found) > _MOST_BYTES:
+            raise ValueError(f"the answer has more than {_MOST_BYTES} bytes")
+    return bytes(found)
 
 
 @cache

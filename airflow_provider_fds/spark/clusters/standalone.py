@@ -71,16 +71,16 @@ class StandaloneCluster(Cluster):
 
         A master that was started again does not know drivers that had ended before; any master forgets them some day.
         """
-        words = ""
-        for address in self._addresses:
+        said: list[str] = []
+        for address in self._asked_about(handle):
             try:
                 answer = _ask("GET", f"{address}/v1/submissions/status/{handle.id}")
             except ClusterError as error:
-                words = str(error)
+                said.append(str(error))
                 continue
             state = answer.get("driverState")
             if not answer.get("success") or not isinstance(state, str):
-                words = f"{address} does not know it: {answer.get('message') or 'no reason given'}"
+                said.append(f"{address} does not know it: {answer.get('message') or 'no reason given'}")
                 continue
             if state in _RUNNING:
                 return Look("running", words=state)
@@ -88,12 +88,12 @@ class StandaloneCluster(Cluster):
                 # such as that of a master that recovers, until the worker has registered again
                 return Look("unknown", words=state)
             return Look("ended", has_failed=state != _SUCCEEDED, words=_joined(state, answer.get("message")))
-        return Look("unknown", words=words)
+        return Look("unknown", words="; ".join(said))
 
     def stop(self, handle: Handle) -> str | None:
         """Have the driver's process killed."""
         said: list[str] = []
-        for address in self._addresses:
+        for address in self._asked_about(handle):
             try:
                 answer = _ask("POST", f"{address}/v1/submissions/kill/{handle.id}")
             except ClusterError as error:
@@ -103,6 +103,10 @@ class StandaloneCluster(Cluster):
                 return None
             said.append(f"{address}: {answer.get('message')}")
         return "; ".join(said)
+
+    def _asked_about(self, handle: Handle) -> tuple[str, ...]:
+        """Return the masters, and the one that has started a driver: the connection may name others by now."""
+        return tuple(dict.fromkeys((*self._addresses, handle.cluster)))
 
     @property
     def _addresses(self) -> tuple[str, ...]:

@@ -101,7 +101,7 @@ class YarnCluster(Cluster):
         """Have the application killed; no error if it has ended."""
         said: list[str] = []
         path = f"/{handle.id}/state?user.name={quote(self.user)}"
-        for address, status, answer in self._answers(path, said, state="KILLED"):
+        for address, status, answer in self._answers(path, said, handle, state="KILLED"):
             if status in (200, 202):
                 return None
             said.append(f"{address}: HTTP {status}, {_message(answer)}")
@@ -130,20 +130,22 @@ class YarnCluster(Cluster):
         return tuple(lines)
 
     def _answers(
-        self, path: str, said: list[str], *, state: str | None = None
+        self, path: str, said: list[str], handle: Handle | None = None, *, state: str | None = None
     ) -> Iterator[tuple[str, int, dict[str, Any]]]:
         """Ask the ResourceManagers one by one about applications, or to change the state of one.
 
         Args:
             path: Behind the address of the applications.
             said: Gets why a ResourceManager does not answer.
+            handle: The application: the one that has started it is asked too; the connection may name others by now.
             state: The new state.
 
         Yields:
             Address, status and answer of each that answers.
         """
         method, body = ("GET", None) if state is None else ("PUT", {"state": state})
-        for address in self.resource_managers:
+        started = () if handle is None else (handle.cluster,)
+        for address in dict.fromkeys((*self.resource_managers, *started)):
             try:
                 url = f"{address}{_APPS}{path}"
                 status, answer = ask(method, url, _SERVER, headers=_HEADERS, body=body, follow_redirects=True)
@@ -155,7 +157,7 @@ class YarnCluster(Cluster):
     def _app(self, handle: Handle) -> tuple[dict[str, Any] | None, str]:
         """Return what a ResourceManager says of an application, or ``None`` with the reason."""
         said: list[str] = []
-        for address, status, answer in self._answers(f"/{handle.id}", said):
+        for address, status, answer in self._answers(f"/{handle.id}", said, handle):
             app = answer.get("app")
             if isinstance(app, dict) and isinstance(app.get("state"), str):
                 return app, ""

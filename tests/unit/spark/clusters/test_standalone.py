@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import socket
+import threading
+import time
+from contextlib import closing, suppress
+
 import pytest
 
+from airflow_provider_fds.spark.clusters import rest
 from airflow_provider_fds.spark.clusters.cluster import ClusterError, DriverRequest, Handle, Look
 from airflow_provider_fds.spark.clusters.standalone import StandaloneCluster
 from tests.answers import answering
@@ -110,3 +116,32 @@ def test_a_driver_that_cannot_be_stopped_is_told_with_the_reason(cluster_of):
     assert cluster_of({"success": True})[0].stop(HANDLE) is None
     refusal = {"success": False, "message": "Driver has already finished or does not exist"}
     assert "already finished or does not exist" in (cluster_of(refusal)[0].stop(HANDLE) or "")
+
+
+def test_the_master_that_has_started_a_driver_is_asked_also_if_the_connection_names_another_one_by_now(cluster_of):
+    old, asked = cluster_of({"success": True, "driverState": "RUNNING"}, {"success": True})
+    handle = Handle(f"http://127.0.0.1:{old.rest_port}", HANDLE.id)
+    new, _ = cluster_of(UNKNOWN)
+    assert new.look(handle).state == "running"
+    assert new.stop(handle) is None
+    assert [method for method, _, _ in asked] == ["GET", "POST"]
+
+
+def test_an_answer_that_does_not_end_or_is_too_large_is_none(cluster_of, monkeypatch):
+    monkeypatch.setattr(rest, "_MOST_BYTES", 100)
+    assert "more than 100 bytes" in cluster_of({"success": True, "driverState": "RUNNING" * 20})[0].look(HANDLE).words
+    monkeypatch.setattr(rest, "SECONDS", 0.5)
+    with closing(socket.create_server(("127.0.0.1", 0))) as server:
+        threading.Thread(target=_drip, args=(server,), daemon=True).start()
+        found = StandaloneCluster("spark://127.0.0.1:7077", server.getsockname()[1]).look(HANDLE)
+    assert "did not end within" in found.words
+
+
+def _drip(server):
+    connection, _ = server.accept()
+    with closing(connection), suppress(OSError):
+        connection.recv(10_000)
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
+        while True:
+            connection.sendall(b" ")
+            time.sleep(0.02)

@@ -200,6 +200,14 @@ def test_of_several_resource_managers_the_next_one_is_asked_if_one_is_gone_or_kn
     assert cluster.stop(HANDLE) is None
 
 
+def test_the_resource_manager_of_an_application_is_asked_also_if_the_connection_names_another_one_by_now(manager):
+    old, _ = manager({"app": app("RUNNING")}, (202, {"state": "RUNNING"}))
+    new, _ = manager(FORGOTTEN, FORGOTTEN)
+    handle = Handle(old, ID)
+    assert YarnCluster((new,)).look(handle).state == "running"
+    assert YarnCluster((new,)).stop(handle) is None
+
+
 def test_an_application_that_cannot_be_stopped_is_told_with_the_reason(cluster_of):
     refusal = {"RemoteException": {"message": "User dr.who cannot perform operation MODIFY_APP"}}
     assert "HTTP 403, User dr.who cannot perform operation" in (cluster_of((403, refusal))[0].stop(HANDLE) or "")
