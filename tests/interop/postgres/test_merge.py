@@ -145,6 +145,27 @@ def test_a_key_that_the_database_cannot_compare_is_refused(spark, stream, databa
     assert "a merge compares name (json), which PostgreSQL cannot; use text" in report.error_message
 
 
+def test_a_column_that_the_database_always_generates_is_refused_unless_it_is_the_key(spark, stream, database):
+    always = "ALTER TABLE public.orders ALTER COLUMN {0} SET NOT NULL, ALTER COLUMN {0} ADD GENERATED ALWAYS AS IDENTITY"
+    database.run(always.format("id"))
+    plain_source(stream, [(1, "a", 5)], [(1, "b", 6)])
+    stream.options = {"max_versions_per_batch": 1}
+    code, reports = stream.work(spark, stream.job(*stream.plan(), sink=sink_of()))
+    assert (code, rows(database)) == (0, [(1, "b")]), reports
+
+    database.run("ALTER TABLE public.orders ALTER COLUMN id DROP IDENTITY")
+    database.run(always.format("p"))
+    plain_source(stream, [(1, "c", 7)])
+    third = stream.plan()[-1]
+    code, (report,) = stream.work(spark, stream.job(third, sink=sink_of()))
+    assert (code, report.reason) == (11, "SINK_SCHEMA_MISMATCH")
+    assert "a merge cannot update p, GENERATED ALWAYS AS IDENTITY" in report.error_message
+    statement = report.error_message.rpartition("`ALTER")[2].partition("`")[0]
+    database.run(f"ALTER{statement}")
+    code, (report,) = stream.work(spark, stream.job(third, sink=sink_of()))
+    assert (code, rows(database)) == (0, [(1, "c")]), report
+
+
 @pytest.mark.parametrize("when", ["INSERT", "UPDATE", "DELETE"])
 def test_a_trigger_that_leaves_rows_out_is_noticed_and_one_that_does_not_is_none_of_our_business(
     spark, stream, database, changes, when

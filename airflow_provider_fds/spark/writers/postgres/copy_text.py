@@ -73,6 +73,7 @@ class TargetColumn:
         is_generated: Whether the database computes it.
         is_plain: Whether the type is one of PostgreSQL's own, and no domain.
         shown: The type as SQL writes it.
+        is_always_identity: Whether it is ``GENERATED ALWAYS AS IDENTITY``: it can be inserted, and not updated.
     """
 
     name: str
@@ -82,6 +83,7 @@ class TargetColumn:
     is_generated: bool
     is_plain: bool
     shown: str
+    is_always_identity: bool = False
 
     @property
     def is_comparable(self) -> bool:
