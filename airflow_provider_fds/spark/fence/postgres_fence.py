@@ -20,6 +20,8 @@ from airflow_provider_fds.spark.fence.failed_fence import failed_fence
 from airflow_provider_fds.spark.fence.postgres_removal import PostgresRemoval, written_rows
 from airflow_provider_fds.spark.runtime.failures import RefusalError
 from airflow_provider_fds.spark.runtime.postgres_errors import refusals
+from airflow_provider_fds.spark.sink_log.advice import Advice
+from airflow_provider_fds.spark.sink_log.postgres_streams import register
 
 if TYPE_CHECKING:
     from airflow_provider_fds.batch.spec import FenceSpec, JobSpec
@@ -86,7 +88,7 @@ class _Fence:
                 connection.commit()
                 return report
             if known is None:
-                account.add_stream(fence.uuid, target_id, fence.stream, fence.epoch)
+                register(account, target_id, sink, fence, Advice(sink, fence.stream))
             elif known[0] >= fence.epoch:
                 raise RefusalError(
                     Reason.EPOCH_OVERTAKEN,

@@ -26,6 +26,7 @@ from airflow_provider_fds.spark.runtime.failures import RefusalError
 from airflow_provider_fds.spark.runtime.postgres_errors import refusals
 from airflow_provider_fds.spark.runtime.postgres_tables import unsuitable
 from airflow_provider_fds.spark.sink_log.advice import Advice
+from airflow_provider_fds.spark.sink_log.postgres_streams import register
 from airflow_provider_fds.spark.writers.postgres.postgres_columns import addition, creation, fitted, table_columns
 from airflow_provider_fds.spark.writers.postgres.postgres_rows import rows_of
 from airflow_provider_fds.spark.writers.postgres.replaced_interval import ReplacedInterval
@@ -88,7 +89,7 @@ class PostgresWriter(Writer):
             landed = self._find(account, batch, known)
             if known is None and batch.interval is not None:
                 # other intervals of a new stream must not wait for the rows of this one
-                self._register(account, batch)
+                register(account, self._require_target(), self._sink, batch, self._advice)
             connection.commit()
             return landed
 
@@ -128,7 +129,7 @@ class PostgresWriter(Writer):
                 return landed
             target = self._require_target()
             if known is None:
-                self._register(account, batch)
+                register(account, target, sink, batch, self._advice)
             self._refuse_overlap(account, batch)
             replaced: Optional[ReplacedInterval] = None
             warnings: Tuple[str, ...] = ()
@@ -352,23 +353,6 @@ class PostgresWriter(Writer):
             f"commit {committed}, so the database was restored from an older copy and lacks data intervals. Load them "
             f"again by {self._advice.rewind()}"
         )
-
-    def _register(self, account: Account, batch: BatchSpec) -> None:
-        """Make the stream known for the table. Two streams of one name would load the same rows."""
-        target = self._require_target()
-        account.lock_target(target)
-        other = account.namesake(batch.uuid, target, batch.stream, self._sink.other_streams)
-        if other is not None:
-            recover = self._advice.recover(self._sink.identity()["target"])
-            raise RefusalError(
-                Reason.SINK_OF_NAMESAKE,
-                f"stream {batch.stream!r} (uuid {batch.uuid}): another stream of the same name (uuid {other.uuid}), "
-                f"whose ledger is in another staging folder, writes to {self._sink.describe()}. Both would load the "
-                f"same rows. If that ledger was lost, {recover}. Else use one staging folder for "
-                "both, or give this stream another name and table; if the other stream loads different rows, "
-                f"declare it on this sink: other_streams=['{other.uuid}']",
-            )
-        account.add_stream(batch.uuid, target, batch.stream, batch.epoch)
 
     def _refuse_overlap(self, account: Account, batch: BatchSpec) -> None:
         """Refuse versions that another stream has loaded: rows would be there twice, or older ones replace newer."""

@@ -282,12 +282,15 @@ def test_a_server_that_is_stopped_is_no_reason_to_give_up(spark, stream, databas
     assert (code, report.reason, report.retryable) == (10, "SINK_CONNECTION_LOST", True)
 
 
-def test_streams_of_one_name_and_of_the_same_rows_are_refused(spark, stream, database):
+def test_streams_of_one_name_and_of_the_same_rows_are_refused(spark, stream, database, monkeypatch):
     first = stream.plan()[0]
     stream.work(spark, stream.job(first))
     other = "11111111-2222-3333-4444-555555555555"
     _, (namesake,) = stream.work(spark, stream.job(replace(first, uuid=other)))
     _, (overlap,) = stream.work(spark, stream.job(replace(first, uuid=other, stream="other")))
+    monkeypatch.setattr(stream, "uuid", other)
+    code, closed = fence(spark, stream)
+    assert (code, closed.outcome, closed.reason) == (11, "failed", "SINK_OF_NAMESAKE")
     assert [namesake.reason, overlap.reason] == ["SINK_OF_NAMESAKE", "SINK_HAS_ROWS"]
     assert database.rows() == ALL[:10]
 

@@ -146,7 +146,9 @@ def test_a_key_that_the_database_cannot_compare_is_refused(spark, stream, databa
 
 
 def test_a_column_that_the_database_always_generates_is_refused_unless_it_is_the_key(spark, stream, database):
-    always = "ALTER TABLE public.orders ALTER COLUMN {0} SET NOT NULL, ALTER COLUMN {0} ADD GENERATED ALWAYS AS IDENTITY"
+    always = (
+        "ALTER TABLE public.orders ALTER COLUMN {0} SET NOT NULL, ALTER COLUMN {0} ADD GENERATED ALWAYS AS IDENTITY"
+    )
     database.run(always.format("id"))
     plain_source(stream, [(1, "a", 5)], [(1, "b", 6)])
     stream.options = {"max_versions_per_batch": 1}
