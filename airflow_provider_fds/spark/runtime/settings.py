@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional
+from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Mapping, Optional
 
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.spark.runtime.failures import RefusalError
@@ -105,21 +105,29 @@ def force(spark: Any) -> Dict[str, str]:
     Raises:
         RefusalError: The session has its own transaction set, or does not accept a setting.
     """
-    set_already = {key: spark.conf.get(key, None) for key in TRANSACTION_SETTINGS}
-    problems = conf_problems({key: value for key, value in set_already.items() if value is not None})
+    forced = forced_settings(spark.version)
+    known = _session_settings(spark, (*TRANSACTION_SETTINGS, *_DEFAULTS, *forced))
+    problems = conf_problems({key: known[key] for key in TRANSACTION_SETTINGS if key in known})
     if problems:
         raise RefusalError(Reason.SPARK_SETTING_REFUSED, "; ".join(problems))
-    for key in _DEFAULTS:
-        if spark.conf.get(key, None) is None:
-            spark.conf.set(key, DELTA_SESSION[key])
-    forced = forced_settings(spark.version)
-    for key, value in forced.items():
+    changed = {key: DELTA_SESSION[key] for key in _DEFAULTS if key not in known}
+    changed.update((key, value) for key, value in forced.items() if known.get(key, "").lower() != value)
+    for key, value in changed.items():
         spark.conf.set(key, value)
-    in_force = {key: str(spark.conf.get(key)).lower() for key in forced}
+    in_force = {key: str(spark.conf.get(key) if key in changed else known[key]).lower() for key in forced}
     problems = conf_problems(in_force, spark.version)
     if problems:
         raise RefusalError(Reason.SPARK_SETTING_REFUSED, "; ".join(problems))
     return in_force
+
+
+def _session_settings(spark: Any, keys: Iterable[str]) -> Dict[str, str]:
+    """Return at least these settings of a session, if they are set."""
+    # one request to a Spark Connect server, in place of one for each; Spark 3.5 does not have it
+    if (known := getattr(spark.conf, "getAll", None)) is not None:
+        return dict(known)
+    values = {key: spark.conf.get(key, None) for key in keys}
+    return {key: value for key, value in values.items() if value is not None}
 
 
 def is_local_master(master: str) -> bool:

@@ -216,7 +216,9 @@ class ConnectServer:
             problem = server_problem(version, client_version(), jars, client_packages())
             extensions = settings.get(EXTENSIONS) or ""
             for key, value in ({} if problem else {**_SESSION_CONF, **conf}).items():
-                spark.conf.set(key, value)
+                # a shared session has them already
+                if settings.get(key) != value:
+                    spark.conf.set(key, value)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is told
             failure = explain(error)
             kind = ServerUnreachableError if failure.retryable else ServerUnfitError
