@@ -47,6 +47,8 @@ class LingeringDriver:
     _key: str = field(default="", init=False, repr=False)
     _thread: threading.Thread | None = field(default=None, init=False, repr=False)
     _ended: Outcome | BaseException | None = field(default=None, init=False, repr=False)
+    #: Python 3.11 and 3.12 take a thread for ended if a signal has raised an exception in ``Thread.join``.
+    _has_ended: threading.Event = field(default_factory=threading.Event, init=False, repr=False)
     _storage: JobStorage | None = field(default=None, init=False, repr=False)
     _last: Application | FleetApplication | None = field(default=None, init=False, repr=False)
 
@@ -85,7 +87,7 @@ class LingeringDriver:
         return outcome
 
     def _is_running(self) -> bool:
-        return self._thread is not None and self._thread.is_alive()
+        return self._thread is not None and not self._has_ended.is_set()
 
     def _await(self, application: Application | FleetApplication) -> Outcome:
         """Commit what is reported until the job is done, or spark-submit has ended."""
@@ -100,6 +102,7 @@ class LingeringDriver:
         self._key = secrets.token_hex(32)
         self._last, self._storage = application, application.storage()
         self._ended = None
+        self._has_ended = has_ended = threading.Event()
         first = replace(application, conf={**application.conf, KEY_SETTING: self._key})
 
         def work() -> None:
@@ -107,6 +110,8 @@ class LingeringDriver:
                 self._ended = self.start(first)
             except BaseException as error:  # noqa: BLE001 - raised where the run waits
                 self._ended = error
+            finally:
+                has_ended.set()
 
         # Airflow's operators must be called in the context of their task
         within = copy_context()
@@ -115,9 +120,7 @@ class LingeringDriver:
 
     def _wait(self, seconds: float) -> bool:
         """Wait for the end of spark-submit, at most for a time; return whether it has ended."""
-        assert self._thread is not None  # noqa: S101 - it was started
-        self._thread.join(seconds)
-        return not self._thread.is_alive()
+        return self._has_ended.wait(seconds)
 
     def _outcome(self) -> Outcome:
         ended, self._thread = self._ended, None

@@ -150,6 +150,7 @@ def test_a_fleet_that_lingers_and_is_overtaken_in_a_later_round_does_no_harm_whe
             fleet.append(1)
             time.sleep(1)
         fleet.end(actor)
+        assert not fleet.drivers(), "Spark outlived the command"
         well_ended(fleet.run())
     fleet.judge(tally)
 

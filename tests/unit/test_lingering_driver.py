@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pytest
 
+from airflow_provider_fds.backends import lingering_driver
 from airflow_provider_fds.backends.base import Outcome
 from airflow_provider_fds.backends.lingering_driver import LingeringDriver
 from airflow_provider_fds.batch.next_job import KEY_SETTING, next_job_name, read_next_job
@@ -95,3 +97,24 @@ def test_spark_starts_again_for_a_job_with_other_credentials(tmp_path, places, e
     assert submit.worked == expected
     # each was told that there is no other job
     assert not submit.is_cancelled.is_set()
+
+
+@pytest.mark.parametrize("pause", [0.02, 0.2])
+def test_a_signal_that_ends_the_wait_for_a_report_ends_spark(tmp_path, monkeypatch, pause):
+    """As SIGTERM does for ``fds run``."""
+    monkeypatch.setattr(lingering_driver, "_LOCAL_SECONDS", pause)
+    submit = Submit(open_storage(str(tmp_path)))
+    monkeypatch.setattr(Job, "commit", lambda job: False)
+    driver = LingeringDriver(submit, submit.is_cancelled.set)
+
+    def leave(_number, _frame):
+        raise SystemExit(143)
+
+    before = signal.signal(signal.SIGALRM, leave)
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    try:
+        with pytest.raises(SystemExit), driver:
+            driver.run(Job(submit.staging, "0", LAKE))
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert submit.is_cancelled.is_set()

@@ -174,7 +174,8 @@ def _load_all(
     phases = PhaseSeconds()
     linger = Linger.of(getattr(arguments, "linger", None))
     session.limit(Limits(max_in_all=arguments.max_batches, linger=linger))
-    with nullcontext() if linger is None else backend.lingering():
+    # so that Spark ends with this process, as on Ctrl-C
+    with leaving_on_sigterm(), nullcontext() if linger is None else backend.lingering():
         while True:
             with phases.phase("plan"), calling_on_sigterm(None if linger is None else linger.end):
                 work = session.next_work(sink)
@@ -211,8 +212,7 @@ def _load(
         plan = describe_plan(work.batches, session.connected.state.snapshot)
         plan = f"loading {session.connected.table.uri} into {sink.describe()}: {plan}"
     with loading.application(plan, len(work.batches)):
-        # so that the Spark application ends with this process, as on Ctrl-C
-        with leaving_on_sigterm(), phases.phase("spark"), redirect_stdout(LogOfJob(loading.line)):
+        with phases.phase("spark"), redirect_stdout(LogOfJob(loading.line)):
             spark_error = backend.run(application).error
         with phases.phase("commit"):
             if application.has_rest_of_left(spark_error):

@@ -130,7 +130,8 @@ def _load(arguments: argparse.Namespace, found: FoundGroup, context: StreamConte
             attaches_to=backend.attaches_to,
             linger=linger,
         )
-        with nullcontext() if linger is None else backend.lingering():
+        # so that Spark ends with this process, as on Ctrl-C
+        with leaving_on_sigterm(), nullcontext() if linger is None else backend.lingering():
             while True:
                 with calling_on_sigterm(None if linger is None else linger.end):
                     runs = session.next_work()
@@ -172,8 +173,7 @@ def _run(
     )
     error: Exception | None
     try:
-        # so that the Spark application ends with this process, as on Ctrl-C
-        with leaving_on_sigterm(), redirect_stdout(LogOfJob(progress.line)):
+        with redirect_stdout(LogOfJob(progress.line)):
             error = backend.run_fleet(application).error
     except FdsError as failure:
         error = failure
