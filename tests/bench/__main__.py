@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import statistics
+import subprocess
 import sys
 import tempfile
 from datetime import UTC, datetime
@@ -431,19 +432,25 @@ def main() -> None:
         rows = BENCHES[name]()
         for row in rows:
             print(row.describe(), flush=True)
-        kept[name] = {"day": datetime.now(UTC).date().isoformat(), "rows": [row._asdict() for row in rows]}
+        today = datetime.now(UTC).date().isoformat()
+        kept[name] = {"day": today, "commit": _commit(), "rows": [row._asdict() for row in rows]}
         results.write_text(json.dumps(kept))
     if missing := [name for name in BENCHES if name not in kept]:
         print(f"docs/benchmarks.md is not written: it would lack {', '.join(missing)}", flush=True)
         return
     write(
         {
-            name: Group(kept[name]["day"], [Row(**row) for row in kept[name]["rows"]])
+            name: Group(kept[name]["day"], kept[name]["commit"], [Row(**row) for row in kept[name]["rows"]])
             for name in BENCHES
             if name in kept
         },
         machine=f"{os.cpu_count()} cores, Python {platform.python_version()}, {platform.system()}",
     )
+
+
+def _commit() -> str:
+    git = ["git", "rev-parse", "--short=12", "HEAD"]
+    return subprocess.run(git, capture_output=True, check=True, text=True).stdout.strip()
 
 
 if __name__ == "__main__":

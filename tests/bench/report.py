@@ -78,9 +78,10 @@ def number(value: float) -> str:
 
 
 class Group(NamedTuple):
-    """The numbers of one benchmark, and the day on which they were measured."""
+    """The numbers of one benchmark, with the day on which they were measured and the commit that was."""
 
     day: str
+    commit: str
     rows: list[Row]
 
 
@@ -96,8 +97,15 @@ def write(groups: dict[str, Group], *, machine: str) -> None:
         "![How far each number is from its target](benchmarks.svg)",
         "",
     ]
-    for name, (day, rows) in groups.items():
-        lines += [f"## {TITLES[name]}", "", f"On {day}.", "", "| what | measured | target | |", "|---|---|---|---|"]
+    for name, (day, commit, rows) in groups.items():
+        lines += [
+            f"## {TITLES[name]}",
+            "",
+            f"On {day}, commit `{commit}`.",
+            "",
+            "| what | measured | target | |",
+            "|---|---|---|---|",
+        ]
         lines += [row.markdown() for row in rows]
         lines.append("")
     notes = DOCS / "benchmarks-notes.md"
