@@ -421,12 +421,15 @@ BENCHES = {
 }
 
 
+#: The newest numbers of each benchmark, from which the page is written once it has all.
+RESULTS = Path(__file__).with_name("results.json")
+
+
 def main() -> None:
     names = sys.argv[1:] or list(BENCHES)
     if unknown := [name for name in names if name not in BENCHES]:
         sys.exit(f"no such benchmark: {', '.join(unknown)}; there are {', '.join(BENCHES)}")
-    results = Path(tempfile.gettempdir()) / "fds-bench.json"
-    kept = json.loads(results.read_text()) if results.exists() and sys.argv[1:] else {}
+    kept = json.loads(RESULTS.read_text()) if RESULTS.exists() and sys.argv[1:] else {}
     for name in names:
         print(f"== {name}", flush=True)
         rows = BENCHES[name]()
@@ -434,7 +437,7 @@ def main() -> None:
             print(row.describe(), flush=True)
         today = datetime.now(UTC).date().isoformat()
         kept[name] = {"day": today, "commit": _commit(), "rows": [row._asdict() for row in rows]}
-        results.write_text(json.dumps(kept))
+        RESULTS.write_text(json.dumps(kept, indent=1) + "\n")
     if missing := [name for name in BENCHES if name not in kept]:
         print(f"docs/benchmarks.md is not written: it would lack {', '.join(missing)}", flush=True)
         return

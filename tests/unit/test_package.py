@@ -61,6 +61,7 @@ def test_the_wheel_holds_every_file_of_the_package_and_nothing_else(dist):
         "airflow_provider_fds/__init__.pyi",
         "airflow_provider_fds/example_dags/orders_to_bronze.py",
         "airflow_provider_fds/example_dags/.airflowignore",
+        "airflow_provider_fds/spark/jars/fds-connect.jar",
         "airflow_provider_fds/spark/jars/fds-s3-log-store.jar",
     } <= names
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Optional
 
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.spark.runtime.attempt_identity import is_connect
+from airflow_provider_fds.spark.runtime.connect_shortcuts import has_shortcuts, shortcut
 from airflow_provider_fds.spark.runtime.failures import RefusalError, has_condition
 
 if TYPE_CHECKING:
@@ -63,14 +64,17 @@ def listed_rows(spark: Any, frame: Any, manifest: str, num_files: int) -> Any:
     """Return a frame with the same rows as ``frame``, for a caller that reads all of them.
 
     Args:
-        spark: Session; over Spark Connect, ``frame`` itself is returned.
+        spark: Session; over Spark Connect, ``frame`` itself is returned unless the server has FDS's classes.
         frame: The manifest as read by ``spark.read``.
         manifest: Its folder.
         num_files: Number of files it lists.
     """
-    if is_connect(spark):
-        return frame
     try:
+        if is_connect(spark):
+            if not has_shortcuts(spark):
+                return frame
+            listed = shortcut(spark, "rows", manifest, files=num_files)
+            return listed if listed.schema == frame.schema else frame
         listed = _listed(spark, type(frame), manifest, num_files)
         # Delta makes its frame in the active session of this thread; other sessions do not know a view of it
         is_same = (

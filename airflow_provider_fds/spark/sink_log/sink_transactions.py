@@ -10,18 +10,19 @@ A checksum file is trusted only if FDS has read the log up to the same version, 
 their size are those of the version before it with what the commit adds and removes: then it is not the copy of another
 one.
 
-Classic Spark only. Standard library and py4j, Python 3.9 syntax.
+A Spark Connect server does it by FDS's classes, if it has them. Standard library, py4j and pyspark, Python 3.9 syntax.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-from typing import TYPE_CHECKING, Any, Dict, Optional
+from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple
 from weakref import WeakKeyDictionary
 
 from airflow_provider_fds.batch.sink.sink_commit import file_actions
 from airflow_provider_fds.spark.runtime.attempt_identity import is_connect
+from airflow_provider_fds.spark.runtime.connect_shortcuts import has_shortcuts, shortcut
 
 if TYPE_CHECKING:
     from airflow_provider_fds.spark.sink_log.history import SinkLog
@@ -52,9 +53,9 @@ def give_transactions(spark: Any, path: str, read: SinkLog, app_id: str, newest:
     Returns:
         Whether the look-up is saved, provided that no other version is committed before the append.
     """
-    if is_connect(spark):
-        return False
     try:
+        if is_connect(spark):
+            return has_shortcuts(spark) and _give_to_server(spark, path, read, app_id, newest)
         return _give(spark, path, read, app_id, newest)
     except Exception as error:  # noqa: BLE001 - whatever this Delta has instead, it looks them up itself
         _logger.debug("Delta looks up the transactions of %s itself: %s", path, error)
@@ -77,7 +78,10 @@ def _give(spark: Any, path: str, read: SinkLog, app_id: str, newest: Optional[in
     transactions.setAccessible(True)
     bits.setAccessible(True)
     bit = _bit(jvm, log, transactions, bits)
-    is_trusted = read.newest_version == snapshot.version() and _agrees(read, snapshot.version(), checksum.get())
+    is_trusted = read.newest_version == snapshot.version() and _expected(read, snapshot.version()) == (
+        checksum.get().numFiles(),
+        checksum.get().tableSizeBytes(),
+    )
     if versions.get(app_id) != newest or not is_trusted:
         # they may be there already, given for another stream
         bits.setInt(snapshot, bits.getInt(snapshot) & ~bit)
@@ -90,8 +94,19 @@ def _give(spark: Any, path: str, read: SinkLog, app_id: str, newest: Optional[in
     return True
 
 
-def _agrees(read: SinkLog, version: int, checksum: Any) -> bool:
-    """Whether the checksum of a version is that of the version before it, with what the commit adds and removes.
+def _give_to_server(spark: Any, path: str, read: SinkLog, app_id: str, newest: Optional[int]) -> bool:
+    version = read.newest_version
+    if version is None:
+        return False
+    files, size = _expected(read, version)
+    asked = {"version": version, "app": app_id, "newest": newest, "files": files, "bytes": size}
+    # the server does it when it analyses the request
+    shortcut(spark, "transactions", path, **asked).schema  # noqa: B018
+    return True
+
+
+def _expected(read: SinkLog, version: int) -> Tuple[int, int]:
+    """Return the number of files and their size at a version: those before it, with what it adds and removes.
 
     Raises:
         FileNotFoundError: The version before it has no checksum file.
@@ -105,7 +120,7 @@ def _agrees(read: SinkLog, version: int, checksum: Any) -> bool:
         # a remove may lack its size: Delta looks the transactions up then
         sizes = [action["size"] for action in file_actions(content, name)]
         files, size = files + sign * len(sizes), size + sign * sum(sizes)
-    return bool((files, size) == (checksum.numFiles(), checksum.tableSizeBytes()))
+    return files, size
 
 
 def _versions(transactions: Any) -> Dict[str, int]:

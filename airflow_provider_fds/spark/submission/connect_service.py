@@ -14,10 +14,12 @@ import time
 from collections import deque
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow_provider_fds.spark.installation.cache import SparkSetupError
 from airflow_provider_fds.spark.installation.install import bundled_spark_home
+from airflow_provider_fds.spark.runtime.connect_shortcuts import RELATION_CLASSES, SHORTCUTS
 from airflow_provider_fds.spark.runtime.settings import SERVER_CONF
 from airflow_provider_fds.spark.submission.launch import end_group, end_group_with, started
 from airflow_provider_fds.spark.submission.object_store import JobStorage
@@ -26,7 +28,6 @@ from airflow_provider_fds.spark.submission.submit import SubmitArguments, submis
 if TYPE_CHECKING:
     import subprocess
     from collections.abc import Callable, Iterator, Mapping
-    from pathlib import Path
 
     from airflow_provider_fds.spark.installation.own_spark import OwnSpark
 
@@ -133,17 +134,27 @@ def server_arguments(
             f"the Spark in {home} has no Spark Connect server ({_SERVER_JAR} is missing in its folder jars). Use "
             "Spark 4.0 or newer"
         )
+    has_shortcuts = own_spark is None or (own_spark.version or "").startswith("4.")
+    classes = ",".join(name for name in (own.get(RELATION_CLASSES), SHORTCUTS) if name)
+    shortcuts = {RELATION_CLASSES: classes} if has_shortcuts else {}
     on_s3 = serves_s3 or own_spark is not None or _brings(":hadoop-aws:", own)
     made = submit_arguments(
         "",
         master=master,
-        conf={**SERVER_CONF, **own, _ADDRESS: bind, _PORT: port},
+        conf={**SERVER_CONF, **own, **shortcuts, _ADDRESS: bind, _PORT: port},
         own_spark=own_spark,
         delta_version=delta_version,
         storage=JobStorage(needs_log_store=on_s3, serves_s3=on_s3),
         num_bytes=None,
         cache_dir=cache_dir,
     )
+    if has_shortcuts:
+        # in the class loader of Delta
+        jar = str(shortcuts_jar())
+        if made.driver_class_path is not None:
+            made = replace(made, driver_class_path=f"{made.driver_class_path}:{jar}")
+        else:
+            made = replace(made, jars=jar if made.jars is None else f"{made.jars},{jar}")
     return replace(
         made,
         application="spark-internal",
@@ -152,6 +163,11 @@ def server_arguments(
         py_files="",
         users_settings=frozenset(own),
     )
+
+
+def shortcuts_jar() -> Path:
+    """Return the JAR that contains :data:`~.connect_shortcuts.SHORTCUTS`, for Spark 4."""
+    return Path(__file__).resolve().parents[1] / "jars" / "fds-connect.jar"
 
 
 @contextmanager

@@ -8,10 +8,11 @@ from airflow_provider_fds.spark.installation import cache as cache_module
 from airflow_provider_fds.spark.installation.cache import SparkSetupError
 from airflow_provider_fds.spark.installation.install import delta_package
 from airflow_provider_fds.spark.installation.own_spark import OwnSpark
+from airflow_provider_fds.spark.runtime.connect_shortcuts import RELATION_CLASSES, SHORTCUTS
 from airflow_provider_fds.spark.runtime.settings import DELTA_SESSION
 from airflow_provider_fds.spark.submission import submit
 from airflow_provider_fds.spark.submission.class_archive import ClassArchive
-from airflow_provider_fds.spark.submission.connect_service import server_arguments
+from airflow_provider_fds.spark.submission.connect_service import server_arguments, shortcuts_jar
 from airflow_provider_fds.spark.submission.object_store import S3_LOG_STORE
 from airflow_provider_fds.spark.submission.submit import submission, submit_arguments
 
@@ -36,12 +37,13 @@ def cache(tmp_path, monkeypatch):
 def test_a_server_has_the_delta_and_settings_of_an_application_and_bounded_caches(cache):
     job = submit_arguments("x", master="local[2]", cache_dir=cache)
     server = server_arguments(cache_dir=cache)
-    assert server.driver_class_path == job.driver_class_path
+    assert server.driver_class_path == f"{job.driver_class_path}:{shortcuts_jar()}"
     assert server.env_vars == job.env_vars
     more = {key: value for key, value in server.conf.items() if job.conf.get(key) != value}
     assert more.pop(JVM) != job.conf[JVM]
     assert more == {
         TABLES_KEPT: "100",
+        RELATION_CLASSES: SHORTCUTS,
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": "15002",
     }
@@ -84,7 +86,7 @@ def test_the_installed_spark_commits_on_s3_through_the_log_store_if_it_is_told_o
     server = server_arguments(serves_s3=True, cache_dir=cache)
     assert server.conf[LOG_STORE] == S3_LOG_STORE
     names = [path.rpartition("/")[2] for path in server.driver_class_path.split(":")]
-    assert names[2:] == ["hadoop-aws.jar", "fds-s3-log-store.jar"]
+    assert names[2:] == ["hadoop-aws.jar", "fds-s3-log-store.jar", "fds-connect.jar"]
     brought = server_arguments(conf={"spark.jars.packages": "org.apache.hadoop:hadoop-aws:3.5.0"}, cache_dir=cache)
     assert brought.conf[LOG_STORE] == S3_LOG_STORE
 
@@ -107,5 +109,24 @@ def test_a_spark_of_the_user_always_has_the_log_store_and_its_own_file_system(ca
 def test_executors_of_a_cluster_get_the_jars_too(cache):
     server = server_arguments(master="spark://host:7077", cache_dir=cache)
     assert server.jars is not None
+    assert server.jars.endswith(f",{shortcuts_jar()}")
     assert server.driver_class_path is None
     assert "spark.driver.host" not in server.conf
+
+
+def test_classes_of_the_user_stay_beside_those_of_fds(cache):
+    server = server_arguments(conf={RELATION_CLASSES: "mine.Relations"}, cache_dir=cache)
+    assert server.conf[RELATION_CLASSES] == f"mine.Relations,{SHORTCUTS}"
+
+
+def test_a_spark_that_has_its_own_delta_gets_the_classes_too(cache):
+    spark = OwnSpark("spark-submit", "/opt/spark/bin/spark-submit", "4.1.0", "2.13")
+    server = server_arguments(own_spark=spark, delta_version="provided", cache_dir=cache)
+    assert str(shortcuts_jar()) in f"{server.driver_class_path}:{server.jars}"
+
+
+def test_a_spark_whose_connect_is_another_does_not_get_the_classes(cache):
+    spark = OwnSpark("spark-submit", "/opt/spark/bin/spark-submit", "3.5.7", "2.12")
+    server = server_arguments(own_spark=spark, delta_version="provided", cache_dir=cache)
+    assert RELATION_CLASSES not in server.conf
+    assert "fds-connect" not in f"{server.driver_class_path}{server.jars}"
