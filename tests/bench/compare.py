@@ -104,16 +104,17 @@ def _tree_of(commit: str) -> Iterator[Path]:
 def _measure(tree: Path, name: str) -> list[Row]:
     """Run one benchmark of ``tree`` and return its rows; the pages of this tree do not change."""
     with tempfile.TemporaryDirectory(prefix="fds-bench-") as results:
+        kept_in = Path(results) / "fds-bench.json"
         code = (
-            "import sys, tests.bench.__main__ as bench; bench.write = lambda *_, **__: None; "
-            f"sys.argv = ['bench', {name!r}]; bench.main()"
+            "import pathlib, sys, tests.bench.__main__ as bench; bench.write = lambda *_, **__: None; "
+            f"bench.RESULTS = pathlib.Path({str(kept_in)!r}); sys.argv = ['bench', {name!r}]; bench.main()"
         )
         environment = {**os.environ, "PYTHONPATH": str(tree), "TMPDIR": results}
         command = [sys.executable, "-c", code]
         done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=False)
         if done.returncode:
             raise RuntimeError(f"{name} of {tree} failed:\n{done.stderr[-3000:]}")
-        kept = json.loads((Path(results) / "fds-bench.json").read_text())
+        kept = json.loads(kept_in.read_text())
     return [Row(**row) for row in kept[name]["rows"]]
 
 
