@@ -301,19 +301,21 @@ def linger() -> list[Row]:
                 )
             ),
         ]
+    return rows
+
+
+def linger_memory() -> list[Row]:
     commits = size("LINGER_BATCHES", 2000)
     half, full = measure.run("lingering:memory", commits=commits, points=2).value
     return [
-        *rows,
         Row(f"memory of its task after {commits:,} batches", full["task"], "MB", None),
         Row("… of which in the second half", full["task"] - half["task"], "MB", 5),
         Row("… of its driver", full["driver"], "MB", None),
         Row("… of which in the second half", full["driver"] - half["driver"], "MB", None),
-        *_lingering_fleet(),
     ]
 
 
-def _lingering_fleet() -> list[Row]:
+def linger_fleet() -> list[Row]:
     tables = size("LINGER_TABLES", 500)
     idle = measure.run("lingering:idle_fleet", tables=tables, idle_seconds=size("LINGER_IDLE", 120)).value
     return [
@@ -413,6 +415,8 @@ BENCHES = {
         connect,
         latency,
         linger,
+        linger_memory,
+        linger_fleet,
         reattach,
         expectations,
         task,

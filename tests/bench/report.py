@@ -23,6 +23,8 @@ TITLES = {
     "connect": "Spark Connect",
     "latency": "Through Airflow, on Spark Connect",
     "linger": "A run that lingers",
+    "linger_memory": "A run that lingers for many batches",
+    "linger_fleet": "A fleet that lingers",
     "expectations": "Testing rows",
     "reattach": "A driver in a cluster, after a kill",
     "task": "The task's process",
