@@ -162,7 +162,7 @@ def test_the_cluster_is_asked_seldom_but_after_each_report(trigger_of, master, r
 def test_a_cluster_that_does_not_answer_wakes_the_task_only_after_a_long_time(trigger_of, monkeypatch):
     nobody = {"kind": "standalone", "master": "spark://127.0.0.1:7077", "rest_port": 1}
     monkeypatch.setattr(driver_reports, "LOST_SECONDS", 0.4)
-    payload = asyncio.run(fired(trigger_of(cluster=nobody)))
+    payload = asyncio.run(fired(trigger_of(cluster=nobody, address="http://127.0.0.1:1")))
     assert payload["reason"] == "silent"
     assert Resumed.of(payload).silent_seconds >= 0.4
 
