@@ -35,7 +35,8 @@ class Jar:
 
     @property
     def again(self):
-        build = f"mvn -f {self.folder.relative_to(JAVA.parent)} package"
+        # not in the folder where Spark looks for packages, too
+        build = f"mvn -f {self.folder.relative_to(JAVA.parent)} package -Dmaven.repo.local=$(mktemp -d)"
         return f"build it again: {build} && cp {self.folder}/target/{self.path.name} {self.path.parent}"
 
     def entries(self, suffix):
