@@ -47,7 +47,7 @@ class LingeringDriver:
     _key: str = field(default="", init=False, repr=False)
     _thread: threading.Thread | None = field(default=None, init=False, repr=False)
     _ended: Outcome | BaseException | None = field(default=None, init=False, repr=False)
-    #: Python 3.11 and 3.12 take a thread for ended if a signal has raised an exception in ``Thread.join``.
+    #: Set by the thread at its end: Python 3.11 and 3.12 call a thread ended once a signal's exception leaves its join.
     _has_ended: threading.Event = field(default_factory=threading.Event, init=False, repr=False)
     _storage: JobStorage | None = field(default=None, init=False, repr=False)
     _last: Application | FleetApplication | None = field(default=None, init=False, repr=False)

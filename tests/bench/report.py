@@ -80,7 +80,7 @@ def number(value: float) -> str:
 
 
 class Group(NamedTuple):
-    """The numbers of one benchmark, with the day on which they were measured and the commit that was."""
+    """The numbers of one benchmark, with the day and the commit of the measurement."""
 
     day: str
     commit: str

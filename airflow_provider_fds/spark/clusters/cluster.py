@@ -55,6 +55,10 @@ class Handle:
     cluster: str
     id: str
 
+    def asked_at(self, addresses: tuple[str, ...]) -> tuple[str, ...]:
+        """Return where to ask about it: at addresses, and where it was started; a connection may name others by now."""
+        return addresses if self.cluster in addresses else (*addresses, self.cluster)
+
 
 @dataclass(frozen=True)
 class Look:

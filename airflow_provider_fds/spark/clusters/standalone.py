@@ -72,7 +72,7 @@ class StandaloneCluster(Cluster):
         A master that was started again does not know drivers that had ended before; any master forgets them some day.
         """
         said: list[str] = []
-        for address in self._asked_about(handle):
+        for address in handle.asked_at(self._addresses):
             try:
                 answer = _ask("GET", f"{address}/v1/submissions/status/{handle.id}")
             except ClusterError as error:
@@ -93,7 +93,7 @@ class StandaloneCluster(Cluster):
     def stop(self, handle: Handle) -> str | None:
         """Have the driver's process killed."""
         said: list[str] = []
-        for address in self._asked_about(handle):
+        for address in handle.asked_at(self._addresses):
             try:
                 answer = _ask("POST", f"{address}/v1/submissions/kill/{handle.id}")
             except ClusterError as error:
@@ -103,10 +103,6 @@ class StandaloneCluster(Cluster):
                 return None
             said.append(f"{address}: {answer.get('message')}")
         return "; ".join(said)
-
-    def _asked_about(self, handle: Handle) -> tuple[str, ...]:
-        """Return the masters, and the one that has started a driver: the connection may name others by now."""
-        return tuple(dict.fromkeys((*self._addresses, handle.cluster)))
 
     @property
     def _addresses(self) -> tuple[str, ...]:

@@ -137,15 +137,17 @@ class YarnCluster(Cluster):
         Args:
             path: Behind the address of the applications.
             said: Gets why a ResourceManager does not answer.
-            handle: The application: the one that has started it is asked too; the connection may name others by now.
+            handle: The application, if the question is about one.
             state: The new state.
 
         Yields:
             Address, status and answer of each that answers.
         """
         method, body = ("GET", None) if state is None else ("PUT", {"state": state})
-        started = () if handle is None else (handle.cluster,)
-        for address in dict.fromkeys((*self.resource_managers, *started)):
+        addresses = self.resource_managers
+        if handle is not None:
+            addresses = handle.asked_at(addresses)
+        for address in addresses:
             try:
                 url = f"{address}{_APPS}{path}"
                 status, answer = ask(method, url, _SERVER, headers=_HEADERS, body=body, follow_redirects=True)

@@ -134,7 +134,7 @@ def server_arguments(
             f"the Spark in {home} has no Spark Connect server ({_SERVER_JAR} is missing in its folder jars). Use "
             "Spark 4.0 or newer"
         )
-    has_shortcuts = own_spark is None or (own_spark.version or "").startswith("4.")
+    has_shortcuts = own_spark is None or own_spark.version.startswith("4.")
     classes = ",".join(name for name in (own.get(RELATION_CLASSES), SHORTCUTS) if name)
     shortcuts = {RELATION_CLASSES: classes} if has_shortcuts else {}
     on_s3 = serves_s3 or own_spark is not None or _brings(":hadoop-aws:", own)
@@ -149,7 +149,7 @@ def server_arguments(
         cache_dir=cache_dir,
     )
     if has_shortcuts:
-        # in the class loader of Delta
+        # where Delta is, which has to be in the same class loader
         jar = str(shortcuts_jar())
         if made.driver_class_path is not None:
             made = replace(made, driver_class_path=f"{made.driver_class_path}:{jar}")
