@@ -14,11 +14,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tests.programs import find_program
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 #: Signals by which a server ends: it waits for clients, ends them, or leaves everything as a crash does.
 SMART, FAST, IMMEDIATE = signal.SIGTERM, signal.SIGINT, signal.SIGQUIT
+
+_PROGRAMS = ("initdb", "postgres", "pg_isready")
 
 #: A server keeps its data in memory if so much is free.
 _ROOM_BYTES = 8 << 30
@@ -26,7 +30,7 @@ _ROOM_BYTES = 8 << 30
 
 def missing(*modules: str) -> str | None:
     """Return what is missing to run a server and to reach it with these modules, ``None`` if nothing is."""
-    lacking = [program for program in ("initdb", "postgres", "pg_isready") if shutil.which(program) is None]
+    lacking = [program for program in _PROGRAMS if find_program(program) is None]
     lacking += [module for module in modules if importlib.util.find_spec(module) is None]
     return f"needs PostgreSQL: {', '.join(lacking)} not found" if lacking else None
 
@@ -54,7 +58,7 @@ class PostgresServer:
             holder.bind(("127.0.0.1", 0))
             self.port = holder.getsockname()[1]
         self._run: dict[str, Any] = {"cwd": folder, "stdout": subprocess.DEVNULL, **as_user}
-        command = ["initdb", "-D", self._data, "-U", user, "-A", "trust", "-E", "UTF8", "-N"]
+        command = [_program("initdb"), "-D", self._data, "-U", user, "-A", "trust", "-E", "UTF8", "-N"]
         subprocess.run(command, check=True, **self._run)
 
     @property
@@ -72,7 +76,7 @@ class PostgresServer:
             f"port={self.port}", "listen_addresses=127.0.0.1", f"unix_socket_directories={self._folder}",
             *self._settings,
         ]  # fmt: skip
-        command = ["postgres", "-D", self._data, *(part for setting in settings for part in ("-c", setting))]
+        command = [_program("postgres"), "-D", self._data, *(part for setting in settings for part in ("-c", setting))]
         self._process = subprocess.Popen(command, stderr=subprocess.DEVNULL, **self._run)
         _wait_for(self.port, self._process)
 
@@ -114,10 +118,10 @@ def _memory() -> str | None:
 def running_pooler(server: PostgresServer) -> Iterator[int]:
     """Run pgbouncer before a server, and yield its port: each transaction gets any of a few sessions."""
     folder = Path(tempfile.mkdtemp(prefix="fds-pgbouncer-"))
-    as_user: dict[str, Any] = {}
+    as_user: list[str] = []
     if os.geteuid() == 0:
         # neither does pgbouncer
-        as_user = {"user": "nobody", "group": "nogroup", "extra_groups": []}
+        as_user = ["-u", "nobody"]
         shutil.chown(folder, "nobody", "nogroup")
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))
@@ -128,8 +132,8 @@ def running_pooler(server: PostgresServer) -> Iterator[int]:
         f"listen_port={port}\nunix_socket_dir=\nauth_type=trust\nauth_file={folder}/users.txt\n"
         "pool_mode=transaction\ndefault_pool_size=3\n"
     )
-    command = [_pooler() or "pgbouncer", "-q", str(folder / "pgbouncer.ini")]
-    process = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **as_user)
+    command = [_program("pgbouncer"), "-q", *as_user, str(folder / "pgbouncer.ini")]
+    process = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         _wait_for(port, process)
         yield port
@@ -141,11 +145,11 @@ def running_pooler(server: PostgresServer) -> Iterator[int]:
 
 def missing_pooler() -> str | None:
     """Return that there is no pgbouncer, ``None`` if there is one."""
-    return None if _pooler() else "needs pgbouncer: apt-get install pgbouncer"
+    return None if find_program("pgbouncer") else "needs pgbouncer: apt-get install pgbouncer"
 
 
-def _pooler() -> str | None:
-    return shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin")
+def _program(name: str) -> str:
+    return find_program(name) or name
 
 
 @contextmanager
@@ -157,7 +161,7 @@ def postgresql() -> Iterator[str]:
 
 def _wait_for(port: int, server: subprocess.Popen[bytes]) -> None:
     deadline = time.monotonic() + 120
-    command = ["pg_isready", "-q", "-h", "127.0.0.1", "-p", str(port)]
+    command = [_program("pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(port)]
     while subprocess.run(command, check=False).returncode != 0:
         assert server.poll() is None, f"PostgreSQL ended with {server.returncode}"
         assert time.monotonic() < deadline, "PostgreSQL did not answer in time"

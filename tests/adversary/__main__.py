@@ -34,7 +34,6 @@ from tests.adversary import (  # noqa: F401
 )
 from tests.adversary.play import KINDS, Played, Stage, table_of
 from tests.adversary.scene import FDS
-from tests.adversary.servers import install_faketime
 
 START = "<!-- adversary: written by `make adversary` -->"
 END = "<!-- adversary: end -->"
@@ -57,7 +56,6 @@ def main() -> int:
     if arguments.list or not names:
         print(*(names or KINDS), sep="\n")
         return int(not names)
-    install_faketime()
     master = arguments.seed if arguments.seed is not None else int(time.time())
     folder = arguments.folder or Path(tempfile.mkdtemp(prefix="fds-adversary-"))
     print(f"seed {master}, {len(names)} kinds, folder {folder}", flush=True)

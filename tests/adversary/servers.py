@@ -19,12 +19,15 @@ from typing import Final
 
 import pyspark
 
+from tests.programs import UNPACKED
+
 #: Debian's path of the library; other places are checked too.
 _FAKETIME: Final = (
     "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1",
     "/usr/lib/aarch64-linux-gnu/faketime/libfaketime.so.1",
     "/usr/lib/faketime/libfaketime.so.1",
     "/usr/local/lib/faketime/libfaketime.so.1",
+    *map(str, UNPACKED.glob("faketime.files/usr/lib/*/faketime/libfaketime.so.1")),
 )
 
 
@@ -43,15 +46,6 @@ appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
 def faketime_library() -> str | None:
     """Return the path of libfaketime, or ``None`` if it is not installed."""
     return next((path for path in _FAKETIME if Path(path).exists()), None)
-
-
-def install_faketime() -> str | None:
-    """Install Debian's package if apt and the permissions allow it; return the library, or ``None``."""
-    if faketime_library() is None and shutil.which("apt-get") is not None and os.geteuid() == 0:
-        for words in (["update"], ["install", "-y", "--no-install-recommends", "faketime"]):
-            with suppress(subprocess.TimeoutExpired):
-                subprocess.run(["apt-get", "-qq", *words], capture_output=True, timeout=120, check=False)
-    return faketime_library()
 
 
 def clock(shift: str) -> dict[str, str]:

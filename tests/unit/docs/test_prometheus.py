@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -12,14 +11,15 @@ import pytest
 import yaml
 
 from airflow_provider_fds.stream.monitoring.metrics import METRICS
+from tests.programs import find_program
 
 FOLDER = Path(__file__).parents[3] / "docs" / "prometheus"
 ALERTS, DASHBOARD = FOLDER / "alerts.yml", FOLDER / "dashboard.json"
 GAUGES = {metric.prometheus_name for metric in METRICS if metric.kind == "gauge"}
 
-needs_promtool = pytest.mark.skipif(
-    shutil.which("promtool") is None, reason="promtool is not installed (Debian: prometheus)"
-)
+PROMTOOL = find_program("promtool")
+
+needs_promtool = pytest.mark.skipif(PROMTOOL is None, reason="promtool is not installed (Debian: prometheus)")
 
 
 def rules():
@@ -31,7 +31,7 @@ def expressions():
 
 
 def promtool(*words):
-    done = subprocess.run(["promtool", *words], capture_output=True, text=True, check=False)
+    done = subprocess.run([str(PROMTOOL), *words], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
