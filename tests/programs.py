@@ -7,13 +7,13 @@ import shutil
 from pathlib import Path
 
 #: Where ``scripts/test_programs.sh`` unpacks programs.
-UNPACKED = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fds-tests" / "programs"
+_UNPACKED = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fds-tests" / "programs"
 
 
 def find_program(name: str) -> str | None:
     """Return the path of a program, ``None`` if the machine has none.
 
-    Looks on the PATH, then where Debian has servers, then in :data:`UNPACKED`.
+    Looks on the PATH, then where Debian has servers, then in the folder of ``scripts/test_programs.sh``.
     """
     servers = sorted(map(str, Path("/usr/lib/postgresql").glob("*/bin")), reverse=True)
-    return shutil.which(name) or shutil.which(name, path=os.pathsep.join(["/usr/sbin", *servers, str(UNPACKED)]))
+    return shutil.which(name) or shutil.which(name, path=os.pathsep.join(["/usr/sbin", *servers, str(_UNPACKED)]))

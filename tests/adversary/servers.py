@@ -19,15 +19,15 @@ from typing import Final
 
 import pyspark
 
-from tests.programs import UNPACKED
-
+#: Where ``scripts/test_programs.sh`` unpacks it.
+_UNPACKED = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fds-tests/programs/faketime.files"
 #: Debian's path of the library; other places are checked too.
 _FAKETIME: Final = (
     "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1",
     "/usr/lib/aarch64-linux-gnu/faketime/libfaketime.so.1",
     "/usr/lib/faketime/libfaketime.so.1",
     "/usr/local/lib/faketime/libfaketime.so.1",
-    *map(str, UNPACKED.glob("faketime.files/usr/lib/*/faketime/libfaketime.so.1")),
+    *map(str, _UNPACKED.glob("usr/lib/*/faketime/libfaketime.so.1")),
 )
 
 

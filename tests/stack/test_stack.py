@@ -6,7 +6,6 @@ import json
 from contextlib import suppress
 from urllib.error import HTTPError
 
-import airflow
 import pytest
 from deltalake import DeltaTable
 
@@ -120,9 +119,15 @@ def test_a_decision_by_command_wakes_the_task_that_waits_for_an_answer_in_airflo
     pipeline.wait_for_state(run, "ingest", "skipped")
 
     of_task = f"/api/v2/dags/asks_elsewhere/dagRuns/{run}/taskInstances/ingest/-1/hitlDetails"
-    # of the first attempt, see above, where Airflow keeps what each was asked
-    asked = client.call("GET", of_task if airflow.__version__.startswith("3.1.") else f"{of_task}/tries/1")
+    asked = _answer_to_the_first_attempt(client, of_task)
     assert (asked["chosen_options"], asked["responded_by_user"]) == (["Hold"], None)
+
+
+def _answer_to_the_first_attempt(client, of_task):
+    """Return it from where Airflow keeps it: 3.1 has no attempts there, 3.2 former ones only (for others see above)."""
+    with suppress(HTTPError):
+        return client.call("GET", f"{of_task}/tries/1")
+    return client.call("GET", of_task)
 
 
 @named("endless")
