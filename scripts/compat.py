@@ -33,6 +33,9 @@ TESTS = (
     "tests/interop/spark/test_where.py",
     "tests/interop/test_manifest_partitions.py",
     "tests/interop/test_manifest_vectors.py",
+    "tests/interop/postgres/test_append.py",
+    "tests/interop/postgres/test_merge.py",
+    "tests/interop/postgres/test_values.py",
 )
 
 

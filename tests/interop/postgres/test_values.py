@@ -12,6 +12,7 @@ import pytest
 
 from airflow_provider_fds.sinks import PostgresSink
 from airflow_provider_fds.sinks.postgres import quoted
+from airflow_provider_fds.spark.runtime.settings import session_conf
 from airflow_provider_fds.spark.writers.postgres.line_chunks import line_chunks
 from tests.interop.postgres.conftest import PostgresStream
 
@@ -65,7 +66,9 @@ class Source:
     def load(self, frame, table_columns, *, table="public.things", **options):
         """Load a frame; return the exit code and the report."""
         path = self._folder / "source"
-        frame.coalesce(1).write.format("delta").save(str(path))
+        # what Spark 4 does: days before 1582 as they are
+        with session_conf(self.spark, {"spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED"}):
+            frame.coalesce(1).write.format("delta").save(str(path))
         sink = PostgresSink(table, "pg", **options)
         columns = ", ".join(f"{quoted(name)} {kind}" for name, kind in table_columns.items())
         self._database.run(f"CREATE TABLE {quoted(*sink.parts)} ({columns})")
