@@ -41,6 +41,8 @@ _JSON_OPTIONS = {
     "timeZone": "UTC",
     "ignoreNullFields": "false",
 }
+#: Time zones of a session whose times are those of UTC.
+_UTC = ("UTC", "Etc/UTC")
 #: Digits before the point that a ``numeric(p, s)`` needs for a type.
 _DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
 #: Types that become each other without loss if the new one is the nearest to a type of Spark that does not fit.
@@ -155,11 +157,12 @@ def lines(frame: Any, types: Mapping[str, str]) -> Any:
         frame: The rows.
         types: The type of each column by :func:`column_types`, in the order of the columns.
     """
-    fields = f", {_TAB}, ".join(_field(name, spark_type) for name, spark_type in types.items())
+    is_utc = "timestamp" in types.values() and frame.sparkSession.conf.get("spark.sql.session.timeZone") in _UTC
+    fields = f", {_TAB}, ".join(_field(name, spark_type, is_utc=is_utc) for name, spark_type in types.items())
     return frame.selectExpr(f"concat({fields}, {_NEWLINE}) AS line")
 
 
-def _field(name: str, spark_type: str) -> str:
+def _field(name: str, spark_type: str, *, is_utc: bool) -> str:
     column = quoted_name(name)
     text = f"CAST({column} AS STRING)"
     if spark_type == "string" or is_json(spark_type):
@@ -173,9 +176,11 @@ def _field(name: str, spark_type: str) -> str:
     elif spark_type == "binary":
         text = f"concat({_BACKSLASH}, {_BACKSLASH}, 'x', hex({column}))"
     elif spark_type == "timestamp":
-        # the text of a timestamp depends on the session's time zone, that of a time without one does not
-        since = f"INTERVAL '0.000001' SECOND * unix_micros({column})"
-        text = f"concat(CAST(TIMESTAMP_NTZ '1970-01-01' + {since} AS STRING), '+00')"
+        if not is_utc:
+            # the text of a timestamp depends on the session's time zone, that of a time without one does not; slower
+            since = f"INTERVAL '0.000001' SECOND * unix_micros({column})"
+            text = f"CAST(TIMESTAMP_NTZ '1970-01-01' + {since} AS STRING)"
+        text = f"concat({text}, '+00')"
     return f"coalesce({text}, concat({_BACKSLASH}, 'N'))"
 
 

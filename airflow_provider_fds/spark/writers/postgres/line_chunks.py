@@ -1,24 +1,32 @@
 """Lines that Spark makes, as pieces of text on the driver, one partition after the other.
 
 Unpacking each line as a row of its own costs the driver as much as everything else together. With pyarrow, lines come
-as Arrow batches, whose texts are one after the other in memory. Without it, over Spark Connect, and where a version of
-Spark does not give batches by partition, they come as rows. Standard library and pyspark, Python 3.9 syntax; pyarrow if
-it is there.
+as Arrow batches, whose texts are one after the other in memory, and two partitions are made while one is taken. Without
+it, over Spark Connect, and where a version of Spark does not give batches by partition, they come as rows. Standard
+library and pyspark, Python 3.9 syntax; pyarrow if it is there.
 """
 
 from __future__ import annotations
 
+from collections import deque
+from concurrent.futures import Future
+from contextlib import ExitStack
 from importlib import import_module
-from typing import Any, Iterator, List, Optional, Tuple, Union
+from itertools import islice
+from typing import Any, ContextManager, Final, Iterator, List, Optional, Tuple, Union
 
 from airflow_provider_fds.spark.runtime.attempt_identity import is_connect
+from airflow_provider_fds.spark.runtime.settings import session_conf
 
 #: Characters of rows that make a piece.
 _CHUNK = 1 << 18
+#: Partitions of Arrow batches that are made side by side, or wait.
+_AHEAD: Final = 2
+_LEAST_PARTITIONS: Final = "spark.sql.files.minPartitionNum"
 
 
 def line_chunks(frame: Any) -> Iterator[Tuple[Union[str, bytes], int]]:
-    """Yield the lines in pieces, each with its number of lines; at most two partitions are held in memory.
+    """Yield the lines in pieces, each with its number of lines; at most three partitions are held in memory.
 
     Args:
         frame: With one column, a text that is never NULL.
@@ -43,12 +51,11 @@ def _of_rows(rows: Iterator[Any]) -> Iterator[Tuple[str, int]]:
 def _arrow_batches(frame: Any) -> Optional[Iterator[Tuple[bytes, int]]]:
     """Return the pieces from Arrow batches, or ``None`` if there are none."""
     from py4j.protocol import Py4JError, Py4JJavaError
-    from pyspark import RDD
-    from pyspark.serializers import NoOpSerializer
 
     try:
         pa = import_module("pyarrow")
-        found = frame._jdf.toArrowBatchRdd().toJavaRDD()
+        with _small_partitions(frame.sparkSession):
+            found = frame._jdf.toArrowBatchRdd().toJavaRDD()
     except (ImportError, AttributeError):
         return None
     except Py4JJavaError:
@@ -59,8 +66,51 @@ def _arrow_batches(frame: Any) -> Optional[Iterator[Tuple[bytes, int]]]:
     spark = frame.sparkSession
     is_large = spark.conf.get("spark.sql.execution.arrow.useLargeVarTypes", "false") == "true"
     schema = pa.schema([("line", pa.large_string() if is_large else pa.string())])
-    batches = RDD(found, spark.sparkContext, NoOpSerializer()).toLocalIterator(prefetchPartitions=True)
+    batches = _side_by_side(spark.sparkContext, found)
     return (_text_of(pa.ipc.read_record_batch(pa.py_buffer(batch), schema), is_large) for batch in batches)
+
+
+def _small_partitions(spark: Any) -> ContextManager[None]:
+    """Let Spark divide files into more partitions than it has cores, so that some are taken while others are made."""
+    is_chosen = spark.conf.get(_LEAST_PARTITIONS, None) is not None
+    least = str(2 * spark.sparkContext.defaultParallelism)
+    return session_conf(spark, {} if is_chosen else {_LEAST_PARTITIONS: least})
+
+
+def _side_by_side(context: Any, rdd: Any) -> Iterator[bytes]:
+    """Yield what the partitions of an RDD of bytes have, in their order; some are made while one is taken."""
+    from pyspark import InheritableThread
+    from pyspark.rdd import _load_from_socket
+    from pyspark.serializers import NoOpSerializer
+
+    def made(partition: int) -> Tuple[ExitStack, Iterator[bytes]]:
+        served = context._jvm.PythonRDD.runJob(context._jsc.sc(), rdd, [partition])
+        with ExitStack() as opened:
+            # at once, for the JVM waits only some seconds for this
+            found = _load_from_socket(served, NoOpSerializer())
+            # Spark 3.5 gives the iterator
+            batches = opened.enter_context(found) if hasattr(found, "__enter__") else found
+            return opened.pop_all(), batches
+
+    def begin(partition: int) -> Future[Tuple[ExitStack, Iterator[bytes]]]:
+        future: Future[Tuple[ExitStack, Iterator[bytes]]] = Future()
+
+        def work() -> None:
+            try:
+                future.set_result(made(partition))
+            except BaseException as error:  # noqa: BLE001 - who takes the partition gets it
+                future.set_exception(error)
+
+        InheritableThread(target=work, name="fds-lines", daemon=True).start()
+        return future
+
+    numbers = iter(range(rdd.getNumPartitions()))
+    waiting = deque(map(begin, islice(numbers, _AHEAD)))
+    while waiting:
+        opened, batches = waiting.popleft().result()
+        waiting.extend(map(begin, islice(numbers, 1)))
+        with opened:
+            yield from batches
 
 
 def _text_of(batch: Any, is_large: bool) -> Tuple[bytes, int]:
