@@ -60,8 +60,10 @@ _MICROSECONDS = 6
 
 #: Characters by their code: in a literal, a setting determines what a backslash means.
 _TAB, _NEWLINE, _RETURN, _BACKSLASH = "char(9)", "char(10)", "char(13)", "char(92)"
-#: A regular expression of the characters that COPY wants to be escaped.
-_ESCAPED = f"concat('[', {_BACKSLASH}, {_BACKSLASH}, {_TAB}, {_NEWLINE}, {_RETURN}, ']')"
+#: Characters that COPY wants to be escaped, and what follows a backslash for them; the backslash first.
+_ESCAPES = {_BACKSLASH: _BACKSLASH, _NEWLINE: "'n'", _RETURN: "'r'", _TAB: "'t'"}
+#: A regular expression of these characters.
+_SET = f"concat('[', {_BACKSLASH}, {_BACKSLASH}, {_TAB}, {_NEWLINE}, {_RETURN}, ']')"
 
 
 @dataclass(frozen=True)
@@ -169,10 +171,13 @@ def _field(name: str, spark_type: str, *, is_utc: bool) -> str:
         options = ", ".join(f"'{name}', '{value}'" for name, value in _JSON_OPTIONS.items())
         text = column if spark_type == "string" else f"to_json({column}, map({options}))"
         escaped = text
-        for what, by in ((_BACKSLASH, _BACKSLASH), (_NEWLINE, "'n'"), (_RETURN, "'r'"), (_TAB, "'t'")):
+        for what, by in _ESCAPES.items():
             escaped = f"replace({escaped}, {what}, concat({_BACKSLASH}, {by}))"
-        # one look at a text costs less than the four replacements, which few texts need
-        text = f"IF({text} RLIKE {_ESCAPED}, {escaped}, {text})"
+        # a look at a text costs less than the four replacements, which few texts need; JSON is made once for one look
+        look = " OR ".join(f"contains({text}, {what})" for what in _ESCAPES)
+        if spark_type != "string":
+            look = f"{text} RLIKE {_SET}"
+        text = f"IF({look}, {escaped}, {text})"
     elif spark_type == "binary":
         text = f"concat({_BACKSLASH}, {_BACKSLASH}, 'x', hex({column}))"
     elif spark_type == "timestamp":
