@@ -67,7 +67,8 @@ class Source:
         """Load a frame; return the exit code and the report."""
         path = self._folder / "source"
         # what Spark 4 does: days before 1582 as they are
-        with session_conf(self.spark, {"spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED"}):
+        settings = ("spark.sql.parquet.datetimeRebaseModeInWrite", "spark.sql.parquet.int96RebaseModeInWrite")
+        with session_conf(self.spark, dict.fromkeys(settings, "CORRECTED")):
             frame.coalesce(1).write.format("delta").save(str(path))
         sink = PostgresSink(table, "pg", **options)
         columns = ", ".join(f"{quoted(name)} {kind}" for name, kind in table_columns.items())
