@@ -154,7 +154,7 @@ rm -f .venv/.fds-demo .venv/.fds-dev
     --build-constraints requirements/build.txt --editable .
 
 if [ "$group" = dev ]; then
-    scripts/test_programs.sh >/dev/null
+    scripts/test_programs.sh
     # beside the environment: in it, every process of Airflow would load the listener
     rm -rf .venv/openlineage
     .venv/bin/uv pip install --quiet --python .venv/bin/python --target .venv/openlineage --no-deps --require-hashes \

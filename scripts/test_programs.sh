@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Unpack programs of Debian that tests run, once per machine, and print their folder: pgbouncer, promtool and faketime.
+# Unpack programs of Debian that tests run, once per machine: pgbouncer, promtool and faketime.
 #
 # In ${XDG_CACHE_HOME:-~/.cache}/fds-tests/programs (tests/programs.py looks there too). They are unpacked, not
 # installed: that needs no root and starts no service. Nothing fails here: without a program its tests are skipped.
@@ -7,7 +7,6 @@ set -euo pipefail
 
 home=${XDG_CACHE_HOME:-$HOME/.cache}/fds-tests/programs
 mkdir -p "$home"
-echo "$home"
 
 lacks() { [ ! -x "$home/$1" ] && ! command -v "$1" >/dev/null && [ ! -x "/usr/sbin/$1" ]; }
 

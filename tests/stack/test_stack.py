@@ -124,7 +124,7 @@ def test_a_decision_by_command_wakes_the_task_that_waits_for_an_answer_in_airflo
 
 
 def _answer_to_the_first_attempt(client, of_task):
-    """Return it from where Airflow keeps it: 3.1 has no attempts there, 3.2 former ones only (for others see above)."""
+    """Return it from where Airflow keeps it: 3.1 keeps one a task, and 3.2 has only former attempts by number."""
     with suppress(HTTPError):
         return client.call("GET", f"{of_task}/tries/1")
     return client.call("GET", of_task)

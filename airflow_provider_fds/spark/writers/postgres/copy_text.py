@@ -167,17 +167,13 @@ def lines(frame: Any, types: Mapping[str, str]) -> Any:
 def _field(name: str, spark_type: str, *, is_utc: bool) -> str:
     column = quoted_name(name)
     text = f"CAST({column} AS STRING)"
-    if spark_type == "string" or is_json(spark_type):
+    if spark_type == "string":
+        text = _escaped(column, " OR ".join(f"contains({column}, {what})" for what in _ESCAPES))
+    elif is_json(spark_type):
         options = ", ".join(f"'{name}', '{value}'" for name, value in _JSON_OPTIONS.items())
-        text = column if spark_type == "string" else f"to_json({column}, map({options}))"
-        escaped = text
-        for what, by in _ESCAPES.items():
-            escaped = f"replace({escaped}, {what}, concat({_BACKSLASH}, {by}))"
-        # a look at a text costs less than the four replacements, which few texts need; JSON is made once for one look
-        look = " OR ".join(f"contains({text}, {what})" for what in _ESCAPES)
-        if spark_type != "string":
-            look = f"{text} RLIKE {_SET}"
-        text = f"IF({look}, {escaped}, {text})"
+        json = f"to_json({column}, map({options}))"
+        # one look, for which Spark makes the JSON once
+        text = _escaped(json, f"{json} RLIKE {_SET}")
     elif spark_type == "binary":
         text = f"concat({_BACKSLASH}, {_BACKSLASH}, 'x', hex({column}))"
     elif spark_type == "timestamp":
@@ -187,6 +183,14 @@ def _field(name: str, spark_type: str, *, is_utc: bool) -> str:
             text = f"CAST(TIMESTAMP_NTZ '1970-01-01' + {since} AS STRING)"
         text = f"concat({text}, '+00')"
     return f"coalesce({text}, concat({_BACKSLASH}, 'N'))"
+
+
+def _escaped(text: str, look: str) -> str:
+    """Return a text as COPY wants it: a look costs less than the four replacements, which few texts need."""
+    escaped = text
+    for what, by in _ESCAPES.items():
+        escaped = f"replace({escaped}, {what}, concat({_BACKSLASH}, {by}))"
+    return f"IF({look}, {escaped}, {text})"
 
 
 def suggested(spark_type: str) -> str:
