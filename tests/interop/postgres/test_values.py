@@ -5,10 +5,12 @@ from __future__ import annotations
 import base64
 import datetime as dt
 import json
+import random
 import sys
 from decimal import Decimal
 
 import pytest
+from pyspark.sql import functions as F  # noqa: N812
 
 from airflow_provider_fds.sinks import PostgresSink
 from airflow_provider_fds.sinks.postgres import quoted
@@ -234,3 +236,22 @@ def test_an_error_of_a_task_is_not_taken_for_the_end_of_the_lines(spark):
     frame = spark.range(0, 10, 1, 2).selectExpr("IF(id = 9, raise_error('broken'), 'x') AS line")
     with pytest.raises(Exception, match="broken"):
         list(line_chunks(frame))
+
+
+@pytest.mark.parametrize("without", [(), ("pyarrow",)], ids=["Arrow", "rows"])
+@pytest.mark.parametrize("says_so", [True, False], ids=["random by a function that says so", "by one that does not"])
+def test_each_row_comes_once_if_spark_loses_a_shuffle_between_two_partitions(spark, monkeypatch, without, says_so):
+    draw = F.udf(lambda _: random.randrange(1 << 30), "long", useArrow=False)
+    frame = spark.range(0, 20_000, 1, 4).repartition(3, "id")
+    frame = frame.select("id", (draw.asNondeterministic() if says_so else draw)("id").alias("drawn"))
+    lines = frame.repartition(8, "drawn").selectExpr("concat(id, repeat(' ', 500), char(10)) AS line")
+    for name in without:
+        monkeypatch.setitem(sys.modules, name, None)
+    pieces = line_chunks(lines)
+    found = [next(pieces)]
+    tracker = spark._jvm.org.apache.spark.SparkEnv.get().mapOutputTracker()
+    for shuffle in list(spark._jvm.scala.jdk.javaapi.CollectionConverters.asJava(tracker.shuffleStatuses().keySet())):
+        tracker.unregisterAllMapAndMergeOutput(shuffle)
+    found += pieces
+    text = "".join(piece if isinstance(piece, str) else piece.decode() for piece, _ in found)
+    assert sorted(map(int, text.split())) == list(range(20_000))

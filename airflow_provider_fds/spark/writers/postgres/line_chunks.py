@@ -2,15 +2,18 @@
 
 Unpacking each line as a row of its own costs the driver as much as everything else together. With pyarrow, lines come
 as Arrow batches, whose texts are one after the other in memory, and two partitions are made while one is taken. Without
-it, over Spark Connect, and where a version of Spark does not give batches by partition, they come as rows. Standard
-library and pyspark, Python 3.9 syntax; pyarrow if it is there.
+it, over Spark Connect, and where a version of Spark does not give batches by partition, they come as rows.
+
+In an application each partition is a job of its own. Rows that Spark could move to another partition, if it lost them
+and made them again, are kept first: they would be missing, or there twice. Standard library and pyspark, Python 3.9
+syntax; pyarrow if it is there.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from concurrent.futures import Future
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from itertools import islice
 from typing import Any, ContextManager, Final, Iterator, List, Optional, Tuple, Union
@@ -31,14 +34,51 @@ def line_chunks(frame: Any) -> Iterator[Tuple[Union[str, bytes], int]]:
     Args:
         frame: With one column, a text that is never NULL.
     """
-    batches = None if is_connect(frame.sparkSession) else _arrow_batches(frame)
-    return _of_rows(frame.toLocalIterator(prefetchPartitions=True)) if batches is None else batches
+    if is_connect(frame.sparkSession):
+        # all partitions are one job
+        yield from _of_rows(frame)
+        return
+    with _kept(frame) as lines:
+        batches = _arrow_batches(lines)
+        yield from _of_rows(lines) if batches is None else batches
 
 
-def _of_rows(rows: Iterator[Any]) -> Iterator[Tuple[str, int]]:
+@contextmanager
+def _kept(frame: Any) -> Iterator[Any]:
+    """Yield the frame, computed once and kept on executors if another time could divide its rows otherwise.
+
+    What an executor loses of kept rows is an error, not computed again.
+    """
+    if not _may_move(frame):
+        yield frame
+        return
+    kept = frame.localCheckpoint(eager=True)
+    try:
+        yield kept
+    finally:
+        kept._jdf.logicalPlan().rdd().unpersist(False)  # noqa: FBT003 - does not wait
+
+
+def _may_move(frame: Any) -> bool:
+    """Return whether rows could come to another partition if Spark made them again.
+
+    One shuffle divides rows by their values, and keeps each in its partition, unless the values change. Behind it their
+    order may be another one, so that what takes the first of several, or numbers them, gives a second shuffle other
+    values: https://issues.apache.org/jira/browse/SPARK-23207, https://issues.apache.org/jira/browse/SPARK-38388.
+    """
+    execution = frame._jdf.queryExecution()
+    with _small_partitions(frame.sparkSession):
+        rdd = execution.toRdd()
+    if rdd.outputDeterministicLevel().toString() == "INDETERMINATE":
+        return True
+    shuffles = rdd.toDebugString().count("+-(")
+    return shuffles > 1 or (shuffles == 1 and not execution.optimizedPlan().deterministic())
+
+
+def _of_rows(frame: Any) -> Iterator[Tuple[str, int]]:
     piece: List[str] = []
     size = 0
-    for row in rows:
+    for row in frame.toLocalIterator(prefetchPartitions=True):
         piece.append(row[0])
         size += len(row[0])
         if size >= _CHUNK:
@@ -54,8 +94,7 @@ def _arrow_batches(frame: Any) -> Optional[Iterator[Tuple[bytes, int]]]:
 
     try:
         pa = import_module("pyarrow")
-        with _small_partitions(frame.sparkSession):
-            found = frame._jdf.toArrowBatchRdd().toJavaRDD()
+        found = frame._jdf.toArrowBatchRdd().toJavaRDD()
     except (ImportError, AttributeError):
         return None
     except Py4JJavaError:
