@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Mapping, Optional
 
 from airflow_provider_fds.reasons import Reason
+from airflow_provider_fds.spark.runtime.attempt_identity import is_connect
 from airflow_provider_fds.spark.runtime.failures import RefusalError
 
 if TYPE_CHECKING:
@@ -106,28 +107,39 @@ def force(spark: Any) -> Dict[str, str]:
         RefusalError: The session has its own transaction set, or does not accept a setting.
     """
     forced = forced_settings(spark.version)
-    known = _session_settings(spark, (*TRANSACTION_SETTINGS, *_DEFAULTS, *forced))
+    known = session_settings(spark, (*TRANSACTION_SETTINGS, *_DEFAULTS, *forced))
     problems = conf_problems({key: known[key] for key in TRANSACTION_SETTINGS if key in known})
     if problems:
         raise RefusalError(Reason.SPARK_SETTING_REFUSED, "; ".join(problems))
     changed = {key: DELTA_SESSION[key] for key in _DEFAULTS if key not in known}
     changed.update((key, value) for key, value in forced.items() if known.get(key, "").lower() != value)
-    for key, value in changed.items():
-        spark.conf.set(key, value)
-    in_force = {key: str(spark.conf.get(key) if key in changed else known[key]).lower() for key in forced}
+    set_all(spark, changed)
+    now = {**known, **session_settings(spark, changed)} if changed else known
+    in_force = {key: now[key].lower() for key in forced}
     problems = conf_problems(in_force, spark.version)
     if problems:
         raise RefusalError(Reason.SPARK_SETTING_REFUSED, "; ".join(problems))
     return in_force
 
 
-def _session_settings(spark: Any, keys: Iterable[str]) -> Dict[str, str]:
+def session_settings(spark: Any, keys: Iterable[str]) -> Dict[str, str]:
     """Return at least these settings of a session, if they are set."""
-    # one request to a Spark Connect server, in place of one for each; Spark 3.5 does not have it
-    if (known := getattr(spark.conf, "getAll", None)) is not None:
+    # one request to a Spark Connect server, in place of one for each; Spark 3.5 does not have it. In an application it
+    # would take longer
+    if is_connect(spark) and (known := getattr(spark.conf, "getAll", None)) is not None:
         return dict(known)
     values = {key: spark.conf.get(key, None) for key in keys}
-    return {key: value for key, value in values.items() if value is not None}
+    return {key: str(value) for key, value in values.items() if value is not None}
+
+
+def set_all(spark: Any, settings: Mapping[str, str]) -> None:
+    """Apply settings to a session: on a Spark Connect server by one request, where pyspark can."""
+    together = getattr(spark.conf, "_set_all", None)
+    if together is not None and settings:
+        together(dict(settings), silent=False)
+        return
+    for key, value in settings.items():
+        spark.conf.set(key, value)
 
 
 def is_local_master(master: str) -> bool:
@@ -178,18 +190,15 @@ def session_conf(spark: Any, settings: Mapping[str, str]) -> Iterator[None]:
 
     A transaction that stays set makes Delta silently skip every later write without one of its own.
     """
-    before: Dict[str, Optional[str]] = {}
+    before = session_settings(spark, settings) if settings else {}
     try:
-        for key, value in settings.items():
-            before[key] = spark.conf.get(key, None)
-            spark.conf.set(key, value)
+        set_all(spark, settings)
         yield
     finally:
-        for key, value_before in before.items():
-            if value_before is None:
+        set_all(spark, {key: before[key] for key in settings if key in before})
+        for key in settings:
+            if key not in before:
                 spark.conf.unset(key)
-            else:
-                spark.conf.set(key, value_before)
 
 
 def transaction_conf(app_id: str, version: int, user_metadata: str) -> Dict[str, str]:

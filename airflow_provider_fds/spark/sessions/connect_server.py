@@ -19,7 +19,7 @@ from airflow_provider_fds import __version__
 from airflow_provider_fds.spark.installation.cache import default_cache_dir, make_folder
 from airflow_provider_fds.spark.installation.install import client_packages, client_version
 from airflow_provider_fds.spark.runtime.failures import explain
-from airflow_provider_fds.spark.runtime.settings import CATALOG, DELTA_EXTENSION, DELTA_SESSION, EXTENSIONS
+from airflow_provider_fds.spark.runtime.settings import CATALOG, DELTA_EXTENSION, DELTA_SESSION, EXTENSIONS, set_all
 from airflow_provider_fds.spark.runtime.versions import minor, server_problem
 
 if TYPE_CHECKING:
@@ -215,10 +215,9 @@ class ConnectServer:
             jars = [jar for name, between in _JARS.items() for jar in (settings.get(name) or "").split(between)]
             problem = server_problem(version, client_version(), jars, client_packages())
             extensions = settings.get(EXTENSIONS) or ""
-            for key, value in ({} if problem else {**_SESSION_CONF, **conf}).items():
-                # a shared session has them already
-                if settings.get(key) != value:
-                    spark.conf.set(key, value)
+            wanted = {} if problem else {**_SESSION_CONF, **conf}
+            # a shared session has them already
+            set_all(spark, {key: value for key, value in wanted.items() if settings.get(key) != value})
         except Exception as error:  # noqa: BLE001 - whatever it is, it is told
             failure = explain(error)
             kind = ServerUnreachableError if failure.retryable else ServerUnfitError

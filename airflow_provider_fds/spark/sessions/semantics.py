@@ -16,7 +16,7 @@ from uuid import uuid4
 from airflow_provider_fds import __version__
 from airflow_provider_fds.spark.runtime.failures import explain
 from airflow_provider_fds.spark.runtime.hadoop_files import exists, hadoop_path, remove_folder, write_bytes
-from airflow_provider_fds.spark.runtime.settings import DELTA_SESSION
+from airflow_provider_fds.spark.runtime.settings import DELTA_SESSION, set_all
 from airflow_provider_fds.spark.sessions.connect_server import ServerUnfitError, close
 
 if TYPE_CHECKING:
@@ -128,8 +128,7 @@ class Semantics:
             Exception: Staging cannot be written.
         """
         questions: tuple[Callable[[], str | None], ...] = (self._rows, self._transaction, self._settings)
-        for key, value in _SMALL.items():
-            self._spark.conf.set(key, value)
+        set_all(self._spark, _SMALL)
         try:
             self._write_table()
             for question in questions:
@@ -203,8 +202,7 @@ class Semantics:
     def _settings(self) -> str | None:
         found = []
         for zone, ansi, *_ in _SETTINGS:
-            self._spark.conf.set(_ZONE, zone)
-            self._spark.conf.set(_ANSI, ansi)
+            set_all(self._spark, {_ZONE: zone, _ANSI: ansi})
             # a cast that fails would leave an error in the task's log
             query = "SELECT CAST(TIMESTAMP_SECONDS(0) AS STRING), TYPEOF('1' + 1)"
             found.append(tuple(self._spark.sql(query).collect()[0]))
