@@ -281,7 +281,7 @@ def tell_ui_address(spark: Any) -> None:
     with suppress(Exception):
         address = spark.sparkContext.uiWebUrl
     with suppress(Exception):
-        if spark.sparkContext.getConf().get("spark.eventLog.enabled", "false") == "true":
+        if spark.conf.get("spark.eventLog.enabled", "false") == "true":
             application = spark.sparkContext.applicationId
     if address is not None:
         print(f"FDS Spark UI: {address}", flush=True)

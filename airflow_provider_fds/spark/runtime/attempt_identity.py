@@ -20,7 +20,7 @@ def is_connect(spark: Any) -> bool:
 
 def is_in_cluster(spark: Any) -> bool:
     """Whether a cluster runs this driver, apart from whoever has started it."""
-    return not is_connect(spark) and spark.sparkContext.getConf().get("spark.submit.deployMode", "client") == "cluster"
+    return not is_connect(spark) and spark.conf.get("spark.submit.deployMode", "client") == "cluster"
 
 
 def _log_page(spark: Any) -> Optional[str]:

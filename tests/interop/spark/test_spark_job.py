@@ -7,6 +7,7 @@ from importlib import metadata
 
 import pyspark
 import pytest
+from py4j.clientserver import ClientServerConnection
 
 from airflow_provider_fds.batch.report import AttemptReport, decode, report_name
 from airflow_provider_fds.spark.application.job import _unstarted, main
@@ -181,6 +182,19 @@ def test_the_cause_is_one_line_above_the_trace(spark, stream_of_a_copy, capsys, 
     assert (
         said.out.splitlines()[-1] == f"FDS batch {batch.batch_id} failed: {report.error_class}: {report.error_message}"
     )
+
+
+def test_a_small_batch_calls_the_jvm_some_hundred_times(spark, stream, monkeypatch):
+    stream.begin(spark)
+    calls = []
+    send = ClientServerConnection.send_command
+    monkeypatch.setattr(
+        ClientServerConnection, "send_command", lambda self, *given: calls.append(given[0]) or send(self, *given)
+    )
+    code, _ = stream.work(spark, stream.job(stream.plan()[1]))
+    assert code == 0
+    # all settings of the application are more than 300
+    assert len(calls) < 300
 
 
 def test_a_report_of_the_same_attempt_is_replaced(spark, stream):

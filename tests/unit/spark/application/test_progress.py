@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -194,9 +194,7 @@ def test_an_application_is_named_if_it_will_be_in_sparks_history(capsys: Any, lo
             uiWebUrl = None  # noqa: N815 - Spark's name
             applicationId = "app-1"  # noqa: N815 - Spark's name
 
-            @staticmethod
-            def getConf() -> dict[str, str]:  # noqa: N802 - Spark's name
-                return {"spark.eventLog.enabled": logs}
+        conf: ClassVar = {"spark.eventLog.enabled": logs}
 
     tell_ui_address(WithHistory)
     assert capsys.readouterr().out == said
