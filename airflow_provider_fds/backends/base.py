@@ -151,7 +151,7 @@ class Application:
             spark: What runs it.
             given: The other fields.
         """
-        work = session.driver.left(work, spark.attaches_to) or work
+        work = session.driver.left(work, spark) or work
         # a driver that was left has its job
         return cls(session, sink, work, session.job(work, sink) if work.submitted is None else "", **given)
 
@@ -269,6 +269,15 @@ class SparkBackend(Protocol):
     def attaches_to(self, cluster: str) -> bool:  # noqa: ARG002 - for backends that can
         """Return whether :meth:`run` can wait for a driver that an earlier attempt has left in this kind of cluster."""
         return False
+
+    @property
+    def finds_drivers(self) -> bool:
+        """Whether :meth:`working` can find a driver."""
+        return False
+
+    def working(self, driver: str) -> tuple[str, str] | None:  # noqa: ARG002 - likewise
+        """Return kind and address of the cluster in which a driver of that name works, if it is known to."""
+        return None
 
     def cluster_of_drivers(self) -> dict[str, Any] | None:
         """Return the cluster whose drivers go on without this process, as plain values; ``None``: it must wait."""

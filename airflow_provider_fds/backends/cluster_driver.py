@@ -154,6 +154,13 @@ class ClusterDriver:
         self._find_log(application)
         return look
 
+    def working(self, driver: str) -> Handle | None:
+        """Return the driver of that name if the cluster says that it works, and it is not one that this process has."""
+        handle = self.cluster.handle(driver)
+        if self._handle is not None and self._handle.id == driver:
+            return None
+        return handle if self.cluster.look(handle).state == "running" else None
+
     def record(self, application: Application | FleetApplication) -> None:
         """Let the ledger have the driver that runs, so that a later attempt on the same batches finds it.
 

@@ -161,6 +161,16 @@ class SubmitBackend(ConnectionBackend):
         """Return whether the connection's cluster is of that kind, and runs drivers by itself."""
         return self.cluster is not None and self.cluster.cluster.kind == cluster
 
+    @property
+    def finds_drivers(self) -> bool:
+        """Whether the connection's cluster knows drivers by their names."""
+        return self.cluster is not None
+
+    def working(self, driver: str) -> tuple[str, str] | None:
+        """Return kind and address of the connection's cluster, if a driver of that name works in it."""
+        handle = None if self.cluster is None else self.cluster.working(driver)
+        return None if self.cluster is None or handle is None else (self.cluster.cluster.kind, handle.cluster)
+
     def cluster_of_drivers(self) -> dict[str, Any] | None:
         """Return the connection's cluster, if it runs drivers by itself, and holds no secret."""
         if self.cluster is None or self.cluster.cluster.has_secret:

@@ -245,9 +245,13 @@ def report_name(epoch: int, batch_id: int, attempt_id: str) -> str:
     return f"{epoch}/{batch_id}/{attempt_id}.json"
 
 
+#: How the name of such a marker ends.
+STARTED = ".started.json"
+
+
 def started_name(epoch: int, batch_id: int, attempt_id: str) -> str:
     """Return the name of the marker that an attempt leaves before it touches the sink."""
-    return f"{epoch}/{batch_id}/{attempt_id}.started.json"
+    return f"{epoch}/{batch_id}/{attempt_id}{STARTED}"
 
 
 def fence_report_name(epoch: int, attempt_id: str) -> str:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.ledger.staging.housekeeping import Retention
     from airflow_provider_fds.sinks import Sink
     from airflow_provider_fds.stream.connected_stream import StreamContext
+    from airflow_provider_fds.stream.run.batch_commits import Drivers
     from airflow_provider_fds.stream.run.linger import Linger
 
 logger = logging.getLogger(__name__)
@@ -62,7 +63,7 @@ class FleetSession:
             show and the one of the application.
         apart: Returns what an application can have one of, and the stream needs; ``None``: it fits beside every other
             one. Streams that need different ones get different applications, in turns. May raise.
-        attaches_to: Whether the run can wait for a driver that was left in that kind of cluster; it then does so first.
+        drivers: The drivers that the run can wait for; it then waits first for one that was left. ``None``: for none.
         linger: How the run stays when it has loaded everything, and loads what comes in rounds; ``None``: it does not.
         threads: Number of streams that are checked or planned at the same time.
 
@@ -87,7 +88,7 @@ class FleetSession:
         watch: Callable[[StreamSession], Callable[[Exception | None], object]] = lambda _session: lambda _error: None,
         explain: Callable[[BatchFailedError, Exception | None], FdsError] = with_last_line,
         apart: Callable[[StreamSession, Sink], object | None] = lambda _session, _sink: None,
-        attaches_to: Callable[[str], bool] = lambda _cluster: False,
+        drivers: Drivers | None = None,
         linger: Linger | None = None,
         threads: int = THREADS,
     ) -> None:
@@ -105,7 +106,7 @@ class FleetSession:
         self._watch = watch
         self._explain = explain
         self._apart = apart
-        self._attaches_to = attaches_to
+        self._drivers = drivers
         self._threads = threads
         self._positions: KnownPositions | None = None
         self._known: dict[str, KnownPosition] = {}
@@ -338,7 +339,7 @@ class FleetSession:
         """Begin the next work of a stream, or end its run if there is none."""
         try:
             work = None if self._is_stopping else run.session.next_work(run.stream.sink)
-            run.turn(work, self._attaches_to)
+            run.turn(work, self._drivers)
         except StreamBusyError as busy:
             self._close(run, "busy", reason=str(busy))
             return

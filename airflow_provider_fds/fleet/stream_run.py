@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.fleet.result import FleetOutcome
     from airflow_provider_fds.fleet.value import FleetStream
     from airflow_provider_fds.stream.attempt.result import RunWork
+    from airflow_provider_fds.stream.run.batch_commits import Drivers
     from airflow_provider_fds.stream.run.session import StreamSession
 
 logger = logging.getLogger(__name__)
@@ -47,11 +48,11 @@ class StreamRun:
     left: RunWork | None = None
     num_committed: int = 0
 
-    def turn(self, work: RunWork | None, attaches_to: Callable[[str], bool]) -> None:
+    def turn(self, work: RunWork | None, drivers: Drivers | None) -> None:
         """Begin with other work, or that part of it on which a driver works already."""
         self.num_reported = self.num_committed = 0
         self.has_loaded = work is None and self.is_resumed and self.session.result() is not None
-        self.left = None if work is None else self.session.driver.left(work, attaches_to)
+        self.left = None if work is None or drivers is None else self.session.driver.left(work, drivers)
 
     def commit_reported(self) -> None:
         """Commit what Spark has reported so far, while it works on the rest."""

@@ -126,7 +126,7 @@ def test_a_task_that_airflow_kills_says_so(is_killed):
         return Outcome(error)
 
     task.run_spark = run_spark
-    task.spark = SimpleNamespace(attaches_to=lambda _: False, cancel=lambda: None)
+    task.spark = SimpleNamespace(finds_drivers=False, attaches_to=lambda _: False, cancel=lambda: None)
     work = RunWork("work", 1)
     session = SimpleNamespace(
         stream=task.stream,

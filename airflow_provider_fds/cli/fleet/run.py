@@ -127,7 +127,7 @@ def _load(arguments: argparse.Namespace, found: FoundGroup, context: StreamConte
             stop_on_failure=group.on_stream_failure == "fail_fast",
             watch=lambda session: _watch(session, progress),
             apart=backend.apart,
-            attaches_to=backend.attaches_to,
+            drivers=backend,
             linger=linger,
         )
         # so that Spark ends with this process, as on Ctrl-C

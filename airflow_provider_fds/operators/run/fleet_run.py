@@ -203,7 +203,7 @@ class FleetRun:
             watch=self._watch,
             explain=self._explain,
             apart=operator.apart,
-            attaches_to=operator.spark.attaches_to,
+            drivers=operator.spark,
             linger=linger,
         )
         session.phases = phases

@@ -89,6 +89,10 @@ class Cluster(Protocol):
         """Whether its fields hold a secret, which a trigger must not store."""
         return False
 
+    def handle(self, driver: str) -> Handle:
+        """Return a driver by the name that the cluster knows it by."""
+        raise NotImplementedError
+
     def start(self, request: DriverRequest) -> Handle:
         """Start a driver.
 

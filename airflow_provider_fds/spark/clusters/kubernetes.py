@@ -45,6 +45,10 @@ class KubernetesCluster(KubernetesApi, Cluster):
         """Whether it has its token as a value, which nobody may store."""
         return bool(self.token)
 
+    def handle(self, driver: str) -> Handle:
+        """Return a driver by the name of its pod."""
+        return Handle(self.address, driver)
+
     def start(self, request: DriverRequest) -> Handle:
         """Start a driver by spark-submit, in a pod whose name comes from the claim.
 
@@ -58,7 +62,7 @@ class KubernetesCluster(KubernetesApi, Cluster):
         assert request.submit is not None  # noqa: S101 - the request is for Kubernetes
         assert request.claim  # noqa: S101 - likewise
         name, is_taken = self._name(request.claim)
-        handle, start = Handle(self.address, name), uuid.uuid4().hex
+        handle, start = self.handle(name), uuid.uuid4().hex
         if is_taken:
             return handle
         try:

@@ -37,6 +37,10 @@ class StandaloneCluster(Cluster):
     master: str
     rest_port: int = REST_PORT
 
+    def handle(self, driver: str) -> Handle:
+        """Return a driver by its submission id."""
+        return Handle(self._addresses[0], driver)
+
     def start(self, request: DriverRequest) -> Handle:
         """Start a driver, which the cluster does not start again when it ends."""
         conf = {

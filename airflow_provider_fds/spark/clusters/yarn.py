@@ -57,6 +57,10 @@ class YarnCluster(Cluster):
     user: str = "fds"
     find_seconds: float = _FIND_SECONDS
 
+    def handle(self, driver: str) -> Handle:
+        """Return a driver by the id of its application."""
+        return Handle(self.resource_managers[0], driver)
+
     def start(self, request: DriverRequest) -> Handle:
         """Start a driver by spark-submit, under a tag that names the claim, and find its application by that tag.
 
@@ -74,7 +78,7 @@ class YarnCluster(Cluster):
         try:
             # the ResourceManager, not the process of spark-submit, tells how the driver ends
             request.submit({_TAGS: ",".join(tags), "spark.yarn.submit.waitAppCompletion": "false"})
-            return Handle(self.resource_managers[0], self._find(tag))
+            return self.handle(self._find(tag))
         except BaseException:
             self._stop_tagged(tag)
             raise
@@ -182,7 +186,7 @@ class YarnCluster(Cluster):
 
     def _stop_tagged(self, tag: str) -> None:
         for app in self._tagged(tag)[0]:
-            self.stop(Handle(self.resource_managers[0], str(app["id"])))
+            self.stop(self.handle(str(app["id"])))
 
     def _tagged(self, tag: str) -> tuple[list[dict[str, Any]], str]:
         """Return the applications with a tag, or none with the reason."""

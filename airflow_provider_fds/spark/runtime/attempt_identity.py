@@ -8,9 +8,12 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from typing import Any, Dict, Optional
+from urllib.parse import parse_qs, urlsplit
 
-#: In the environment of a driver that a standalone cluster runs: the page with its log.
+#: In the environment of a driver that a standalone cluster runs: the page with its log, whose query has its id.
 _LOG_PAGE = "SPARK_DRIVER_LOG_URL_STDERR"
+#: The name of the pod of a driver that Kubernetes runs.
+_POD = "spark.kubernetes.driver.pod.name"
 
 
 def is_connect(spark: Any) -> bool:
@@ -35,15 +38,28 @@ def _log_page(spark: Any) -> Optional[str]:
     return None
 
 
+def _own_name(spark: Any) -> Optional[str]:
+    """Return the cluster's name of this driver, if a cluster runs it."""
+    if not is_in_cluster(spark):
+        return None
+    (known, *_) = parse_qs(urlsplit(os.environ.get(_LOG_PAGE, "")).query).get("driverId", [None])
+    return str(known or spark.conf.get(_POD, None) or spark.sparkContext.applicationId)
+
+
 def identity(spark: Any) -> Dict[str, Any]:
     """Return ``application`` and, on Spark Connect, session, user and tags of this thread's operations.
+
+    Of a driver that a cluster runs, ``driver`` is the cluster's name of it, and ``log_url`` the page with its log.
 
     Operations of a session can only be found by session and user together. None of this is secret: it gives no access
     beyond that of the server's token, if it has one.
     """
     if not is_connect(spark):
-        page = _log_page(spark)
-        return {"application": spark.sparkContext.applicationId, **({} if page is None else {"log_url": page})}
+        known = {"driver": _own_name(spark), "log_url": _log_page(spark)}
+        return {
+            "application": spark.sparkContext.applicationId,
+            **{key: value for key, value in known.items() if value is not None},
+        }
     return {
         "application": spark.conf.get("spark.app.id", None),
         "connect": {

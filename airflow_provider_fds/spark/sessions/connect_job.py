@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID, uuid5
 
 from airflow_provider_fds import __version__
-from airflow_provider_fds.batch.report import report_name
+from airflow_provider_fds.batch.report import STARTED, report_name
 from airflow_provider_fds.batch.spec import JobSpec
 from airflow_provider_fds.sinks import sink_from_dict
 from airflow_provider_fds.spark.application.job_run import run
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 _INTERRUPT_SECONDS: Final = 20
 
-_STARTED: Final = ".started.json"
 
 #: Namespace for the ids of shared sessions, which are derived from names (RFC 9562, version 5); Spark's own are random.
 _SHARED: Final = UUID("5d0c3a52-6c5e-4b0e-9b1c-6f0f3c1f7a11")
@@ -156,7 +155,7 @@ def left_behind(spec: JobSpec, spark: Any) -> list[dict[str, Any]]:
     for batch in spec.batches:
         folder = report_name(batch.epoch, batch.batch_id, "x").rpartition("/")[0]
         there = names(f"{reports}/{folder}", spark)
-        attempts = {name.removesuffix(_STARTED) for name in there if name.endswith(_STARTED)} - {spec.attempt_id}
+        attempts = {name.removesuffix(STARTED) for name in there if name.endswith(STARTED)} - {spec.attempt_id}
         if not attempts:
             # attempts go from batch to batch: one that did not get here did not get further either
             break
@@ -164,7 +163,7 @@ def left_behind(spec: JobSpec, spark: Any) -> list[dict[str, Any]]:
             if f"{name}.json" in there:
                 continue
             try:
-                marker = json.loads(read_bytes(f"{reports}/{folder}/{name}{_STARTED}", spark))
+                marker = json.loads(read_bytes(f"{reports}/{folder}/{name}{STARTED}", spark))
             except (ValueError, RecursionError):
                 continue
             trace = marker.get("connect") if isinstance(marker, dict) else None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Dict, Optional
 
-from airflow_provider_fds.batch.report import UNREADABLE_ADVICE, AttemptReport, decode, report_name
+from airflow_provider_fds.batch.report import STARTED, UNREADABLE_ADVICE, AttemptReport, decode, report_name
 from airflow_provider_fds.fault_points import reach
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.spark.fence.close_epochs import close_writes
@@ -29,8 +29,6 @@ _WHAT = "function"
 #: What a driver reports that has not called the function, or whose writes Delta has skipped; earlier versions of FDS
 #: had another name.
 _NOT_CALLED = (Reason.SINK_OUT_OF_ORDER, "OutOfTurn")
-
-_STARTED = ".started.json"
 
 
 class ForeachBatchWriter(Writer):
@@ -58,9 +56,9 @@ class ForeachBatchWriter(Writer):
         folder, _, _ = report_name(batch.epoch, batch.batch_id, "").rpartition("/")
         folder = f"{hadoop_path(self._job.reports, self._spark)}/{folder}"
         found = sorted(names(folder, self._spark))
-        begun = {name[: -len(_STARTED)] for name in found if name.endswith(_STARTED)} - {self._job.attempt_id}
+        begun = {name[: -len(STARTED)] for name in found if name.endswith(STARTED)} - {self._job.attempt_id}
         for name in found:
-            if not name.endswith(".json") or name.endswith(".started.json"):
+            if not name.endswith(".json") or name.endswith(STARTED):
                 continue
             try:
                 report = decode(AttemptReport, read_bytes(f"{folder}/{name}", self._spark))

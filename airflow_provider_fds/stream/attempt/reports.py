@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 from uuid import uuid4
 
 from airflow_provider_fds.batch.report import (
+    STARTED,
     UNREADABLE_ADVICE,
     AttemptReport,
     FenceReport,
@@ -98,7 +99,7 @@ def reports_about(ledger: Ledger, epoch: int, batch: PlannedBatch, prefix: str =
     # the name of an attempt has its time
     for key in sorted((meta.key for meta in ledger.storage.list_after(folder)), reverse=True):
         attempt_id = key.rsplit("/", 1)[-1].removesuffix(".json")
-        if not key.endswith(".json") or key.endswith((".started.json", ".job.json")):
+        if not key.endswith(".json") or key.endswith((STARTED, ".job.json")):
             continue
         if not attempt_id.startswith(prefix):
             continue

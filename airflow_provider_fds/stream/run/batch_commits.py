@@ -5,15 +5,17 @@ A commit is written once the driver has reported its batch and the sink has it. 
 
 from __future__ import annotations
 
+import json
 import logging
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from threading import RLock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec.structs import asdict
 
+from airflow_provider_fds.batch.report import STARTED
 from airflow_provider_fds.delta.storage.prefetch import AT_ONCE, in_windows
 from airflow_provider_fds.errors import BatchFailedError, FdsError
 from airflow_provider_fds.ledger.entries.commit_entries import Blocked, Committed
@@ -163,6 +165,20 @@ class BatchCommits:
             raise self.scope.blocked_error(blocked)
 
 
+class Drivers(Protocol):
+    """Drivers that a cluster may run."""
+
+    @property
+    def finds_drivers(self) -> bool:
+        """Whether :meth:`working` can find one."""
+
+    def attaches_to(self, cluster: str) -> bool:
+        """Whether this attempt can wait for a driver in that kind of cluster."""
+
+    def working(self, driver: str) -> tuple[str, str] | None:
+        """Return kind and address of the cluster in which a driver of that name works, if it is known to."""
+
+
 class DriverRecord:
     """Writes which driver works on the batches of a run, and finds the one that an earlier attempt has left.
 
@@ -196,17 +212,20 @@ class DriverRecord:
             )
         )
 
-    def left(self, work: RunWork, attaches_to: Callable[[str], bool] = lambda _cluster: True) -> RunWork | None:
+    def left(self, work: RunWork, drivers: Drivers | None = None) -> RunWork | None:
         """Return the part of ``work`` on which the driver of an earlier attempt works, ``None`` if there is none.
 
-        It is the work of that attempt, so whoever takes it commits what the driver reports.
+        It is the work of that attempt, so whoever takes it commits what the driver reports. A driver that no entry
+        names, because its task died before it wrote one, is found by what it has left in staging, and gets its entry.
 
         Args:
             work: The work of this attempt.
-            attaches_to: Whether this attempt can wait for a driver in that kind of cluster.
+            drivers: The drivers that this attempt can wait for; default: the one that the ledger has.
         """
         found = self._of(work)
-        if found is None or not attaches_to(found.cluster):
+        if found is None and drivers is not None and drivers.finds_drivers and work.batches:
+            found = self._unnamed(work, drivers)
+        if found is None or not (drivers is None or drivers.attaches_to(found.cluster)):
             return None
         batches = tuple(batch for batch in work.batches if batch.batch_id <= found.batch_id)
         is_more = work.is_more or len(batches) < len(work.batches)
@@ -228,6 +247,32 @@ class DriverRecord:
         """Return the driver that was started for uncommitted batches of the epoch of ``work``."""
         found = working_driver(self._scope.record) if work.batches else None
         return found if found is not None and found.epoch == work.epoch else None
+
+    def _unnamed(self, work: RunWork, drivers: Drivers) -> SubmittedFacts | None:
+        """Return the driver of the newest attempt that has begun the first batch, if it works; the ledger then has it.
+
+        Which driver that is decides what is waited for, not which rows are in the sink.
+        """
+        transactions = self._scope.transactions(work.batches)
+        staging = self._scope.connected.staging
+        folder = f"{self._scope.reports}/{work.epoch}/{transactions[0].last.batch_id}"
+        keys = [meta.key for meta in staging.list_after(folder) if meta.key.endswith(STARTED)]
+        # the name of an attempt has its time
+        for key in sorted(keys, reverse=True):
+            try:
+                marker = json.loads(staging.get(key)[0])
+                driver, attempt_id, job = marker["driver"], marker["attempt_id"], marker["job"]
+                rest = max(1, int(job["batches"]) - int(job["done"]))
+            except (OSError, ValueError, KeyError, TypeError):
+                # such as that of a driver which no cluster runs
+                continue
+            place = drivers.working(driver) if driver and isinstance(driver, str) else None
+            if place is not None:
+                batches = tuple(part for one in transactions[:rest] for part in one.parts)
+                theirs = replace(work, batches=batches, attempt_id=str(attempt_id))
+                self.write(theirs, cluster=place[0], address=place[1], driver=driver)
+                return self._of(work)
+        return None
 
     def _execute(self, submitted: Submitted) -> None:
         with self.lock:

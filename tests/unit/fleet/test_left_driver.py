@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import dataclass
+
 import pytest
 
 from airflow_provider_fds.batch.fleet_spec import FleetProgress, FleetSpec, fleet_attempt, progress_name
+from airflow_provider_fds.batch.report import started_name
 from airflow_provider_fds.delta.storage.open import open_storage
 from tests.unit.fleet.test_fleet_session import Fleet, outcomes
 
@@ -35,6 +39,22 @@ class Lost:
         storage.put(key, FleetProgress(**progress).to_json())
 
 
+@dataclass
+class DriversOf:
+    """A cluster, and the drivers that work in it."""
+
+    cluster: str
+    names: tuple[str, ...] = ()
+
+    finds_drivers = True
+
+    def attaches_to(self, cluster: str) -> bool:
+        return cluster == self.cluster
+
+    def working(self, driver: str) -> tuple[str, str] | None:
+        return (self.cluster, "http://m:6066") if driver in self.names else None
+
+
 @pytest.fixture
 def fleet(tmp_path):
     found = Fleet(tmp_path)
@@ -44,7 +64,7 @@ def fleet(tmp_path):
 
 
 def next_attempt(fleet, **arguments):
-    return fleet.session(retry=True, attaches_to=lambda cluster: cluster == "standalone", **arguments)
+    return fleet.session(retry=True, drivers=DriversOf("standalone"), **arguments)
 
 
 def state_of(fleet, name):
@@ -138,9 +158,20 @@ def test_two_drivers_that_were_left_are_waited_for_one_after_the_other(fleet):
     assert names(session.next_work()) == ["c"]
 
 
+def test_a_driver_that_no_ledger_names_is_waited_for_by_the_streams_that_it_has_begun(fleet):
+    lost = Lost(fleet)
+    work = lost.runs["a"].work
+    staging = lost.runs["a"].session.connected.staging
+    key = f"a/attempts/{started_name(work.epoch, work.batches[0].batch_id, work.attempt_id)}"
+    marker = {"attempt_id": work.attempt_id, "driver": "driver-1", "job": {"batches": 1, "done": 0}}
+    staging.put(key, json.dumps(marker).encode())
+    session = fleet.session(retry=True, drivers=DriversOf("standalone", ("driver-1",)))
+    assert [(run.name, run.work.submitted.driver) for run in session.next_work()] == [("a", "driver-1")]
+
+
 def test_a_driver_in_another_kind_of_cluster_is_not_waited_for(fleet):
     Lost(fleet, "a", "b", "c")
-    runs = fleet.session(retry=True, attaches_to=lambda cluster: cluster == "yarn").next_work()
+    runs = fleet.session(retry=True, drivers=DriversOf("yarn")).next_work()
     assert [(run.name, run.work.submitted) for run in runs] == [("a", None), ("b", None), ("c", None)]
 
 
@@ -163,7 +194,7 @@ def test_a_run_that_leaves_its_driver_is_resumed_and_has_what_it_had_loaded_befo
     assert fleet.ended == dict.fromkeys("abcd")
 
     def resumed():
-        return fleet.session(resumed=True, attaches_to=lambda cluster: cluster == "standalone")
+        return fleet.session(resumed=True, drivers=DriversOf("standalone"))
 
     second = resumed()
     second.next_work()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
 
+from airflow_provider_fds.batch.report import started_name
 from airflow_provider_fds.errors import LedgerError
 from airflow_provider_fds.sinks import DeltaReplaceSink
 from airflow_provider_fds.stream import DataInterval, DeltaStream, StreamSession
@@ -49,6 +51,63 @@ def test_the_next_attempt_and_another_run_commit_what_the_driver_that_was_left_r
     # the earlier run has lost its batches, and can submit nothing for them
     with pytest.raises(LedgerError):
         retry.driver.write(planned, **DRIVER)
+
+
+class Standalone:
+    """A cluster in which one driver works."""
+
+    finds_drivers = True
+
+    def __init__(self, driver: str) -> None:
+        self.driver = driver
+
+    def attaches_to(self, cluster: str) -> bool:
+        return cluster == "standalone"
+
+    def working(self, driver: str) -> tuple[str, str] | None:
+        return ("standalone", "http://master:6066") if driver == self.driver else None
+
+
+def begun(session, work, **facts):
+    """Let a driver leave what it leaves before it touches the sink."""
+    key = f"{session.scope.reports}/{started_name(work.epoch, work.batches[0].batch_id, work.attempt_id)}"
+    facts = {"job": {"batches": len(work.batches), "done": 0}, "driver": "driver-1", **facts}
+    session.connected.staging.put(key, json.dumps({"attempt_id": work.attempt_id, **facts}).encode())
+
+
+def test_a_driver_that_no_entry_names_is_found_by_what_it_has_left_and_gets_its_entry(bench, two_appends, sink):
+    first = bench.session(stream=bench.stream(max_files_per_trigger=1))
+    work = first.begin(sink)
+    begun(first, work)
+    retry, planned = again(bench, sink, retry=True)
+    assert retry.driver.left(planned, Standalone("another")) is None
+    found = retry.driver.left(planned, Standalone("driver-1"))
+    assert (found.attempt_id, found.batches, found.submitted.driver) == (work.attempt_id, work.batches, "driver-1")
+    # whoever comes next need not look for it
+    later, planned = again(bench, sink, retry=True)
+    assert later.driver.left(planned).submitted == found.submitted
+
+
+def test_of_several_drivers_that_no_entry_names_the_one_that_works_is_found(bench, two_appends, sink):
+    drivers = []
+    for number in (1, 2, 3):
+        session, work = again(bench, sink, retry=True)
+        begun(session, work, driver=f"driver-{number}")
+        drivers.append(work.attempt_id)
+    retry, planned = again(bench, sink, retry=True)
+    found = retry.driver.left(planned, Standalone("driver-2"))
+    assert (found.attempt_id, found.submitted.driver) == (drivers[1], "driver-2")
+
+
+@pytest.mark.parametrize("left_by", ["a driver beside its worker", "somebody else"])
+def test_a_marker_that_names_no_driver_is_passed_over(bench, two_appends, sink, left_by):
+    session, work = again(bench, sink)
+    begun(session, work, **({"driver": None} if left_by == "a driver beside its worker" else {"job": ["?"]}))
+    retry, planned = again(bench, sink, retry=True)
+    assert (
+        retry.driver.left(planned, Standalone("None" if left_by == "a driver beside its worker" else "driver-1"))
+        is None
+    )
 
 
 def test_the_end_of_a_driver_that_left_batches_is_recorded_and_the_next_attempt_starts_another(bench, sink, left):
