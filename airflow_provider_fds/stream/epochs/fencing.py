@@ -75,12 +75,25 @@ def put_fence_job(connected: ConnectedStream, work: RunWork, sink: Sink) -> str:
         batches=(),
         sink=_fenced(connected, sink, state.fence_sink).to_dict(),
         sink_table_id=state.closed.sink_table_id,
-        sink_version=state.closed.sink_version,
+        sink_version=_known_version(state),
         reports=connected.staging_location(connected.folder.attempts),
         attempt_id=work.attempt_id,
         fence=_fence_spec(connected, state, stays=is_same),
     )
     return put_job(connected, connected.folder.fence_jobs(work.epoch), spec)
+
+
+def _known_version(state: StreamState) -> int | None:
+    """Return the version of the sink up to which the requested epoch accounts for the stream's commits.
+
+    That is the one of its last commit or fence, and after a recovery the one whose newest batch the epoch continues
+    after: log cleanup may have removed the commits up to there.
+    """
+    known = None if state.closed is None else state.closed.sink_version
+    names, to = state.sink_names, None if state.request is None else state.request.to
+    if names is None or to is None or to.get("offset") != names.end:
+        return known
+    return max(known or 0, names.version)
 
 
 def _fenced(connected: ConnectedStream, sink: Sink, bound: SinkBinding) -> Sink:
@@ -176,9 +189,7 @@ def fence_report(connected: ConnectedStream, epoch: int, attempt_id: str) -> Fen
             removal = None if asked is None else {"what": asked.what, "from_version": asked.from_version}
             uuid, version, table_id = connected.state.uuid, report.sink_version, report.sink_table_id
             found.check_fence(uuid, epoch, version, report.landed, removal, table_id)
-            closed = connected.state.closed
-            known = None if closed is None else closed.sink_version
-            found.check_before_fence(report, known, is_removing=removal is not None)
+            found.check_before_fence(report, _known_version(connected.state), is_removing=removal is not None)
         elif report.outcome == "sink_missing" and sink is not None:
             evidence_of_bound(connected, sink).check_missing(epoch)
     except BatchFailedError as error:

@@ -250,8 +250,9 @@ def test_each_row_comes_once_if_spark_loses_a_shuffle_between_two_partitions(spa
     pieces = line_chunks(lines)
     found = [next(pieces)]
     tracker = spark._jvm.org.apache.spark.SparkEnv.get().mapOutputTracker()
-    for shuffle in list(spark._jvm.scala.jdk.javaapi.CollectionConverters.asJava(tracker.shuffleStatuses().keySet())):
-        tracker.unregisterAllMapAndMergeOutput(shuffle)
+    shuffles = tracker.shuffleStatuses().keysIterator()
+    while shuffles.hasNext():
+        tracker.unregisterAllMapAndMergeOutput(shuffles.next())
     found += pieces
     text = "".join(piece if isinstance(piece, str) else piece.decode() for piece, _ in found)
     assert sorted(map(int, text.split())) == list(range(20_000))

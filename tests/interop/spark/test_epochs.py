@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from airflow_provider_fds.batch.sink.sink_commit import SinkCommit
+    from airflow_provider_fds.checkpoint.file import FileCheckpointStore
     from airflow_provider_fds.ledger.entries.entry import Entry
     from airflow_provider_fds.sinks import DeltaSink
     from airflow_provider_fds.stream import RunWork
@@ -56,6 +57,7 @@ class Desk:
         self.path = str(folder / "sink é")
         self.sink: DeltaSink = DeltaAppendSink(self.path, provenance=True)
         self.options: dict[str, Any] = {"starting_version": 0, "max_versions_per_batch": 1}
+        self.checkpoints: FileCheckpointStore | None = None
         self._runs = 0
 
     @property
@@ -82,8 +84,9 @@ class Desk:
         owner = Owner(kind="airflow", deployment="test", dag_id="d", run_id=f"r{self._runs}", task_id="t")
         actor = Actor(deployment="test", dag_id="d", run_id=owner.run_id, task_id="t", try_number=1)
         context = StreamContext(
-            staging_uri=self.staging, deployment="test", actor=actor, owner=owner, owner_is_running=lambda _owner: False
-        )
+            staging_uri=self.staging, deployment="test", actor=actor, owner=owner,
+            owner_is_running=lambda _owner: False, checkpoints=self.checkpoints,
+        )  # fmt: skip
         return StreamSession(DeltaStream(self.name, table=self.source, **self.options), context)
 
     def submit(self, session: StreamSession, work: RunWork) -> JobSpec:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import deltalake
 import pytest
 
+from airflow_provider_fds.checkpoint.file import FileCheckpointStore
 from airflow_provider_fds.cli.main import main
 from airflow_provider_fds.errors import LedgerError, UnreadableEntryError
 from airflow_provider_fds.sinks import DeltaAppendSink
@@ -102,6 +105,30 @@ def test_a_fence_requested_by_a_lost_entry_removes_no_row_permanently(desk, spar
     desk.move("rewind", to=1, replaces=True)
     desk.load()
     assert desk.ids() == EACH_ONCE
+
+
+def test_a_stream_whose_staging_was_lost_after_the_sinks_log_expired_continues_after_its_checkpoint(
+    spark, tmp_path, capsys
+):
+    desk = Desk(spark, tmp_path)
+    desk.checkpoints = FileCheckpointStore(tmp_path / "checkpoint.json")
+    desk.append(0)
+    desk.load()
+    for number, commit in enumerate(sorted(Path(desk.path, "_delta_log").iterdir())):
+        os.utime(commit, (number, number))
+    sink = deltalake.DeltaTable(desk.path)
+    sink.alter.set_table_properties({"delta.appendOnly": "false"})
+    sink.create_checkpoint()
+    sink.cleanup_metadata()
+    shutil.rmtree(desk.staging)
+    desk.append(10)
+    with pytest.raises(LedgerError, match="fds recover orders"):
+        desk.load()
+
+    code, told = recover(desk, capsys, "--checkpoint", str(tmp_path / "checkpoint.json"))
+    assert (code, "(log cleanup removed its commit)" in told) == (0, True)
+    desk.load()
+    assert desk.ids() == list(range(20))
 
 
 def test_a_stream_within_its_initial_snapshot_continues_within_it(spark, tmp_path, capsys):
