@@ -144,6 +144,8 @@ class Application:
     ) -> Application:
         """Return the application for ``work``: that of a driver which an earlier attempt has left, else a new one.
 
+        Whoever waits for a driver stops it at the end, so that of a fleet with other streams is left alone.
+
         Args:
             session: The run.
             sink: Where its batches go.
@@ -151,7 +153,8 @@ class Application:
             spark: What runs it.
             given: The other fields.
         """
-        work = session.driver.left(work, spark) or work
+        left = session.driver.left(work, spark)
+        work = work if left is None or _is_shared(session, left) else left
         # a driver that was left has its job
         return cls(session, sink, work, session.job(work, sink) if work.submitted is None else "", **given)
 
@@ -232,6 +235,20 @@ class Application:
     def storage(self) -> JobStorage:
         """Return where the application reads and writes."""
         return storage_of(self.session, self.sink)
+
+
+def _is_shared(session: StreamSession, left: RunWork) -> bool:
+    """Whether the driver that was left works for other streams of a fleet, too."""
+    # few runs find a driver
+    from airflow_provider_fds.fleet.jobs import SHARED, find_spec
+
+    name = session.stream.name
+    _, streams = find_spec(session.connected.staging, {(name, left.attempt_id)}) or ("", (name,))
+    if streams == (name,):
+        return False
+    assert left.submitted is not None  # noqa: S101 - it was left
+    logger.warning(SHARED, name, left.submitted.driver)
+    return True
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from airflow_provider_fds.errors import BatchFailedError, FdsError, StreamBusyError
 from airflow_provider_fds.fleet.in_threads import THREADS, each
-from airflow_provider_fds.fleet.jobs import FleetFiles
+from airflow_provider_fds.fleet.jobs import FleetFiles, left_driver
 from airflow_provider_fds.fleet.lingering import LingeringStreams, Purges
 from airflow_provider_fds.fleet.outcomes import Outcomes, with_last_line
 from airflow_provider_fds.fleet.positions import KnownPosition, KnownPositions, position_after
@@ -141,7 +141,7 @@ class FleetSession:
             self._open_arrived(self._lingering)
         if self._is_stopping:
             each(self._threads, lambda run: self._close(run, "left", reason=_STOPPED), self._with_work)
-        self._driver = next((run.driver for run in self._with_work if run.driver is not None), None)
+        self._driver = left_driver(self._with_work, self.fleet, self._order)
         if self._driver is not None:
             return self.runs
         needs = dict.fromkeys(run.apart for run in self._with_work if run.apart is not None)
@@ -211,7 +211,7 @@ class FleetSession:
         """Commit what Spark has reported so far, while it works on the rest. One GET if nothing is reported.
 
         Returns:
-            Whether the work of every stream has ended.
+            Whether the work of every stream has ended, also of those that have left the fleet since.
         """
         if self._files is None:
             return False
@@ -227,7 +227,7 @@ class FleetSession:
         )
         for run in self.runs:
             run.num_reported = max(run.num_reported, reports.get(run.name, 0))
-        return all(run.name in progress.ended for run in self.runs)
+        return all(name in progress.ended for name in self._files.jobs)
 
     def collect(self, spark_error: Exception | None = None, *, is_final: bool = False) -> None:
         """Commit what Spark has done, and end the streams that failed or have no more time.
@@ -261,7 +261,7 @@ class FleetSession:
         """Let go of the streams, whose driver goes on without this process; return what a trigger polls."""
         for run in self._with_work:
             run.end(None)
-        return self.files.polled(self.runs)
+        return self.files.polled()
 
     def finish(self) -> FleetResult:
         """Remember the positions for the next run, and return what became of each stream."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from airflow_provider_fds.backends.base import Application
 from airflow_provider_fds.batch.fleet_spec import FleetProgress, FleetSpec, fleet_attempt, progress_name
 from airflow_provider_fds.batch.report import started_name
 from airflow_provider_fds.delta.storage.open import open_storage
@@ -89,7 +90,7 @@ def test_the_next_attempt_waits_for_the_driver_of_its_streams_and_only_then_star
     assert not session.commit_reported()
     assert [len(state_of(fleet, name).planned) for name in ("a", "b")] == [0, 1]
     lost.report("b")
-    lost.note(reports={"a": 1, "b": 1}, ended={"a": "done", "b": "done"})
+    lost.note(reports={"a": 1, "b": 1}, ended=dict.fromkeys("abc", "done"))
     assert session.commit_reported()
     session.collect()
 
@@ -131,8 +132,54 @@ def test_no_other_driver_follows_one_that_was_stopped_with_the_task(fleet):
     assert outcomes(session.finish()) == {"a": "loaded", "b": "failed", "c": "failed"}
 
 
-def test_the_reports_of_a_driver_whose_jobs_are_not_among_those_of_the_fleet_are_looked_for_one_by_one(fleet):
+def test_a_driver_works_on_while_a_stream_needs_it_that_has_left_the_fleet(fleet):
+    lost = Lost(fleet, "a", "b", "c")
+    del fleet.tables["b"]
+    session = next_attempt(fleet)
+    assert names(session.next_work()) == ["a", "c"]
+    assert session.write_jobs(parallelism=2) == lost.spec_uri
+    for name in ("a", "c"):
+        lost.report(name)
+    lost.note(reports=dict.fromkeys("abc", 1), ended={"a": "done", "c": "done"})
+    # the caller stops the driver 90 seconds after this has returned True
+    assert not session.commit_reported()
+    assert [len(state_of(fleet, name).planned) for name in "abc"] == [0, 1, 0]
+    polls = session.leave()
+    # a report that is known already does not wake the task again
+    assert (polls["streams"], polls["reported"]) == (["a", "b", "c"], 3)
+    lost.note(reports=dict.fromkeys("abc", 1), ended=dict.fromkeys("abc", "done"))
+    assert session.commit_reported()
+
+
+@pytest.mark.parametrize("moved", ["a", "abc"], ids=["one stream was moved", "the fleet was renamed"])
+def test_a_driver_of_another_fleet_is_waited_for_only_if_all_its_streams_were_moved(fleet, moved):
+    lost = Lost(fleet, "a", "b", "c", fleet="another")
+    for name in set("abc") - set(moved):
+        del fleet.tables[name]
+    session = next_attempt(fleet)
+    assert names(session.next_work()) == list(moved)
+    is_waited_for = moved == "abc"
+    assert {run.work.submitted is not None for run in session.runs} == {is_waited_for}
+    assert (session.write_jobs(parallelism=2) == lost.spec_uri) is is_waited_for
+
+
+@pytest.mark.parametrize("others", ["bc", ""], ids=["shared", "alone"])
+def test_a_task_of_one_stream_waits_for_the_driver_of_a_fleet_only_if_no_other_stream_needs_that(fleet, others):
+    for name in set("bc") - set(others):
+        del fleet.tables[name]
+    Lost(fleet, "a", *others)
+    one = fleet.stream("a")
+    session = fleet.benches["a"].session(stream=one.stream)
+    work = session.begin(one.sink, retry=True)
+    spark = DriversOf("standalone")
+    application = Application.of_work(session, one.sink, work, spark)
+    assert (application.left is None, application.spec_uri != "") == (bool(others), bool(others))
+
+
+def test_the_reports_of_a_driver_whose_jobs_are_not_known_are_looked_for_one_by_one(fleet):
     lost = Lost(fleet, "a", "b", fleet="another")
+    storage = open_storage(str(fleet.staging))
+    storage.delete(lost.spec_uri.removeprefix(f"{storage.uri}/"))
     session = next_attempt(fleet)
     assert names(session.next_work()) == ["a", "b"]
     assert session.write_jobs(parallelism=2) == ""
