@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from datetime import timedelta
@@ -23,6 +24,9 @@ _SECTION: Final = "fds"
 #: Executors whose tasks run on the scheduler's own machine, so that a local folder is the same for all of them.
 _ONE_MACHINE_EXECUTORS: Final = ("LocalExecutor", "SequentialExecutor", "InProcessExecutor")
 
+#: A longer time would begin before the first date that Python knows.
+_LONGEST_DAYS: Final = 36_500
+
 
 def deployment() -> str:
     """Return the name of this Airflow installation: ``[fds] deployment``, else the API server's base URL."""
@@ -34,14 +38,13 @@ def deployment() -> str:
 
 def poll_interval_seconds() -> float:
     """Return ``[fds] poll_interval``: seconds between two polls of a table."""
-    from airflow.providers.common.compat.sdk import conf
-
-    value = conf.getfloat(_SECTION, "poll_interval", fallback=60.0)
-    if value is None or value <= 0:
+    value = _number("poll_interval", 60)
+    if value is None or not 0 < value < math.inf:
         raise ConfigurationError(
-            f"[fds] poll_interval is {value!r}; it must be a number of seconds greater than 0, such as 60."
+            f"[fds] poll_interval is {_text('poll_interval')!r}; it must be a number of seconds greater than 0, such "
+            "as 60."
         )
-    return float(value)
+    return value
 
 
 def refuse_former_settings() -> None:
@@ -58,14 +61,15 @@ def refuse_former_settings() -> None:
 
 def retention() -> Retention:
     """Return ``[fds] manifest_retention_days``: how long to keep the plans and manifests of committed batches."""
-    from airflow.providers.common.compat.sdk import conf
-
     from airflow_provider_fds.ledger.staging.housekeeping import Retention
 
-    days = conf.getint(_SECTION, "manifest_retention_days", fallback=14)
-    if days is None or days < 0:
-        raise ConfigurationError(f"[fds] manifest_retention_days is {days!r}; it must be a number of days, such as 14.")
-    return Retention(age=timedelta(days=days))
+    days = _number("manifest_retention_days", 14)
+    if days is None or not days >= 0:
+        raise ConfigurationError(
+            f"[fds] manifest_retention_days is {_text('manifest_retention_days')!r}; it must be a number of days, such "
+            "as 14."
+        )
+    return Retention(age=timedelta(days=min(days, _LONGEST_DAYS)))
 
 
 def schema_changes() -> Rules:
@@ -133,10 +137,21 @@ def spark_history_url(application: str) -> str | None:
 
 
 def _template(setting: str) -> str | None:
+    return _text(setting) or None
+
+
+def _text(setting: str, default: object = "") -> str:
     from airflow.providers.common.compat.sdk import conf
 
-    template: str = conf.get(_SECTION, setting, fallback="").strip()
-    return template or None
+    return str(conf.get(_SECTION, setting, fallback=str(default))).strip()
+
+
+def _number(setting: str, default: float) -> float | None:
+    """Return a setting that is a number, ``None`` if it is none: Airflow raises an error that a task would repeat."""
+    try:
+        return float(_text(setting, default))
+    except ValueError:
+        return None
 
 
 def _is_template(template: str, needed: str, *others: str) -> bool:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from airflow_provider_fds.checkpoint.registry import checkpoint_store
 from airflow_provider_fds.hooks.places import sink_places, table_places
 from airflow_provider_fds.hooks.settings import deployment as this_deployment
-from airflow_provider_fds.hooks.settings import refuse_former_settings, schema_changes, staging_uri
+from airflow_provider_fds.hooks.settings import refuse_former_settings, retention, schema_changes, staging_uri
 from airflow_provider_fds.hooks.storage import storage_options
 from airflow_provider_fds.ledger.owner import Actor, Owner
 from airflow_provider_fds.stream.connected_stream import StreamContext
@@ -36,6 +36,8 @@ def working_context(
             ``[fds]`` is invalid.
     """
     refuse_former_settings()
+    # used only after the load, which must not fail then
+    retention()
     staging = staging_uri(stream.staging, stream.name)
     if sink is not None:
         _grant_database(sink.database_conn_id)

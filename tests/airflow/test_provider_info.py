@@ -6,6 +6,7 @@ import json
 import pkgutil
 import subprocess
 import sys
+from datetime import UTC, datetime
 from importlib import import_module, metadata, resources
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -164,13 +165,34 @@ def test_invalid_rules_for_schema_changes_are_refused(monkeypatch):
         schema_changes()
 
 
-def test_a_poll_interval_of_zero_is_refused(monkeypatch):
+@pytest.mark.parametrize("given", ["0", "-1", "nan", "inf", "a minute", ""])
+def test_a_poll_interval_that_is_no_time_is_refused(monkeypatch, given):
     from airflow_provider_fds.errors import ConfigurationError
     from airflow_provider_fds.hooks.settings import poll_interval_seconds
 
-    monkeypatch.setenv("AIRFLOW__FDS__POLL_INTERVAL", "0")
-    with pytest.raises(ConfigurationError, match="greater than 0"):
+    monkeypatch.setenv("AIRFLOW__FDS__POLL_INTERVAL", given)
+    with pytest.raises(ConfigurationError, match=rf"\[fds\] poll_interval is '{given}'; .* greater than 0, such as 60"):
         poll_interval_seconds()
+
+
+@pytest.mark.parametrize("given", ["-1", "nan", "14d", ""])
+def test_a_retention_that_is_no_number_of_days_is_refused_before_anything_is_loaded(airflow_home, monkeypatch, given):
+    from airflow_provider_fds import DeltaStream
+    from airflow_provider_fds.errors import ConfigurationError
+    from airflow_provider_fds.hooks.stream_context import working_context
+    from airflow_provider_fds.ledger.owner import Actor, Owner
+
+    monkeypatch.setenv("AIRFLOW__FDS__MANIFEST_RETENTION_DAYS", given)
+    stream, owner = DeltaStream("orders", table="/lake/orders"), Owner(kind="airflow", deployment="d")
+    with pytest.raises(ConfigurationError, match=rf"\[fds\] manifest_retention_days is '{given}'; .* such as 14"):
+        working_context(stream, actor=Actor(deployment="d"), owner=owner, owner_is_running=lambda _: True)
+
+
+def test_a_retention_may_be_as_long_as_anybody_writes(monkeypatch):
+    from airflow_provider_fds.hooks.settings import retention
+
+    monkeypatch.setenv("AIRFLOW__FDS__MANIFEST_RETENTION_DAYS", "99999999999")
+    assert datetime.now(UTC) - retention().age < datetime(1999, 1, 1, tzinfo=UTC)
 
 
 def test_staging_is_local_by_default_only_where_tasks_share_a_disk(airflow_home, monkeypatch):
