@@ -220,7 +220,8 @@ def staging_uri(stream_staging: str | None, stream_name: str) -> str:
     if named:
         return canonical_uri(named)
     executor = conf.get("core", "executor", fallback="LocalExecutor")
-    if not executor.strip().endswith(_ONE_MACHINE_EXECUTORS):
+    # there may be several, and those of teams
+    if not all(one.strip().endswith(_ONE_MACHINE_EXECUTORS) for one in re.split("[,;]", executor) if one.strip()):
         raise ConfigurationError(
             f"Stream {stream_name!r} has no staging folder, and tasks of the executor {executor!r} do not share a "
             "disk. Set [fds] staging (AIRFLOW__FDS__STAGING) to a folder that Airflow's workers and Spark can "

@@ -201,9 +201,15 @@ def test_staging_is_local_by_default_only_where_tasks_share_a_disk(airflow_home,
 
     assert staging_uri(None, "orders") == (airflow_home / "fds").as_uri()
     assert staging_uri("s3://lake/_fds/", "orders") == "s3://lake/_fds"
-    monkeypatch.setenv("AIRFLOW__CORE__EXECUTOR", "CeleryExecutor")
-    with pytest.raises(ConfigurationError, match=r"'orders' has no staging folder.*AIRFLOW__FDS__STAGING"):
-        staging_uri(None, "orders")
+    for one_machine in ("LocalExecutor, own:my.module.LocalExecutor", "LocalExecutor;team_b=SequentialExecutor"):
+        monkeypatch.setenv("AIRFLOW__CORE__EXECUTOR", one_machine)
+        assert staging_uri(None, "orders") == (airflow_home / "fds").as_uri()
+    # any task may choose any executor, and the last one is not the default
+    several = ("CeleryExecutor,LocalExecutor", "KubernetesExecutor;team_b=LocalExecutor")
+    for executor in ("CeleryExecutor", *several):
+        monkeypatch.setenv("AIRFLOW__CORE__EXECUTOR", executor)
+        with pytest.raises(ConfigurationError, match=r"'orders' has no staging folder.*AIRFLOW__FDS__STAGING"):
+            staging_uri(None, "orders")
     monkeypatch.setenv("AIRFLOW__FDS__STAGING", "s3://lake/_fds")
     assert staging_uri(None, "orders") == "s3://lake/_fds"
 
