@@ -139,6 +139,10 @@ def _place_problems(place: SparkMaster, given: UserArguments) -> list[str]:
     """Return what the master does not allow, one sentence each."""
     problem = master_problem(place.master)
     problems = [] if problem is None else [problem]
+    if place.deploy_mode and place.deploy_mode not in ("client", "cluster"):
+        problems.append(
+            f"{place.subject} has the deploy mode {place.deploy_mode!r}, expected 'client' or 'cluster', in lower case"
+        )
     secret = sorted(name for name in given.env_vars if is_secret(name, given.env_vars[name]))
     if secret and place.shows_environment:
         problems.append(

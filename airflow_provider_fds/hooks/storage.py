@@ -132,7 +132,7 @@ def find_connection(
         advice: The last sentence of the message about a connection that does not exist.
 
     Raises:
-        ConfigurationError: It does not exist; the message has the commands that create it.
+        ConfigurationError: It does not exist; the message has the commands that create it. Or its extra is no object.
     """
     from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook
 
@@ -151,6 +151,13 @@ def find_connection(
             f"Connections), or as the environment variable AIRFLOW_CONN_{conn_id.upper()}. {advice}",
             reason=Reason.CONNECTION_NOT_FOUND,
         ) from error
+    # Airflow checks it only if it stores the connection itself
+    extra: object = connection.extra_dejson
+    if not isinstance(extra, dict):
+        raise ConfigurationError(
+            f"The extra of Airflow connection {conn_id!r} must be a JSON object, got a {type(extra).__name__}.",
+            reason=Reason.CONNECTION_UNUSABLE,
+        )
     if found is not None:
         found[conn_id] = connection
     return connection
@@ -174,8 +181,16 @@ def connection_options(connection: StorageConnection, uri: str) -> dict[str, Any
             f"type {' or '.join(map(repr, expected))}. Set storage_conn_id to a connection of that type.",
             reason=Reason.CONNECTION_UNUSABLE,
         )
-    extra = _plain_extra(connection)
-    return {key: value for key, value in mapping(connection, extra).items() if value not in (None, "")}
+    try:
+        options = mapping(connection, _plain_extra(connection))
+    except (AttributeError, TypeError, FileNotFoundError) as error:
+        # a secrets backend may have anything in it
+        raise ConfigurationError(
+            f"The extra of connection {connection.conn_id!r} cannot be used for {uri!r}: {error}. Correct the value; "
+            "it must be text, or the name of a file that exists here.",
+            reason=Reason.CONNECTION_UNUSABLE,
+        ) from error
+    return {key: value for key, value in options.items() if value not in (None, "")}
 
 
 def _content(connection: StorageConnection) -> int:

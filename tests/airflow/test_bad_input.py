@@ -81,6 +81,18 @@ def test_a_spark_connection_without_a_master_is_refused(spark_connection):
         find_backend(spark_connection())
 
 
+@pytest.mark.parametrize("mode", ["Cluster", True, "clustre"])
+def test_a_deploy_mode_that_is_none_is_refused_before_anything_is_planned(spark_connection, mode):
+    backend = find_backend(spark_connection(host="spark://master:7077", extra={"deploy-mode": mode}))
+    with pytest.raises(ConfigurationError, match=f"deploy mode {mode!r}, expected 'client' or 'cluster'"):
+        backend.check()
+
+
+def test_an_extra_of_a_spark_connection_that_is_no_object_is_refused(spark_connection):
+    with pytest.raises(ConfigurationError, match="'spark_default' must be a JSON object, got a list"):
+        find_backend(spark_connection(host="local[*]", extra="[1]"))
+
+
 def test_without_java_the_message_says_what_to_install(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)

@@ -232,3 +232,24 @@ def test_the_hook_reports_what_is_wrong_with_a_path(lake):
     found, message = DeltaTableHook().check_table("s4://lake/orders")
     assert not found
     assert "did you mean s3" in message
+
+
+@pytest.mark.parametrize(
+    ("conn_type", "uri", "extra", "text"),
+    [
+        ("aws", "s3://lake/t", ["region_name"], "must be a JSON object, got a list"),
+        ("aws", "s3://lake/t", "text", "must be a JSON object, got a str"),
+        ("aws", "s3://lake/t", {"service_config": "s3"}, "'str' object has no attribute 'get'"),
+        ("aws", "s3://lake/t", {"endpoint_url": 9000}, "'int' object has no attribute 'lower'"),
+        ("aws", "s3://lake/t", {"verify": "/no/such.pem"}, "No such file or directory: '/no/such.pem'"),
+        ("google_cloud_platform", "gs://lake/t", {"endpoint_url": 9000}, "'int' object has no attribute 'lower'"),
+        ("wasb", "abfss://c@a.dfs.core.windows.net/t", {"account_host": 5}, "'int' object has no attribute 'split'"),
+    ],
+)
+def test_an_extra_that_the_store_cannot_use_is_refused_with_the_name_of_the_connection(
+    connection, conn_type, uri, extra, text
+):
+    value = json.dumps(extra) if isinstance(extra, (list, str)) else extra
+    with pytest.raises(ConfigurationError, match=f"extra of .*onnection 'lake'.*{re.escape(text)}") as raised:
+        storage.storage_options(connection(conn_type, value), uri)
+    assert raised.value.reason_code == "CONNECTION_UNUSABLE"
