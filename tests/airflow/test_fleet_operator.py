@@ -96,7 +96,8 @@ class Fleet:
             get_task_states=lambda run_ids, task_ids, **_: {run_ids[0]: {task_ids[0]: "failed"}},
             get_dr_count=lambda **_: 0,
         )
-        return {"ti": ti, "dag_run": None, "outlet_events": OutletEventAccessors()}
+        dag_run = SimpleNamespace(run_id=run, run_type="manual", run_after=None)
+        return {"ti": ti, "dag_run": dag_run, "outlet_events": OutletEventAccessors()}
 
 
 @pytest.fixture
@@ -271,6 +272,18 @@ def test_the_stream_of_a_table_that_is_gone_is_retired_with_on_gone_retire(fleet
     with pytest.raises(AirflowSkipException, match=r"2 unchanged"):
         operator.execute(fleet.context("r4"))
     assert "gone" not in caplog.text
+
+
+def test_a_backfill_run_is_refused_as_for_a_task_of_one_stream_unless_all_streams_are_backfills(fleet):
+    context = fleet.context("backfill__2026-01-01")
+    with pytest.raises(TaskFailedError, match=r"BACKFILL_RUN_REFUSED|is a backfill, but stream 'a'") as refused:
+        fleet.operator().execute(context)
+    assert refused.value.reason_code == "BACKFILL_RUN_REFUSED"
+    assert fleet.state("a").phase == "empty"
+    one = fleet.one("a")
+    stream = one.stream.backfill(start=0, end=1)
+    fleet.operator(streams=[FleetStream(stream, one.sink)]).execute(context)
+    assert fleet.spark.applications == [[stream.name]]
 
 
 def test_bad_arguments_are_refused_together(fleet):

@@ -23,6 +23,7 @@ from airflow_provider_fds.fleet.session import FleetSession
 from airflow_provider_fds.fleet.value import FleetStream, problems_between
 from airflow_provider_fds.hooks import lineage
 from airflow_provider_fds.hooks.catalogs import catalog_of
+from airflow_provider_fds.hooks.data_interval import refuse_backfill
 from airflow_provider_fds.hooks.failures import task_failures
 from airflow_provider_fds.hooks.interruption import reporting_interruption
 from airflow_provider_fds.hooks.places import open_folder
@@ -109,6 +110,8 @@ class FleetRun:
             operator.spark.check()
             with connections_looked_up_once():
                 streams, gone = self._streams()
+                for declared in streams:
+                    refuse_backfill(self._context, declared.stream)
                 result = self._load(streams, deadline)
             result = replace(result, outcomes=(*result.outcomes, *gone))
             log.info("%s", result.describe())
