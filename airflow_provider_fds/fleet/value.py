@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
@@ -96,6 +96,19 @@ class FleetStream:
             ConfigurationError: The value is anything else.
         """
         return coerced(cls, value, "a fleet's stream", "'stream' and 'sink'")
+
+    @classmethod
+    def coerce_all(cls, values: object) -> tuple[FleetStream, ...]:
+        """Return the streams of a list, each as :meth:`coerce` does: what a task has declared, or another returned.
+
+        Raises:
+            ConfigurationError: It is not a list, or a value in it is anything else.
+        """
+        if not isinstance(values, Sequence) or isinstance(values, str):
+            raise ConfigurationError(
+                f"streams must be a list of FleetStream or of dicts of its arguments, got {values!r}."
+            )
+        return tuple(cls.coerce(one) for one in values)
 
     def serialize(self) -> dict[str, Any]:
         """Return what Airflow shows for the value in a serialised DAG."""

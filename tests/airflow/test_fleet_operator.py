@@ -286,6 +286,15 @@ def test_a_backfill_run_is_refused_as_for_a_task_of_one_stream_unless_all_stream
     assert fleet.spark.applications == [[stream.name]]
 
 
+@pytest.mark.parametrize("streams", [None, 5, "orders", {"stream": "orders"}])
+def test_what_another_task_returns_must_be_a_list_of_streams(fleet, streams):
+    operator = fleet.operator()
+    operator.streams = streams
+    with pytest.raises(TaskFailedError, match="streams must be a list of FleetStream or of dicts") as refused:
+        operator.execute(fleet.context())
+    assert repr(streams) in str(refused.value)
+
+
 def test_bad_arguments_are_refused_together(fleet):
     with pytest.raises(ConfigurationError) as refused:
         fleet.operator(

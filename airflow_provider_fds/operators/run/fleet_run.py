@@ -137,7 +137,7 @@ class FleetRun:
     def _streams(self) -> tuple[tuple[FleetStream, ...], list[StreamOutcome]]:
         """Return the streams of this run, and what became of tables that are gone."""
         operator = self._operator
-        declared = tuple(FleetStream.coerce(one) for one in operator.streams)
+        declared = FleetStream.coerce_all(operator.streams)
         if problems := problems_between(declared):
             # a parsed DAG file does not know streams that another task returns
             raise ConfigurationError(*problems, subject=f"task {operator.task_id!r}", reason=Reason.INVALID_OPTION)
