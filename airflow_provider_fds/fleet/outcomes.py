@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from airflow_provider_fds.errors import FdsError
 from airflow_provider_fds.fleet.result import StreamOutcome
@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from airflow_provider_fds.fleet.value import FleetStream
 
 logger = logging.getLogger(__name__)
+
+#: Why a stream was left.
+STOPPED: Final = "It was not started, because another stream of the fleet failed; the next run loads it."
+OUT_OF_TIME: Final = "The time limit is reached; the next run loads the rest."
 
 
 def with_last_line(failure: BatchFailedError, spark_error: Exception | None) -> FdsError:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from airflow_provider_fds.errors import BatchFailedError, FdsError, StreamBusyError
 from airflow_provider_fds.fleet.in_threads import THREADS, each
 from airflow_provider_fds.fleet.jobs import FleetFiles, left_driver
 from airflow_provider_fds.fleet.lingering import LingeringStreams, Purges
-from airflow_provider_fds.fleet.outcomes import Outcomes, with_last_line
+from airflow_provider_fds.fleet.outcomes import OUT_OF_TIME, STOPPED, Outcomes, with_last_line
 from airflow_provider_fds.fleet.positions import KnownPosition, KnownPositions, position_after
 from airflow_provider_fds.fleet.result import FleetResult
 from airflow_provider_fds.fleet.stream_run import StreamRun
@@ -35,9 +35,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_STOPPED: Final = "It was not started, because another stream of the fleet failed; the next run loads it."
-_OUT_OF_TIME: Final = "The time limit is reached; the next run loads the rest."
-
 
 class FleetSession:
     """One run of a fleet.
@@ -52,6 +49,7 @@ class FleetSession:
         fleet: Name of the fleet, under which it remembers positions.
         deployment: Name of the Airflow installation.
         retry: Whether this run may have worked before; then all streams are read.
+        news: Names of streams that are read even if their tables have no next version.
         resumed: Whether an earlier process of this attempt has worked, and left a driver.
         max_batches: Maximum number of batches of a stream in one Spark application.
         stop_after_ms: No batch is started after this time (milliseconds since the epoch); ``None``: no limit.
@@ -80,6 +78,7 @@ class FleetSession:
         fleet: str,
         deployment: str,
         retry: bool = False,
+        news: Sequence[str] = (),
         resumed: bool = False,
         max_batches: int = 200,
         stop_after_ms: int | None = None,
@@ -100,6 +99,7 @@ class FleetSession:
         self._deployment = deployment
         self._retry = retry
         self._resumed = resumed
+        self._news = news
         self._limits = Limits(max_batches=max_batches, retry=retry, stop_after_ms=stop_after_ms)
         self._stop_on_failure = stop_on_failure
         self._purges = Purges(retention)
@@ -140,7 +140,7 @@ class FleetSession:
         if self._lingering is not None:
             self._open_arrived(self._lingering)
         if self._is_stopping:
-            each(self._threads, lambda run: self._close(run, "left", reason=_STOPPED), self._with_work)
+            each(self._threads, lambda run: self._close(run, "left", reason=STOPPED), self._with_work)
         self._driver = left_driver(self._with_work, self.fleet, self._order)
         if self._driver is not None:
             return self.runs
@@ -248,7 +248,7 @@ class FleetSession:
             was_stopped = self._stop_on_failure and not has_error and (self._outcomes.has_failed or is_failure)
             for run, failure in failures.items():
                 if was_stopped and failure.reason_code == Reason.SPARK_ENDED_EARLY:
-                    self._close(run, "left", reason=_STOPPED)
+                    self._close(run, "left", reason=STOPPED)
                 else:
                     self._close(run, "failed", error=self._explain(failure, spark_error))
         if self._files is not None:
@@ -267,7 +267,7 @@ class FleetSession:
         """Remember the positions for the next run, and return what became of each stream."""
         for run in self._with_work:
             # the caller has not run this work
-            self._close(run, "left", reason=_STOPPED)
+            self._close(run, "left", reason=STOPPED)
         if self._lingering is not None:
             each(self._threads, lambda one: one.report_end(self._watch), self._lingering.shown_live())
         if self._positions is not None:
@@ -300,7 +300,7 @@ class FleetSession:
         changed: list[tuple[FleetStream, StreamContext]] = []
 
         def check(one: tuple[FleetStream, StreamContext]) -> None:
-            known = positions.is_unchanged(*one)
+            known = None if one[0].name in self._news else positions.is_unchanged(*one)
             if known is None:
                 changed.append(one)
                 return
@@ -314,7 +314,7 @@ class FleetSession:
 
     def _open(self, stream: FleetStream, context: StreamContext) -> None:
         if self._is_stopping:
-            self._outcomes.end(stream, "left", reason=_STOPPED)
+            self._outcomes.end(stream, "left", reason=STOPPED)
             return
         try:
             session = StreamSession(stream.stream, context)
@@ -347,7 +347,7 @@ class FleetSession:
             self._close(run, "failed", error=error)
             return
         if self._is_stopping:
-            self._close(run, "left", reason=_STOPPED)
+            self._close(run, "left", reason=STOPPED)
         elif work is None:
             outcome, reason = run.why_over
             self._close(run, outcome, reason=reason)
@@ -370,7 +370,7 @@ class FleetSession:
             self._close(run, "failed", error=error)
             return
         if run.session.is_out_of_time:
-            self._close(run, "left", reason=_OUT_OF_TIME)
+            self._close(run, "left", reason=OUT_OF_TIME)
         elif collected.failure is not None:
             failures[run] = collected.failure
 

@@ -222,7 +222,7 @@ class DeltaFleetOperator(ValueTemplates, ShowsLinks, EmitsFleetLineage, SparkTas
         self.log.info("The trigger saw: %s.", event.get("reason"))
         if deadline is None and self.waiting is not None:
             deadline = self.waiting.deadline
-        return self._run(context, deadline=deadline, was_woken=True)
+        return self._run(context, deadline=deadline, news=event.get("streams") or ())
 
     def execute_reported(self, context: Any, event: Mapping[str, Any]) -> dict[str, Any] | None:
         """Resume a run whose driver was left in the cluster: commit what it has reported, and go on.
@@ -246,10 +246,10 @@ class DeltaFleetOperator(ValueTemplates, ShowsLinks, EmitsFleetLineage, SparkTas
             self.log.info("The wait timed out; polling one last time.")
             return self._run(context, deadline=0.0)
 
-    def _run(self, context: Any, *, deadline: float | None, was_woken: bool = False) -> dict[str, Any] | None:
+    def _run(self, context: Any, *, deadline: float | None, news: Sequence[str] = ()) -> dict[str, Any] | None:
         from airflow_provider_fds.operators.run.fleet_run import FleetRun
 
-        return FleetRun(self, context).run(deadline=deadline, was_woken=was_woken)
+        return FleetRun(self, context).run(deadline=deadline, news=news)
 
 
 def _number_problems(parallelism: object, max_bytes_in_flight: object) -> list[str]:

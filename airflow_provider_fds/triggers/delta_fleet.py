@@ -39,7 +39,8 @@ class DeltaFleetTrigger(BaseTrigger):
     Polls:
         - As for :class:`DeltaTableVersionTrigger`, a new commit is read only to see whether it has data for its stream.
         - The first poll and every ``recheck_every``-th poll also look for new ledger entries, because another run may
-          have committed or a person may have decided.
+          have committed or a person may have decided. All except the first also list the logs, which shows whether a
+          table is gone, cleaned up or replaced.
         - A stream that is held or in quarantine is not polled until somebody decides.
         - Tables that appear in a pattern are found by the next run, not by the trigger.
         - What a name in a catalog stands for is looked up every 10 minutes, as for :class:`DeltaTableVersionTrigger`.
@@ -107,11 +108,14 @@ class DeltaFleetTrigger(BaseTrigger):
             await asyncio.sleep(pause_seconds(self.poll_interval, 0))
         while True:
             news: dict[str, str] = {}
-            if polls % self.recheck_every == 0:
+            is_recheck = polls % self.recheck_every == 0
+            if is_recheck:
                 await self._look()
                 async with poll_slot():
                     news = await sync_to_async(self._open, thread_sensitive=False)()
-            found = await asyncio.gather(*(self._poll(name) for name in self._pollers))
+            # the run that has just ended, or another one, lists the logs now and then
+            is_listed = is_recheck and polls > 0
+            found = await asyncio.gather(*(self._poll(name, is_listed=is_listed) for name in self._pollers))
             news |= {name: reason for name, reason in zip(self._pollers, found, strict=True) if reason is not None}
             if news:
                 yield self._event(news)
@@ -131,14 +135,15 @@ class DeltaFleetTrigger(BaseTrigger):
         found = await asyncio.gather(*(looks.meaning(address) for address in self._addresses.values()))
         self._meanings = dict(zip(self._addresses, found, strict=True))
 
-    async def _poll(self, name: str) -> str | None:
-        """Poll the table of a stream; return why it is news, or ``None``."""
+    async def _poll(self, name: str, *, is_listed: bool) -> str | None:
+        """Poll the table of a stream, or list its log; return why it is news, or ``None``."""
         change = await shared_looks().change(self._addresses.get(name), self._meanings.get(name))
         if change is not None:
             return change
         try:
             async with poll_slot():
-                found = await self._pollers[name].poll()
+                poller = self._pollers[name]
+                found = await (asyncio.to_thread(poller.check) if is_listed else poller.poll())
         except Exception as error:  # noqa: BLE001  # one table must not keep the others from being polled
             return self._refused(name, error)
         self._refusals.pop(name, None)

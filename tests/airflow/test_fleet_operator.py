@@ -168,6 +168,20 @@ def test_without_news_it_skips_succeeds_or_waits(fleet):
     assert woken["counts"] == {"loaded": 1, "unchanged": 1}
 
 
+def test_a_task_that_is_woken_for_a_table_that_was_replaced_by_a_younger_one_says_so(fleet):
+    fleet.operator().execute(fleet.context())
+    log = fleet.logs["a"]
+    shutil.rmtree(log.log)
+    again = LogBuilder(log.root)
+    again.table_id = "22222222-2222-3333-4444-555555555555"
+    again.create()
+    event = {"status": "success", "streams": ["a"], "reason": "a: position is lost"}
+    waiting = fleet.operator(wait=True, poll_interval=5, timeout=60)
+    with pytest.raises(TaskFailedError, match=r"a: .*it was deleted and created again"):
+        waiting.execute_complete(fleet.context("r2"), event)
+    assert fleet.pushed["fds_fleet"]["streams"]["a"]["error"]["reason_code"] == "TABLE_REPLACED"
+
+
 def test_a_declared_asset_gets_the_event_of_its_stream_and_none_without_rows(fleet):
     from airflow.sdk import Asset
 

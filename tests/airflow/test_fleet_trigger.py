@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import time
 
 import pytest
@@ -127,6 +128,22 @@ async def test_a_table_that_cannot_be_polled_is_news_and_keeps_no_other_from_bei
     monkeypatch.setattr(LocalStorage, "head_async", refusing)
     found = await asyncio.wait_for(payload(tables.trigger()), 20)
     assert found["reason"] == "t4: AccessDeniedError: no"
+
+
+@pytest.mark.parametrize("is_created_again", [True, False], ids=["it was created again", "it is gone"])
+async def test_a_table_that_was_replaced_by_a_younger_one_or_is_gone_is_news(tables, is_created_again):
+    log = tables.logs["t3"]
+    task = asyncio.create_task(payload(tables.trigger(recheck_every=2)))
+    await asyncio.sleep(0.2)
+    assert not task.done()
+    shutil.rmtree(log.root / "_delta_log")
+    if is_created_again:
+        again = LogBuilder(log.root)
+        again.table_id = "22222222-2222-3333-4444-555555555555"
+        again.create(timestamp_ms=int(time.time() * 1000))
+    found = await asyncio.wait_for(task, 20)
+    assert found["streams"] == ["t3"]
+    assert ("position is lost" if is_created_again else "TableNotFoundError") in found["reason"]
 
 
 def test_it_survives_a_restart_of_the_triggerer(tables):

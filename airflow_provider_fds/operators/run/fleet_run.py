@@ -46,7 +46,7 @@ from airflow_provider_fds.stream.run.linger import Linger
 from airflow_provider_fds.stream.run.session import STOPPED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from airflow_provider_fds.backends.base import Outcome
     from airflow_provider_fds.checkpoint.store import CheckpointStore
@@ -97,12 +97,12 @@ class FleetRun:
         self._warnings: list[str] = []
         self._sinks: dict[str, FleetStream] = {}
 
-    def run(self, *, deadline: float | None, was_woken: bool = False) -> dict[str, Any] | None:
+    def run(self, *, deadline: float | None, news: Sequence[str] = ()) -> dict[str, Any] | None:
         """Load what is new, and return what the task returns.
 
         Args:
             deadline: Until when to wait if there is nothing to load, in seconds since the epoch; ``None``: not at all.
-            was_woken: Whether a trigger has resumed the task.
+            news: Names of streams for which a trigger has resumed the task, or some of them.
         """
         operator = self._operator
         with task_failures(self._context), operator.showing_spark():
@@ -112,7 +112,7 @@ class FleetRun:
                 streams, gone = self._streams()
                 for declared in streams:
                     refuse_backfill(self._context, declared.stream)
-                result = self._load(streams, deadline)
+                result = self._load(streams, deadline, news)
             result = replace(result, outcomes=(*result.outcomes, *gone))
             log.info("%s", result.describe())
             for one in result.loaded:
@@ -124,7 +124,7 @@ class FleetRun:
                 raise error
         if not result.loaded:
             if deadline is not None:
-                self._wait(streams, result, deadline=deadline, was_woken=was_woken)
+                self._wait(streams, result, deadline=deadline, was_woken=bool(news))
             if operator.on_no_data == "skip" and not result.of("failed"):
                 raise AirflowSkipException(result.describe())
             asset_event.withhold(operator)
@@ -183,7 +183,7 @@ class FleetRun:
             return [StreamOutcome(stream=name, outcome="failed", error=error) for name, error in errors.items()]
         return [StreamOutcome(stream=name, outcome="gone", reason=str(error)) for name, error in errors.items()]
 
-    def _load(self, streams: tuple[FleetStream, ...], deadline: float | None) -> FleetResult:
+    def _load(self, streams: tuple[FleetStream, ...], deadline: float | None, news: Sequence[str]) -> FleetResult:
         """Run one application after another until no stream has anything left to do, or defer the task."""
         operator, limit = self._operator, self._operator.run_time_limit
         stop_after_ms = None if limit is None else int((time.time() + limit.total_seconds()) * 1000)
@@ -198,6 +198,7 @@ class FleetRun:
             fleet=self._fleet,
             deployment=deployment(),
             retry=self._context["ti"].try_number > 1,
+            news=news,
             resumed=self._resumed is not None,
             max_batches=operator.batches_per_application,
             stop_after_ms=stop_after_ms,
