@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import random
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from airflow_provider_fds.errors import FdsError
@@ -37,10 +38,17 @@ logger = logging.getLogger(__name__)
 _POLLS_AT_ONCE: Final = 64
 #: The pause after a poll of all tables is at least this many times its CPU time: a fleet takes less than 4 % of a core.
 _PAUSE_TIMES: Final = 26.0
+#: Time between two LISTs of a log, which show a table that is gone or was replaced; at most twice as long, so that not
+#: all tables are listed at once.
+_LIST_SECONDS: Final = 600.0
 #: Time for each stream between two status files of one stream: a fleet writes at most about two a second.
 _SHOW_EACH_SECONDS: Final = 0.6
 #: Time between two times that a run that lingers removes what a stream no longer needs.
 _PURGE_SECONDS: Final = 3600.0
+
+
+def _next_list() -> float:
+    return time.monotonic() + _LIST_SECONDS * random.uniform(1, 2)  # noqa: S311  # no secret
 
 
 class Purges:
@@ -73,6 +81,7 @@ class WaitingStream:
     refusals: int = 0
     not_before: float = -math.inf
     show_at: float = -math.inf
+    list_at: float = field(default_factory=_next_list)
     is_local: bool = False
     poller: TablePoller | None = None
 
@@ -208,7 +217,9 @@ class LingeringStreams:
     async def _has_news(self, one: WaitingStream) -> bool:
         try:
             poller = one.poller if one.poller is not None else await asyncio.to_thread(one.open)
-            found = await poller.poll()
+            is_listed = time.monotonic() >= one.list_at
+            one.list_at = _next_list() if is_listed else one.list_at
+            found = await (asyncio.to_thread(poller.check) if is_listed else poller.poll())
         except Exception as error:  # noqa: BLE001  # the next plan says what is wrong, and the others are polled
             if not isinstance(error, FdsError) or not error.retryable:
                 return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 import time
 
@@ -16,6 +17,7 @@ from airflow_provider_fds.stream.monitoring.status_row import read_status_file
 from airflow_provider_fds.stream.polling.poll import TablePoller
 from airflow_provider_fds.stream.run.linger import Linger
 from airflow_provider_fds.stream.run.reporting import write_end
+from tests.conftest import LogBuilder
 from tests.counting_storage import count_requests
 from tests.unit.fleet.test_fleet_session import Fleet, decide, outcomes
 
@@ -65,6 +67,23 @@ def test_a_stream_that_was_unchanged_when_the_run_began_is_loaded_too(fleet, mea
     # the others only to report their end
     assert fleet.opened[0] == "c"
     assert (fleet.applications, outcomes(result)) == ([["c"]], {"a": "unchanged", "b": "unchanged", "c": "loaded"})
+
+
+def test_a_table_that_is_replaced_by_a_younger_one_while_a_run_lingers_fails_its_stream_alone(
+    fleet, meanwhile, monkeypatch
+):
+    monkeypatch.setattr(lingering, "_LIST_SECONDS", 0.02)
+
+    def replace():
+        shutil.rmtree(fleet.tables["b"].log)
+        again = LogBuilder(fleet.tables["b"].root)
+        again.table_id = "22222222-2222-3333-4444-555555555555"
+        again.create()
+
+    meanwhile.append(replace)
+    result = fleet.run(linger=soon(1.0))
+    assert outcomes(result) == {"a": "loaded", "b": "failed", "c": "loaded"}
+    assert "deleted and created again" in str(fleet.ended["b"])
 
 
 def test_while_some_streams_have_more_to_load_the_others_are_polled_too(fleet):
