@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any, Callable, ContextManager, Dict, Iterator,
 
 from airflow_provider_fds.batch.fleet_spec import FleetProgress, FleetSpec
 from airflow_provider_fds.batch.spec import JobSpec
-from airflow_provider_fds.sinks import sink_from_dict
 from airflow_provider_fds.spark.application.fleet_schedule import FleetSchedule
-from airflow_provider_fds.spark.application.job_run import EXIT_DONE, JobRun
+from airflow_provider_fds.spark.application.job_run import EXIT_DONE, JobRun, shares_session
 from airflow_provider_fds.spark.runtime.driver_versions import check_versions
 from airflow_provider_fds.spark.runtime.hadoop_files import hadoop_path, local_path, read_bytes, write_bytes
 from airflow_provider_fds.spark.runtime.settings import force
@@ -39,7 +38,7 @@ class FleetSpark(Protocol):
     def session(self, job: FleetJob, spec: JobSpec) -> Tuple[Any, Prepare]:
         """Return the session of a stream, and how it is prepared.
 
-        Streams whose sinks leave the session as it is share one; each of the others has its own, so that settings and
+        Streams whose jobs leave the session as it is share one; each of the others has its own, so that settings and
         views of one do not affect the others.
         """
         raise NotImplementedError
@@ -281,11 +280,6 @@ def report_unstarted(spec: FleetSpec, error: Exception) -> None:
             if local_path(path) is not None:
                 own = JobSpec.from_file(job.spec, read_bytes(path))
                 JobRun(None, own, progress_seconds=None, stream=job.stream).give_up(error)
-
-
-def shares_session(spec: JobSpec) -> bool:
-    """Whether the job changes nothing in a session, so that other streams can use it at the same time."""
-    return spec.fence is None and sink_from_dict(spec.sink).leaves_session_as_it_is
 
 
 def set_active(spark: Any) -> None:

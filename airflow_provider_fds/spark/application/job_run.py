@@ -240,6 +240,15 @@ def run(
     return code
 
 
+def shares_session(spec: JobSpec) -> bool:
+    """Whether the job changes nothing in a session, so that others can use it, at the same time or later.
+
+    A fence, and a new epoch in the table of rejected rows, set the transaction of their statement in it.
+    """
+    rejects = None if spec.expectations is None else spec.expectations.rejects
+    return spec.fence is None and rejects is None and sink_from_dict(spec.sink).leaves_session_as_it_is
+
+
 def _writer(spark: Any, spec: JobSpec, settings: Dict[str, str]) -> Writer:
     sink = sink_from_dict(spec.sink)
     if sink.needs_order and any(batch.interval is not None for batch in spec.batches):

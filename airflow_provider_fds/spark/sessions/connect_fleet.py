@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_fds.batch.fleet_spec import FleetSpec
-from airflow_provider_fds.spark.application.fleet_job import Fleet, shares_session
+from airflow_provider_fds.spark.application.fleet_job import Fleet
+from airflow_provider_fds.spark.application.job_run import shares_session
 from airflow_provider_fds.spark.runtime.hadoop_files import OtherFiles, hadoop_path, reached_by, read_bytes, write_bytes
 from airflow_provider_fds.spark.runtime.settings import force
 from airflow_provider_fds.spark.sessions.connect_job import ServerWork, session_id, tag_of
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 class ConnectFleet:
     """The jobs of a fleet, run on a server from this process. Implements :class:`~.fleet_job.FleetSpark`.
 
-    Streams whose sinks leave the session as it is share one session, with one connection; each of the others has its
+    Streams whose jobs leave the session as it is share one session, with one connection; each of the others has its
     own until it ends.
 
     Attributes:

@@ -18,8 +18,7 @@ from uuid import UUID, uuid5
 from airflow_provider_fds import __version__
 from airflow_provider_fds.batch.report import STARTED, report_name
 from airflow_provider_fds.batch.spec import JobSpec
-from airflow_provider_fds.sinks import sink_from_dict
-from airflow_provider_fds.spark.application.job_run import run
+from airflow_provider_fds.spark.application.job_run import run, shares_session
 from airflow_provider_fds.spark.runtime.failures import shortened
 from airflow_provider_fds.spark.runtime.hadoop_files import OtherFiles, hadoop_path, names, reached_by, read_bytes
 from airflow_provider_fds.spark.sessions.connect_server import is_over, is_shared, version_difference
@@ -191,7 +190,7 @@ def shared_session_id(spec: JobSpec, conf: Mapping[str, str], now: float) -> str
         conf: The user's settings for the session.
         now: Seconds since the epoch.
     """
-    if spec.fence is not None or not sink_from_dict(spec.sink).leaves_session_as_it_is:
+    if not shares_session(spec):
         return None
     return session_id(spec.batches[0].uuid, conf, now)
 

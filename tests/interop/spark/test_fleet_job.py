@@ -6,6 +6,7 @@ import shutil
 import sys
 import textwrap
 import threading
+from contextlib import contextmanager
 from dataclasses import replace
 from uuid import uuid4
 
@@ -13,11 +14,14 @@ import pytest
 
 from airflow_provider_fds.batch.fleet_spec import FleetJob, FleetProgress, FleetSpec, fleet_name
 from airflow_provider_fds.batch.report import FenceReport, decode, fence_report_name
-from airflow_provider_fds.batch.spec import FenceSpec
+from airflow_provider_fds.batch.spec import Expectations, FenceSpec
 from airflow_provider_fds.sinks import DeltaAppendSink, DeltaMergeSink, ForeachBatchSink
 from airflow_provider_fds.spark.application.fleet_job import ClassicSpark, Fleet, run_fleet
+from airflow_provider_fds.spark.runtime.settings import session_conf
 from airflow_provider_fds.spark.submission.launch import run_locally
+from airflow_provider_fds.spark.writers.rows import rejects_table
 from tests.interop.spark.conftest import Stream
+from tests.interop.spark.test_rejects import epoch_two, fenced, ids
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -165,6 +169,39 @@ def test_settings_of_one_stream_do_not_reach_the_others(spark, streams, function
     assert sys.modules[functions].seen == {name: ["2", "7"] for name in ("calls", "calls_too")}
     assert spark.conf.get("spark.databricks.delta.optimizeWrite.enabled", None) is None
     assert not spark.catalog.tableExists("news")
+
+
+def test_streams_that_reject_rows_again_at_once_each_do_so_under_their_own_transaction(spark, streams, monkeypatch):
+    shared = streams.folder / "rejects"
+
+    def rejecting(digit):
+        return {"expectations": Expectations({f"id % 10 <> {digit}": "reject"}, None, str(shared))}
+
+    for name in ("one", "two"):
+        folder = streams.folder / name
+        folder.mkdir()
+        stream = streams.all[name] = Stream(folder, streams.source)
+        _, (first, _) = stream.work(spark, stream.job(*stream.plan()[:2], **rejecting(3)))
+        # the second batch was not committed, and is read again
+        fenced(spark, stream, first)
+        again = stream.job(epoch_two(stream, 1)[0], **rejecting(4))
+        streams.jobs.append(FleetJob(name, stream.save(again), 0, 120.0))
+    both, met = threading.Barrier(2), set()
+
+    @contextmanager
+    def at_once(session, settings):
+        with session_conf(session, settings):
+            # one that conflicts with the other is repeated alone
+            if not met >= set(settings.values()):
+                met.update(settings.values())
+                both.wait(60)
+            yield
+
+    monkeypatch.setattr(rejects_table, "session_conf", at_once)
+    ended = run_fleet(spark, streams.spec(parallelism=2))
+
+    assert ended == {"one": "done", "two": "done"}
+    assert ids(spark, shared) == [3, 3, 14, 14]
 
 
 def test_a_repeated_fleet_writes_nothing_again(spark, streams):

@@ -12,7 +12,7 @@ from uuid import uuid4
 
 import pytest
 
-from airflow_provider_fds.batch.spec import FenceSpec, JobSpec
+from airflow_provider_fds.batch.spec import Expectations, FenceSpec, JobSpec
 from airflow_provider_fds.sinks import DeltaAppendSink, DeltaMergeSink, DeltaReplaceSink, ForeachBatchSink
 from airflow_provider_fds.spark.runtime.settings import DELTA_EXTENSION, EXTENSIONS
 from airflow_provider_fds.spark.sessions import connect_server as connect
@@ -93,6 +93,15 @@ def test_jobs_of_a_stream_share_a_session_for_a_while_if_all_of_them_set_the_sam
 )
 def test_a_job_that_sets_something_for_its_session_or_runs_a_function_has_one_of_its_own(sink):
     assert shared_session_id(job(sink), {}, NOW) is None
+
+
+def test_a_job_that_rejects_rows_has_a_session_of_its_own():
+    """A new epoch removes what the one before has rejected, by a statement under a transaction of the session."""
+    plain = job(DeltaAppendSink("/lake/orders"))
+    dropping = Expectations({"id > 0": "drop"})
+    assert shared_session_id(replace(plain, expectations=dropping), {}, NOW) is not None
+    rejecting = Expectations({"id > 0": "reject"}, None, "/lake/rejects")
+    assert shared_session_id(replace(plain, expectations=rejecting), {}, NOW) is None
 
 
 def test_a_fence_has_a_session_of_its_own():
