@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 
 import pytest
@@ -228,6 +229,48 @@ def test_other_expectations_do_not_reject_a_batch_a_second_time(spark, stream, d
     assert "fds replan orders --why" in report.error_message
     assert not stream.sink_path.exists()
     assert ids(spark, rejects(stream)) == [3]
+
+
+@pytest.mark.parametrize(
+    ("at_first", "now"),
+    [("id <> 3", None), (None, "id <> 3"), ("id <> 3", "id <> 8"), ("id <> 3", "id <> 5")],
+    ids=["more rows", "fewer", "as many", "others"],
+)
+def test_another_choice_of_rows_does_not_reject_a_batch_a_second_time(spark, stream, dies_at, at_first, now):
+    """Each row that the attempts do not agree on would be in both tables, or in none."""
+    batch, expect = stream.plan()[0], {"id % 5 <> 3": "reject"}
+    sink = DeltaAppendSink(str(stream.sink_path), where=at_first)
+    dies_at("driver.rejects.after")
+    with pytest.raises(DiedError):
+        stream.work(spark, rejecting(stream, batch, expect=expect, sink=sink))
+    before = ids(spark, rejects(stream))
+    sink = DeltaAppendSink(str(stream.sink_path), where=now)
+    code, (report,) = stream.work(spark, rejecting(stream, batch, expect=expect, sink=sink))
+    assert (code, report.reason) == (11, "EXPECTATION_UNUSABLE"), report
+    assert f"a sink with where={at_first!r}. Declare this" in report.error_message
+    assert "fds replan orders --why" in report.error_message
+    assert not stream.sink_path.exists()
+    assert ids(spark, rejects(stream)) == before
+
+
+def test_a_transform_that_returns_other_rows_does_not_reject_a_batch_a_second_time(
+    spark, stream, dies_at, tmp_path, monkeypatch
+):
+    batch, expect = stream.plan()[0], {"id % 5 <> 3": "reject"}
+    (tmp_path / "rejecting_functions.py").write_text(
+        "least = 4\ndef some(df):\n    return df.where(f'id >= {least}')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    sink = DeltaAppendSink(str(stream.sink_path), transform="rejecting_functions:some")
+    dies_at("driver.rejects.after")
+    with pytest.raises(DiedError):
+        stream.work(spark, rejecting(stream, batch, expect=expect, sink=sink))
+    # corrected between the two attempts
+    monkeypatch.setattr(sys.modules["rejecting_functions"], "least", 0)
+    code, (report,) = stream.work(spark, rejecting(stream, batch, expect=expect, sink=sink))
+    assert (code, report.reason) == (11, "EXPECTATION_UNUSABLE"), report
+    assert "rules that rejected 1 rows, not 2 as now" in report.error_message
+    assert not stream.sink_path.exists()
 
 
 def test_a_batch_without_a_rejected_row_makes_no_commit(spark, stream):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import random
 import time
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any, Dict, Optional
 
 from airflow_provider_fds.batch.sink.commit_metadata import write_metadata
 from airflow_provider_fds.batch.spec import fence_version, txn_app_id, txn_epoch
@@ -109,14 +109,39 @@ class RejectsTable:
                     "written",
                     retryable=landed is None,
                 )
-        elif landed is not None and (landed.write or {}).get("expect") != self._expectations.expect:
+        elif landed is not None and (other := self._difference(landed, num_rows)) is not None:
             raise RefusalError(
                 Reason.EXPECTATION_UNUSABLE,
-                f"{self._what} was not written: an earlier attempt has rejected rows of it into {self._path} by other "
-                f"expectations, {json.dumps((landed.write or {}).get('expect'))}. Declare these until the batch is "
-                f"committed, or have it planned again, which removes those rows: `fds replan {self._batch.stream} "
-                "--why …`",
+                f"{self._what} was not written: an earlier attempt has rejected rows of it into {self._path} by "
+                f"{other} until the batch is committed, or have it planned again, which removes those rows: `fds "
+                f"replan {self._batch.stream} --why …`",
             )
+
+    def _difference(self, landed: SinkCommit, num_rows: int) -> Optional[str]:
+        """Return what made other rejected rows than this attempt has, and what to do, or ``None`` if nothing has.
+
+        A row on which two attempts do not agree would be in both tables, or in none.
+        """
+        then = landed.write or {}
+        if then.get("expect") != self._expectations.expect:
+            return f"other expectations, {json.dumps(then.get('expect'))}. Declare these"
+        chosen = self._chosen()
+        # earlier versions did not record it
+        if (before := then.get("chosen", chosen)) != chosen:
+            shown = ", ".join(f"{name}={before.get(name)!r}" for name in sorted({*before, *chosen}))
+            return f"a sink with {shown}. Declare this"
+        if landed.rows_written not in (None, num_rows):
+            return (
+                f"rules that rejected {landed.rows_written:,} rows, not {num_rows:,} as now, so that transform is "
+                "another one or does not return the same rows each time. Use that of before"
+            )
+        return None
+
+    def _chosen(self) -> Dict[str, Any]:
+        """Return what chooses the rows before they are tested."""
+        declared = self._sink.to_dict()
+        names = ("where", "transform", "constant_columns")
+        return {name: declared[name] for name in names if declared.get(name)}
 
     def _check_place(self) -> None:
         place = self._path.rstrip("/")
@@ -183,7 +208,8 @@ class RejectsTable:
 
     def _metadata(self, **more: int) -> str:
         told = json.loads(write_metadata(self._batch, _WRITE))
-        told |= {"attempt": self._attempt_id, "expect": self._expectations.expect, **more}
+        made = {"attempt": self._attempt_id, "expect": self._expectations.expect, "chosen": self._chosen()}
+        told |= {**made, **more}
         return json.dumps(told, sort_keys=True, separators=(",", ":"))
 
     def _provenance(self, rows: Any) -> str:
