@@ -256,3 +256,17 @@ def test_each_row_comes_once_if_spark_loses_a_shuffle_between_two_partitions(spa
     found += pieces
     text = "".join(piece if isinstance(piece, str) else piece.decode() for piece, _ in found)
     assert sorted(map(int, text.split())) == list(range(20_000))
+
+
+@pytest.mark.parametrize("without", [(), ("pyarrow",)], ids=["Arrow", "rows"])
+def test_settings_of_the_session_hold_where_the_lines_are_made(spark, monkeypatch, without):
+    for name in without:
+        monkeypatch.setitem(sys.modules, name, None)
+    policy = "spark.sql.legacy.timeParserPolicy"
+    day = """from_json(concat('{"day": "2026-1-', id + 1, '"}'), 'day date', map('dateFormat', 'yyyy-MM-dd')).day"""
+    with session_conf(spark, {policy: "LEGACY"}):
+        frame = spark.range(0, 2, 1, 2).selectExpr(f"coalesce(CAST({day} AS STRING), 'none') AS line")
+        found = list(line_chunks(frame.selectExpr("concat(line, char(10)) AS line")))
+    text = "".join(piece if isinstance(piece, str) else piece.decode() for piece, _ in found)
+    assert text == "2026-01-01\n2026-01-02\n"
+    assert spark.sparkContext.getLocalProperty(policy) is None

@@ -38,9 +38,28 @@ def line_chunks(frame: Any) -> Iterator[Tuple[Union[str, bytes], int]]:
         # all partitions are one job
         yield from _of_rows(frame)
         return
-    with _kept(frame) as lines:
+    with _settings_in_tasks(frame.sparkSession), _kept(frame) as lines:
         batches = _arrow_batches(lines)
         yield from _of_rows(lines) if batches is None else batches
+
+
+@contextmanager
+def _settings_in_tasks(spark: Any) -> Iterator[None]:
+    """Let the jobs of this thread have the settings of the session, as Spark does for a query, not for an RDD of it.
+
+    Otherwise their tasks have the defaults, by which the user's functions may return something else.
+    """
+    context = spark.sparkContext._jsc.sc()
+    before = context.getLocalProperties()
+    properties = before.clone()
+    settings = spark._jsparkSession.sessionState().conf().getAllConfs()
+    # of Scala 2.12, too
+    properties.putAll(spark._jvm.scala.collection.JavaConverters.mapAsJavaMap(settings))
+    context.setLocalProperties(properties)
+    try:
+        yield
+    finally:
+        context.setLocalProperties(before)
 
 
 @contextmanager
