@@ -11,7 +11,7 @@ import json
 import random
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ContextManager, Dict, Optional, Tuple
+from typing import TYPE_CHECKING, Any, ContextManager, Dict, Optional, Sequence, Tuple
 
 from airflow_provider_fds.batch.column_fit import ColumnFit, widening_of
 from airflow_provider_fds.batch.sink.commit_metadata import commit_metadata
@@ -253,6 +253,13 @@ class DeltaAppendWriter(Writer):
     def _with_mode(self, writer: Any, created: bool) -> Any:
         """Set how the rows are combined with the existing ones."""
         return writer.mode("error" if created else "append")
+
+    def _partitions(self) -> Sequence[str]:
+        """Return the columns by which the table is partitioned, or will be."""
+        if self.table_id is None:
+            return self._sink.partition_by
+        detail = self._spark.sql(f"DESCRIBE DETAIL {quoted(self._path)}").select("partitionColumns").collect()
+        return list(detail[0]["partitionColumns"])
 
     def _find_again(self, batch: BatchSpec) -> Optional[Landed]:
         history = self._state.history()

@@ -96,7 +96,7 @@ class DeltaMergeWriter(DeltaAppendWriter):
         changes = self._changes(batch)
         with temporary_view(self._spark, rows) as view:
             sql = changes.sql(view, rows, self._first_snapshot(rows, batch))
-            changes.check_order(self._spark, sql)
+            changes.check_order(self._spark, sql, self._partitions)
             if self.table_id is None:
                 first = sql.first_history() if self._merge.keeps_history else sql.first_rows()
                 super()._write(self._spark.sql(first), batch)

@@ -13,7 +13,6 @@ from airflow_provider_fds.batch.sink.replaced_rows import ReplacedRows, describe
 from airflow_provider_fds.batch.spec import stream_uuid
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.spark.runtime.failures import RefusalError, has_condition, shortened
-from airflow_provider_fds.spark.sink_log.history import quoted
 from airflow_provider_fds.spark.sink_log.other_writers import intervals_replaced
 from airflow_provider_fds.spark.writers.delta_append_writer import DeltaAppendWriter
 
@@ -136,8 +135,7 @@ class DeltaReplaceWriter(DeltaAppendWriter):
 
     def _with_mode(self, writer: Any, created: bool) -> Any:
         if self._replace.dynamic_partition_overwrite:
-            partitions = self._sink.partition_by if created else self._partitions()
-            if not partitions:
+            if not self._partitions():
                 raise RefusalError(
                     Reason.SINK_UNSUITABLE,
                     f"the sink {self._path} has no partitions, so dynamic_partition_overwrite would replace the "
@@ -149,10 +147,6 @@ class DeltaReplaceWriter(DeltaAppendWriter):
             mode = "static"
             writer = writer.option("replaceWhere", self._replace.replace_where)
         return writer.option("partitionOverwriteMode", mode).mode("error" if created else "overwrite")
-
-    def _partitions(self) -> List[str]:
-        detail = self._spark.sql(f"DESCRIBE DETAIL {quoted(self._path)}").select("partitionColumns").collect()
-        return list(detail[0]["partitionColumns"])
 
     def _refuse_versions_of_others(self, history: History, batch: BatchSpec) -> None:
         """Refuse to replace by version alone where rows of another source table may have the same versions."""

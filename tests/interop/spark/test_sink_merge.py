@@ -139,6 +139,27 @@ def test_rows_without_a_key_or_an_order_are_refused_with_count_and_example(spark
     assert sorted(rows(spark, stream.sink_path, "id", "name")) == [(1, "b"), (2, "d")]
 
 
+@pytest.mark.parametrize("is_there", [False, True], ids=["new table", "existing table"])
+def test_an_empty_key_that_delta_keeps_as_null_is_refused(spark, stream, tmp_path, is_there):
+    """A later change to the key would find no row, and be inserted beside the first."""
+    stream.source = tmp_path / "regions"
+    for value in ("first", "second"):
+        frame = spark.createDataFrame([("", 1, value)], "region string, id bigint, value string")
+        frame.write.format("delta").mode("append").save(str(stream.source))
+    batches = stream.plan()
+    sink = sink_of(stream, keys=["Region", "id"], partition_by=["region"])
+    if is_there:
+        known = spark.createDataFrame([("north", 1, "")], "region string, id bigint, value string")
+        known.write.format("delta").partitionBy("region").save(str(stream.sink_path))
+    message = refused(stream, spark, sink, batches[0])
+    assert "1 rows have an empty text in the key Region, such as" in message
+    assert stream.sink_path.exists() is is_there
+    whole = sink_of(stream, keys=["region", "id"], where="region <> ''" if is_there else None)
+    assert stream.work(spark, stream.job(*batches, sink=whole))[0] == 0
+    kept = [("north", 1, "")] if is_there else [("", 1, "second")]
+    assert rows(spark, stream.sink_path) == Counter(kept)
+
+
 def test_a_batch_is_not_merged_if_spark_reads_other_rows_than_planned(spark, stream):
     (batch, *_) = stream.plan()
     message = refused(stream, spark, sink_of(stream), replace(batch, num_rows=batch.num_rows + 1), "ROWS_DIFFER")

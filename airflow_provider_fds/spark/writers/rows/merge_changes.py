@@ -6,7 +6,7 @@ syntax.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Optional, Union
+from typing import TYPE_CHECKING, Any, Callable, Optional, Sequence, Tuple, Union
 
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.spark.runtime.failures import RefusalError
@@ -70,10 +70,20 @@ class MergeChanges:
             self._sink.sequence_by,
             has_change_types=self._is_feed,
             snapshot=snapshot,
+            text_keys=self._text_keys(rows) if self._sink.target == "delta_table" else (),
         )
 
-    def check_order(self, spark: Any, sql: MergeSql) -> int:
+    def _text_keys(self, rows: Any) -> Tuple[str, ...]:
+        texts = {one.name.lower() for one in rows.schema.fields if one.dataType.simpleString().startswith("string")}
+        return tuple(name for name in self._sink.keys if name.lower() in texts)
+
+    def check_order(self, spark: Any, sql: MergeSql, partitions: Callable[[], Sequence[str]] = tuple) -> int:
         """Refuse a batch whose rows lack a key or an order within their key, or are not the planned rows.
+
+        Args:
+            spark: The session.
+            sql: The statements.
+            partitions: Returns the columns by which a Delta table is partitioned; asked if rows have an empty key.
 
         Returns:
             The number of its rows.
@@ -106,7 +116,22 @@ class MergeChanges:
             problems.append(f"{found['odd_types']:,} rows have an invalid _change_type, such as {found['odd_type']!r}")
         if problems:
             raise self.unordered("; ".join(problems))
+        self._refuse_empty(found, sql, partitions)
         return int(found["num_rows"])
+
+    def _refuse_empty(self, found: Any, sql: MergeSql, partitions: Callable[[], Sequence[str]]) -> None:
+        """Refuse rows whose key Delta would not keep: an empty text in a partition column becomes NULL."""
+        empty = [n for n, name in enumerate(sql.keys) if name in sql.text_keys and found[f"empty{n}"]]
+        kept_as_null = {name.lower() for name in partitions()} if empty else set()
+        for n in empty:
+            key = sql.keys[n]
+            if key.lower() in kept_as_null:
+                raise self._refused(
+                    f"{found[f'empty{n}']:,} rows have an empty text in the key {key}, such as "
+                    f"{found[f'empty_key{n}']}, and Delta keeps it as NULL in a partition column, where a later change "
+                    "would not find it. Nothing was written. Exclude such rows (where='…'), replace the text "
+                    f"(transform='pkg.module:function'), or use a table that is not partitioned by {key}"
+                )
 
     def unordered(self, problem: str) -> RefusalError:
         """Return the error of a batch that leaves open which row of a key is the last."""

@@ -36,6 +36,7 @@ class MergeSql:
         has_change_types: Whether the rows of the batch have a change type.
         snapshot: Version of an initial snapshot of which the table must not have a key that the batch has, too;
             ``None``: it may have any key.
+        text_keys: Keys whose empty texts :meth:`problems` counts, as ``empty<n>`` with an example ``empty_key<n>``.
     """
 
     view: str
@@ -44,6 +45,7 @@ class MergeSql:
     sequence_by: Optional[str]
     has_change_types: bool
     snapshot: Optional[int] = None
+    text_keys: Tuple[str, ...] = ()
 
     def problems(self) -> str:
         """Return a query of one row: the number of rows, and how many lack an order or a key, with examples."""
@@ -55,6 +57,12 @@ class MergeSql:
         known = ", ".join(f"'{name}'" for name in (*_BEFORE, *_AFTER))
         odd = f"NOT coalesce({CHANGE_TYPE} IN ({known}), false)" if self.has_change_types else "false"
         odd_text = f"coalesce({CHANGE_TYPE}, 'NULL')" if self.has_change_types else "''"
+        empty = "".join(
+            f", coalesce(sum(if(k{n} = '', changes, 0)), 0) AS empty{n}, "
+            f"min(if(k{n} = '', concat({key}, {order}), NULL)) AS empty_key{n}"
+            for n, name in enumerate(self.keys)
+            if name in self.text_keys
+        )
         keys = ", ".join(f"{quoted_name(name)} AS k{n}" for n, name in enumerate(self.keys))
         groups = ", ".join(f"k{n}" for n in range(len(self.keys)))
         return f"""
@@ -73,7 +81,7 @@ class MergeSql:
                    coalesce(sum(if(sequence IS NULL, changes, 0)), 0) AS null_sequences,
                    min(if(sequence IS NULL, concat({key}, {order}), NULL)) AS null_sequence,
                    count_if({tie}) AS ties, min(if({tie}, concat({key}, {order}), NULL)) AS tie,
-                   coalesce(sum(odd), 0) AS odd_types, min(odd_example) AS odd_type
+                   coalesce(sum(odd), 0) AS odd_types, min(odd_example) AS odd_type{empty}
             FROM groups"""
 
     def newest(self) -> str:
