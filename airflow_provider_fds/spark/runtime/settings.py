@@ -39,6 +39,9 @@ _ALWAYS = {
     "spark.databricks.delta.history.metricsEnabled": "true",
 }
 
+#: By setting, the value with which Spark changes what it writes, and the nearest one with which it does not.
+_LOSSY = {"spark.sql.parquet.outputTimestampType": ("TIMESTAMP_MILLIS", "TIMESTAMP_MICROS")}
+
 #: With this on, Spark 4.2.0 hangs forever on a Python UDF over a Parquet or Delta scan (SPARK-58241).
 _COLUMNAR_UDF_INPUT = "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled"
 
@@ -88,6 +91,11 @@ def conf_problems(conf: Mapping[str, Any], spark_version: Optional[str] = None) 
                 f"Spark setting {key} is {conf[key]!r}, but a batch is loaded correctly only with {forced!r}. Remove it"
             )
     problems += [
+        f"Spark setting {key} is {conf[key]!r}, which cuts values that are written. Remove it, or set {good!r}"
+        for key, (lossy, good) in _LOSSY.items()
+        if str(conf.get(key, "")).strip().upper() == lossy
+    ]
+    problems += [
         f"Spark setting {key} is {conf[key]!r}, but FDS sets the transaction of each batch. Remove it"
         for key in TRANSACTION_SETTINGS
         if key in conf
@@ -107,12 +115,13 @@ def force(spark: Any) -> Dict[str, str]:
         RefusalError: The session has its own transaction set, or does not accept a setting.
     """
     forced = forced_settings(spark.version)
-    known = session_settings(spark, (*TRANSACTION_SETTINGS, *_DEFAULTS, *forced))
+    known = session_settings(spark, (*TRANSACTION_SETTINGS, *_DEFAULTS, *_LOSSY, *forced))
     problems = conf_problems({key: known[key] for key in TRANSACTION_SETTINGS if key in known})
     if problems:
         raise RefusalError(Reason.SPARK_SETTING_REFUSED, "; ".join(problems))
     changed = {key: DELTA_SESSION[key] for key in _DEFAULTS if key not in known}
     changed.update((key, value) for key, value in forced.items() if known.get(key, "").lower() != value)
+    changed.update((key, good) for key, (lossy, good) in _LOSSY.items() if known.get(key, "").upper() == lossy)
     set_all(spark, changed)
     now = {**known, **session_settings(spark, changed)} if changed else known
     in_force = {key: now[key].lower() for key in forced}

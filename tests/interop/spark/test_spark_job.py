@@ -23,6 +23,7 @@ def session(spark):
     keys = (
         "spark.sql.files.ignoreCorruptFiles",
         "spark.sql.files.ignoreMissingFiles",
+        "spark.sql.parquet.outputTimestampType",
         "spark.databricks.delta.write.txnAppId",
     )
     yield spark
@@ -74,6 +75,16 @@ def test_a_truncated_file_fails_the_batch_whatever_the_session_says(session, str
     assert report.error_class.startswith(("FAILED_READ_FILE", "TASK_WRITE_FAILED"))
     assert "damaged" in report.error_message
     assert stream.sink_commits() == []
+
+
+def test_times_keep_their_microseconds_whatever_the_session_says(session, stream, tmp_path):
+    at = "TIMESTAMP '2026-01-31 12:00:00.123456Z' AS at"
+    stream.source = tmp_path / "times"
+    session.range(1).selectExpr(at).write.format("delta").save(str(stream.source))
+    session.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MILLIS")
+    assert stream.work(session, stream.job(*stream.plan()))[0] == 0
+    (row,) = session.read.format("delta").load(str(stream.sink_path)).selectExpr("unix_micros(at)").collect()
+    assert row[0] == 1_769_860_800_123_456
 
 
 def test_a_transaction_set_for_the_whole_session_is_refused(session, stream):
