@@ -93,6 +93,11 @@ class Sink:
         return False
 
     @property
+    def may_change_rows(self) -> bool:
+        """Whether Spark may get other rows when it makes those of a batch again: by user code, or from other tables."""
+        return False
+
+    @property
     def leaves_session_as_it_is(self) -> bool:
         """Whether a write changes no setting of the session and calls no user function."""
         return False
@@ -190,6 +195,7 @@ class RowSink(Sink):
     """Base of sinks that write the rows of a batch themselves, chosen by the arguments below."""
 
     where: str | None
+    unsafe_sql: bool
     transform: str | None
     columns: tuple[str, ...]
     constant_columns: Mapping[str, Constant]
@@ -219,3 +225,8 @@ class RowSink(Sink):
     def writes_rows_as_they_are(self) -> bool:
         """Whether the sink writes as many rows as the batch has, so that FDS can check the log's own count."""
         return self.takes_all_rows
+
+    @property
+    def may_change_rows(self) -> bool:
+        """Whether Spark may get other rows when it makes those of a batch again: by user code, or from other tables."""
+        return self.transform is not None or (self.where is not None and self.unsafe_sql)

@@ -10,8 +10,9 @@ import sys
 import threading
 import time
 import traceback
+from contextlib import nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Dict, Optional
+from typing import TYPE_CHECKING, Any, ContextManager, Dict, Optional
 
 from airflow_provider_fds.batch.checked_json import SPEC_FORMAT
 from airflow_provider_fds.batch.report import AttemptReport, report_name, started_name
@@ -24,6 +25,7 @@ from airflow_provider_fds.spark.runtime.attempt_identity import identity, is_con
 from airflow_provider_fds.spark.runtime.failures import RefusalError, explain, shortened
 from airflow_provider_fds.spark.runtime.hadoop_files import hadoop_path, write_bytes
 from airflow_provider_fds.spark.runtime.staged_report import write_report
+from airflow_provider_fds.spark.writers.rows.kept_rows import kept_rows
 
 if TYPE_CHECKING:
     from airflow_provider_fds.batch.sink.sink_commit import SinkCommit
@@ -108,12 +110,12 @@ class BatchAttempt:
                 retryable=True,
             )
         if landed is None:
-            rows = self._rows(writer)
-            if self._spec.expectations is None:
-                self._step("load")
-                landed = writer.append(rows, self.batch)
-            else:
-                landed = self._append_expected(writer, rows, self._spec.expectations)
+            with self._kept(self._rows(writer)) as rows:
+                if self._spec.expectations is None:
+                    self._step("load")
+                    landed = writer.append(rows, self.batch)
+                else:
+                    landed = self._append_expected(writer, rows, self._spec.expectations)
             self._step("write")
             self._seconds["write"] -= landed.looked_seconds
             self._seconds["verify"] = landed.looked_seconds
@@ -125,6 +127,12 @@ class BatchAttempt:
         """Return the rows of the batch as the sink gets them."""
         frame = batch_rows(self._spark, self.batch, are_all_read=self._sink.takes_all_rows)
         return writer.prepare(frame, self.batch)
+
+    def _kept(self, rows: Any) -> ContextManager[Any]:
+        """Return a context with the rows, which are kept if they are tested before a write that must get the same."""
+        expectations = self._spec.expectations
+        is_tested = self._sink.needs_keys or (expectations is not None and expectations.decides)
+        return kept_rows(rows) if is_tested and self._sink.may_change_rows else nullcontext(rows)
 
     def _append_expected(self, writer: Writer, rows: Any, expectations: Expectations) -> Landed:
         """Write the rows that the sink gets, and count the others: with the write, unless a count decides on it."""

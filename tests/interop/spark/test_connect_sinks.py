@@ -9,6 +9,7 @@ from tests.interop.spark import test_epochs as epochs
 from tests.interop.spark import test_fence as fences
 from tests.interop.spark import test_history as history
 from tests.interop.spark import test_sink_delta as append
+from tests.interop.spark import test_sink_merge as merging
 from tests.interop.spark import test_sink_options as options
 from tests.interop.spark import test_sink_replace as replacing
 from tests.interop.spark import test_spark_job as job
@@ -56,6 +57,7 @@ test_fenced = fences.test_an_existing_fence_is_found_and_not_written_again
 test_cast = column_fit.test_narrower_values_go_into_wider_columns_of_every_sink
 test_unfit = column_fit.test_values_that_the_sink_cannot_hold_are_refused_in_every_sink
 test_replaced = replacing.test_a_later_generation_replaces_what_an_earlier_one_wrote_and_nothing_else
+test_kept = merging.test_rows_are_merged_as_they_were_checked_although_what_transform_joins_changes
 test_removed = epochs.test_a_rewind_with_delete_has_each_row_once
 test_typed_too_late = epochs.test_a_statement_under_the_transaction_of_a_fence_changes_nothing_once_the_run_has_begun
 test_filtered = where.test_random_predicates_mean_what_they_mean_to_spark_and_leave_out_no_file_with_a_row

@@ -273,6 +273,34 @@ def test_a_transform_that_returns_other_rows_does_not_reject_a_batch_a_second_ti
     assert not stream.sink_path.exists()
 
 
+def test_a_row_is_in_one_table_although_what_transform_joins_changes_between_the_two(
+    spark, stream, tmp_path, monkeypatch
+):
+    names = tmp_path / "names"
+    spark.range(5).selectExpr("id", "'known' AS label").write.format("delta").save(str(names))
+    (tmp_path / "joining_functions.py").write_text(
+        "def named(df):\n"
+        f"    names = df.sparkSession.read.format('delta').load({str(names)!r})\n"
+        "    return df.join(names, 'id', 'left')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    reach = rejects_table.reach
+
+    def reached(point):
+        if point == "driver.rejects.after":
+            spark.range(5, 8).selectExpr("id", "'new' AS label").write.format("delta").mode("append").save(str(names))
+        reach(point)
+
+    monkeypatch.setattr(rejects_table, "reach", reached)
+    sink = DeltaAppendSink(str(stream.sink_path), transform="joining_functions:named")
+    spec = rejecting(stream, stream.plan()[0], expect={"label IS NOT NULL": "reject"}, sink=sink)
+    code, (report,) = stream.work(spark, spec)
+
+    assert (code, report.rows_rejected, report.rows_written) == (0, 5, 5)
+    assert ids(spark, stream.sink_path) == [0, 1, 2, 3, 4]
+    assert ids(spark, rejects(stream)) == [5, 6, 7, 8, 9]
+
+
 def test_a_batch_without_a_rejected_row_makes_no_commit(spark, stream):
     code, _ = stream.work(spark, rejecting(stream, stream.plan()[0], expect={"id >= 0": "reject"}))
     assert code == 0

@@ -12,6 +12,7 @@ import pytest
 from airflow_provider_fds.batch.spec import FenceSpec
 from airflow_provider_fds.sinks import DeltaMergeSink
 from airflow_provider_fds.spark.runtime.versions import minor
+from airflow_provider_fds.spark.writers.rows.merge_changes import MergeChanges
 
 
 def sink_of(stream, **options):
@@ -158,6 +159,30 @@ def test_an_empty_key_that_delta_keeps_as_null_is_refused(spark, stream, tmp_pat
     assert stream.work(spark, stream.job(*batches, sink=whole))[0] == 0
     kept = [("north", 1, "")] if is_there else [("", 1, "second")]
     assert rows(spark, stream.sink_path) == Counter(kept)
+
+
+def test_rows_are_merged_as_they_were_checked_although_what_transform_joins_changes(
+    spark, stream, tmp_path, monkeypatch
+):
+    codes = tmp_path / "codes"
+    spark.range(30).selectExpr("id", "id + 100 AS code").write.format("delta").save(str(codes))
+    (tmp_path / "coding_functions.py").write_text(
+        "def coded(df):\n"
+        f"    codes = df.sparkSession.read.format('delta').load({str(codes)!r})\n"
+        "    return df.join(codes, 'id', 'left')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    check = MergeChanges.check_order
+
+    def checked(*arguments):
+        found = check(*arguments)
+        spark.sql(f"DELETE FROM delta.`{codes}`").collect()
+        return found
+
+    monkeypatch.setattr(MergeChanges, "check_order", checked)
+    sink = sink_of(stream, keys=["code"], transform="coding_functions:coded")
+    assert stream.work(spark, stream.job(stream.plan()[0], sink=sink))[0] == 0
+    assert sorted(rows(spark, stream.sink_path, "id", "code")) == [(n, n + 100) for n in range(10)]
 
 
 def test_a_batch_is_not_merged_if_spark_reads_other_rows_than_planned(spark, stream):

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 from collections import deque
 from concurrent.futures import Future
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from importlib import import_module
 from itertools import islice
 from typing import Any, ContextManager, Final, Iterator, List, Optional, Tuple, Union
 
 from airflow_provider_fds.spark.runtime.attempt_identity import is_connect
 from airflow_provider_fds.spark.runtime.settings import session_conf
+from airflow_provider_fds.spark.writers.rows.kept_rows import kept_rows
 
 #: Characters of rows that make a piece.
 _CHUNK = 1 << 18
@@ -64,18 +65,9 @@ def _settings_in_tasks(spark: Any) -> Iterator[None]:
 
 @contextmanager
 def _kept(frame: Any) -> Iterator[Any]:
-    """Yield the frame, computed once and kept on executors if another time could divide its rows otherwise.
-
-    What an executor loses of kept rows is an error, not computed again.
-    """
-    if not _may_move(frame):
-        yield frame
-        return
-    kept = frame.localCheckpoint(eager=True)
-    try:
-        yield kept
-    finally:
-        kept._jdf.logicalPlan().rdd().unpersist(False)  # noqa: FBT003 - does not wait
+    """Yield the frame, computed once and kept on executors if another time could divide its rows otherwise."""
+    with kept_rows(frame) if _may_move(frame) else nullcontext(frame) as found:
+        yield found
 
 
 def _may_move(frame: Any) -> bool:
