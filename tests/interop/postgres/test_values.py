@@ -106,6 +106,17 @@ def test_values_arrive_unchanged_whatever_the_time_zone_of_the_session(spark, so
     assert {value for name, value in other.items() if name != "id"} == {None}
 
 
+def test_a_float_is_the_same_number_in_either_type(spark, source, database):
+    least, most = 1.401298464324817e-45, 3.4028234663852886e38
+    values = [0.1, 16777217.0, least, most, -0.0, None]
+    frame = spark.createDataFrame([(n, value, value) for n, value in enumerate(values)], "id int, a float, b float")
+    code, report = source.load(frame, {"id": "integer", "a": "real", "b": "double precision"})
+    assert code == 0, report
+    exact = [row.a for row in frame.selectExpr("id", "CAST(a AS DOUBLE) AS a").orderBy("id").collect()]
+    found = database.run("SELECT a::float8, b FROM public.things ORDER BY id")
+    assert found == [(value, value) for value in exact]
+
+
 @pytest.mark.parametrize("is_escaped", ["true", "false"])
 def test_any_text_arrives_unchanged_under_any_setting_of_literals(spark, source, database, is_escaped):
     frame = spark.createDataFrame([(1, TEXT), (2, None), (3, "x" * 1_000_000)], "id int, text string")

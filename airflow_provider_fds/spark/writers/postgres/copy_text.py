@@ -174,6 +174,9 @@ def _field(name: str, spark_type: str, *, is_utc: bool) -> str:
         json = f"to_json({column}, map({options}))"
         # one look, for which Spark makes the JSON once
         text = _escaped(json, f"{json} RLIKE {_SET}")
+    elif spark_type == "float":
+        # enough digits for a column with more of them
+        text = f"CAST(CAST({column} AS DOUBLE) AS STRING)"
     elif spark_type == "binary":
         text = f"concat({_BACKSLASH}, {_BACKSLASH}, 'x', hex({column}))"
     elif spark_type == "timestamp":
