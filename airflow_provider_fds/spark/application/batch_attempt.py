@@ -25,7 +25,6 @@ from airflow_provider_fds.spark.runtime.attempt_identity import identity, is_con
 from airflow_provider_fds.spark.runtime.failures import RefusalError, explain, shortened
 from airflow_provider_fds.spark.runtime.hadoop_files import hadoop_path, write_bytes
 from airflow_provider_fds.spark.runtime.staged_report import write_report
-from airflow_provider_fds.spark.writers.rows.kept_rows import kept_rows
 
 if TYPE_CHECKING:
     from airflow_provider_fds.batch.sink.sink_commit import SinkCommit
@@ -132,7 +131,12 @@ class BatchAttempt:
         """Return a context with the rows, which are kept if they are tested before a write that must get the same."""
         expectations = self._spec.expectations
         is_tested = self._sink.needs_keys or (expectations is not None and expectations.decides)
-        return kept_rows(rows) if is_tested and self._sink.may_change_rows else nullcontext(rows)
+        if not (is_tested and self._sink.may_change_rows):
+            return nullcontext(rows)
+        # few sinks call user code
+        from airflow_provider_fds.spark.writers.rows.kept_rows import kept_rows
+
+        return kept_rows(rows)
 
     def _append_expected(self, writer: Writer, rows: Any, expectations: Expectations) -> Landed:
         """Write the rows that the sink gets, and count the others: with the write, unless a count decides on it."""
