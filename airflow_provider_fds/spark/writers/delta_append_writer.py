@@ -36,6 +36,7 @@ from airflow_provider_fds.spark.sink_log.sink_state import SinkState
 from airflow_provider_fds.spark.sink_log.sink_transactions import give_transactions
 from airflow_provider_fds.spark.writers.after_commit import write_until_committed
 from airflow_provider_fds.spark.writers.rows.prepared_rows import prepared
+from airflow_provider_fds.spark.writers.rows.repeated_hours import refuse_repeated_hours
 from airflow_provider_fds.spark.writers.rows.sink_columns import (
     check_layout,
     checked_fit,
@@ -160,6 +161,7 @@ class DeltaAppendWriter(Writer):
         if batch.columns and self.table_id is not None:
             refuse_moved(self._spark, self._sink, self._path, self._log, rows, batch, self._fed_since(batch))
         rows = self._fitted(rows)
+        refuse_repeated_hours(self._spark, rows, self._partitions, self._path)
         self._same_values = same_values(self._sink, rows)
         if self.table_id is not None and self._state.version is None:
             others = self._sink.other_streams
@@ -258,6 +260,13 @@ class DeltaAppendWriter(Writer):
         """Return the columns by which the table is partitioned, or will be."""
         if self.table_id is None:
             return self._sink.partition_by
+        if not is_connect(self._spark):
+            # a statement takes longer
+            log = self._spark._jvm.org.apache.spark.sql.delta.DeltaLog.forTable(self._spark._jsparkSession, self._path)
+            snapshot = log.unsafeVolatileSnapshot()
+            if snapshot.version() == self._log.newest_version:
+                columns = snapshot.metadata().partitionColumns()
+                return [columns.apply(place) for place in range(columns.size())]
         detail = self._spark.sql(f"DESCRIBE DETAIL {quoted(self._path)}").select("partitionColumns").collect()
         return list(detail[0]["partitionColumns"])
 

@@ -255,3 +255,35 @@ def test_a_table_is_created_with_the_sources_partitions_and_properties(spark, st
     detail = spark.sql(f"DESCRIBE DETAIL delta.`{stream.sink_path}`").collect()[0]
     assert detail["partitionColumns"] == ["p", "q"]
     assert {name: detail["properties"].get(name) for name in properties} == properties
+
+
+@pytest.fixture
+def berlin(spark):
+    """The session in a zone whose clock shows an hour twice in autumn."""
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
+    yield spark
+    spark.conf.set("spark.sql.session.timeZone", before)
+
+
+def test_a_time_in_the_hour_that_the_clock_shows_twice_is_no_partition(berlin, stream):
+    def sink_at(hour):
+        at = datetime(2026, 10, 25, hour, 30, tzinfo=UTC)
+        return DeltaAppendSink(str(stream.sink_path), constant_columns={"at": at}, partition_by=["at"])
+
+    first, second = stream.plan()[:2]
+    code, (report,) = stream.work(berlin, stream.job(first, sink=sink_at(1)))
+    assert (code, report.reason) == (11, "SINK_UNSUITABLE")
+    assert "partition column at that the clock of Europe/Berlin shows twice, such as 2026-10-25 02:30:00" in (
+        report.error_message
+    )
+    assert not stream.sink_path.exists()
+    code, (report,) = stream.work(berlin, stream.job(first, sink=sink_at(0)))
+    assert code == 0
+    # a table that is there
+    job = stream.job(second, sink=sink_at(1), **stream.after(report))
+    assert stream.work(berlin, job)[1][0].reason == "SINK_UNSUITABLE"
+    berlin.conf.set("spark.sql.session.timeZone", "UTC")
+    assert stream.work(berlin, stream.job(second, sink=sink_at(1), **stream.after(report)))[0] == 0
+    found = berlin.read.format("delta").load(str(stream.sink_path)).selectExpr("CAST(at AS STRING)").distinct()
+    assert sorted(row[0] for row in found.collect()) == ["2026-10-25 00:30:00", "2026-10-25 01:30:00"]
