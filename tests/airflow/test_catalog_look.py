@@ -195,10 +195,10 @@ async def test_a_fleet_is_woken_when_a_name_means_another_folder(fleet, tmp_path
     trigger = fleet.trigger()
     await trigger._look()
     assert trigger._open() == {}
-    assert await trigger._poll("t0") is None
+    assert await trigger._poll("t0", is_listed=False) is None
     fleet.metastore.folder = tmp_path / "elsewhere"
-    assert await trigger._poll("t0") is None
+    assert await trigger._poll("t0", is_listed=False) is None
     now[0] += LOOK_SECONDS
-    assert "its name sales.orders is now that of another table" in await trigger._poll("t0")
+    assert "its name sales.orders is now that of another table" in await trigger._poll("t0", is_listed=False)
     # a trigger that begins after the change
     assert (await payload(fleet.trigger()))["reason"].startswith("t0: LedgerError: stream 't0' has read")
