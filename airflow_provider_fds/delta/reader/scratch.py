@@ -28,6 +28,7 @@ class ScratchFile:
     def __init__(self, prefix: str) -> None:
         import pyarrow as pa
 
+        self._sources: list[Any] = []
         with scratch_errors():
             number, name = tempfile.mkstemp(prefix=prefix)
             self.file = os.fdopen(number, "rb")
@@ -54,7 +55,8 @@ class ScratchFile:
         """Return Arrow's own file to read what was written so far: its blocks are in Arrow's memory pool, too."""
         import pyarrow as pa
 
-        return pa.OSFile(f"/dev/fd/{self.file.fileno()}", "rb")
+        self._sources.append(pa.OSFile(f"/dev/fd/{self.file.fileno()}", "rb"))
+        return self._sources[-1]
 
     def read(self, rest: bytearray) -> bytearray:
         """Return everything that was written, and ``rest``."""
@@ -68,6 +70,9 @@ class ScratchFile:
         """Remove the file."""
         self.file.close()
         self.sink.close()
+        # a thread of Arrow may have one for a moment after the last read
+        for source in self._sources:
+            source.close()
 
 
 @contextmanager
