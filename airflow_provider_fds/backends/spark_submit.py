@@ -168,8 +168,10 @@ class SubmitBackend(ConnectionBackend):
 
     def working(self, driver: str) -> tuple[str, str] | None:
         """Return kind and address of the connection's cluster, if a driver of that name works in it."""
-        handle = None if self.cluster is None else self.cluster.working(driver)
-        return None if self.cluster is None or handle is None else (self.cluster.cluster.kind, handle.cluster)
+        if self.cluster is None:
+            return None
+        handle = self.cluster.working(driver)
+        return None if handle is None else (self.cluster.cluster.kind, handle.cluster)
 
     def cluster_of_drivers(self) -> dict[str, Any] | None:
         """Return the connection's cluster, if it runs drivers by itself, and holds no secret."""

@@ -147,7 +147,7 @@ def _text(setting: str, default: object = "") -> str:
 
 
 def _number(setting: str, default: float) -> float | None:
-    """Return a setting that is a number, ``None`` if it is none: Airflow raises an error that a task would repeat."""
+    """Return a number from the settings, or ``None`` if the text is no number. Airflow's own error would be retried."""
     try:
         return float(_text(setting, default))
     except ValueError:
