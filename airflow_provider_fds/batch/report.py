@@ -245,12 +245,12 @@ def report_name(epoch: int, batch_id: int, attempt_id: str) -> str:
     return f"{epoch}/{batch_id}/{attempt_id}.json"
 
 
-#: How the name of such a marker ends.
+#: How the name of the marker ends that an attempt leaves before it touches the sink.
 STARTED = ".started.json"
 
 
 def started_name(epoch: int, batch_id: int, attempt_id: str) -> str:
-    """Return the name of the marker that an attempt leaves before it touches the sink."""
+    """Return the name of that marker below :attr:`JobSpec.reports`."""
     return f"{epoch}/{batch_id}/{attempt_id}{STARTED}"
 
 

@@ -39,7 +39,7 @@ def deployment() -> str:
 def poll_interval_seconds() -> float:
     """Return ``[fds] poll_interval``: seconds between two polls of a table."""
     value = _number("poll_interval", 60)
-    if value is None or not 0 < value < math.inf:
+    if value is None or value <= 0 or math.isinf(value):
         raise ConfigurationError(
             f"[fds] poll_interval is {_text('poll_interval')!r}; it must be a number of seconds greater than 0, such "
             "as 60."
@@ -64,7 +64,7 @@ def retention() -> Retention:
     from airflow_provider_fds.ledger.staging.housekeeping import Retention
 
     days = _number("manifest_retention_days", 14)
-    if days is None or not days >= 0:
+    if days is None or days < 0:
         raise ConfigurationError(
             f"[fds] manifest_retention_days is {_text('manifest_retention_days')!r}; it must be a number of days, such "
             "as 14."
@@ -149,9 +149,10 @@ def _text(setting: str, default: object = "") -> str:
 def _number(setting: str, default: float) -> float | None:
     """Return a number from the settings, or ``None`` if the text is no number. Airflow's own error would be retried."""
     try:
-        return float(_text(setting, default))
+        value = float(_text(setting, default))
     except ValueError:
         return None
+    return None if math.isnan(value) else value
 
 
 def _is_template(template: str, needed: str, *others: str) -> bool:

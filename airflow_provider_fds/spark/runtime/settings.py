@@ -17,6 +17,7 @@ from airflow_provider_fds.spark.runtime.failures import RefusalError
 if TYPE_CHECKING:
     from airflow_provider_fds.sinks import DeltaSink
 
+TIME_ZONE = "spark.sql.session.timeZone"
 EXTENSIONS = "spark.sql.extensions"
 CATALOG = "spark.sql.catalog.spark_catalog"
 DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
@@ -139,6 +140,11 @@ def session_settings(spark: Any, keys: Iterable[str]) -> Dict[str, str]:
         return dict(known)
     values = {key: spark.conf.get(key, None) for key in keys}
     return {key: str(value) for key, value in values.items() if value is not None}
+
+
+def in_utc(spark: Any) -> bool:
+    """Whether the session is known to be in UTC: its clock shows each time once."""
+    return spark.conf.get(TIME_ZONE) in ("UTC", "Etc/UTC", "GMT", "Z")
 
 
 def set_all(spark: Any, settings: Mapping[str, str]) -> None:

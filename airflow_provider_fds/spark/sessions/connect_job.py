@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 _INTERRUPT_SECONDS: Final = 20
 
-
 #: Namespace for the ids of shared sessions, which are derived from names (RFC 9562, version 5); Spark's own are random.
 _SHARED: Final = UUID("5d0c3a52-6c5e-4b0e-9b1c-6f0f3c1f7a11")
 #: Shorter than the hour after which a server ends an unused session: the id of an ended session cannot be used again.

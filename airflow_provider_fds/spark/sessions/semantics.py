@@ -16,7 +16,7 @@ from uuid import uuid4
 from airflow_provider_fds import __version__
 from airflow_provider_fds.spark.runtime.failures import explain
 from airflow_provider_fds.spark.runtime.hadoop_files import exists, hadoop_path, remove_folder, write_bytes
-from airflow_provider_fds.spark.runtime.settings import DELTA_SESSION, set_all
+from airflow_provider_fds.spark.runtime.settings import DELTA_SESSION, TIME_ZONE, set_all
 from airflow_provider_fds.spark.sessions.connect_server import ServerUnfitError, close
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 FOLDER: Final = ".servers"
 
 _APP_ID: Final = "fds-semantics"
-_ZONE: Final = "spark.sql.session.timeZone"
 _ANSI: Final = "spark.sql.ansi.enabled"
 #: Time zone, ANSI mode, and what they make of the beginning of 1970 and of the type of a sum.
 _SETTINGS: Final = (
@@ -202,12 +201,12 @@ class Semantics:
     def _settings(self) -> str | None:
         found = []
         for zone, ansi, *_ in _SETTINGS:
-            set_all(self._spark, {_ZONE: zone, _ANSI: ansi})
+            set_all(self._spark, {TIME_ZONE: zone, _ANSI: ansi})
             # a cast that fails would leave an error in the task's log
             query = "SELECT CAST(TIMESTAMP_SECONDS(0) AS STRING), TYPEOF('1' + 1)"
             found.append(tuple(self._spark.sql(query).collect()[0]))
         problems = []
-        for key, at, what in ((_ZONE, 0, "second 0 is"), (_ANSI, 1, "the sum of text and integer is")):
+        for key, at, what in ((TIME_ZONE, 0, "second 0 is"), (_ANSI, 1, "the sum of text and integer is")):
             here, wanted = [row[at] for row in found], [row[at + 2] for row in _SETTINGS]
             if here != wanted:
                 problems.append(f"{key} is ignored: {what} {' and '.join(here)} instead of {' and '.join(wanted)}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import shutil
+import sys
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -268,3 +269,20 @@ def stream_of_a_copy(tmp_path: Path, source_template: Path) -> Stream:
     source = tmp_path / "source"
     shutil.copytree(source_template, source)
     return Stream(tmp_path, source)
+
+
+@pytest.fixture
+def joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[DataFrame], tuple[str, str]]]:
+    """Saves a frame as a table; returns its path, and a transform that joins it to the rows by their id."""
+    table = str(tmp_path / "joined")
+
+    def save(frame: DataFrame) -> tuple[str, str]:
+        frame.write.format("delta").save(table)
+        (tmp_path / "joining_functions.py").write_text(
+            f"def joined(df):\n    return df.join(df.sparkSession.read.format('delta').load({table!r}), 'id', 'left')\n"
+        )
+        return table, "joining_functions:joined"
+
+    monkeypatch.syspath_prepend(tmp_path)
+    yield save
+    sys.modules.pop("joining_functions", None)

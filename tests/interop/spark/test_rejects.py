@@ -274,25 +274,18 @@ def test_a_transform_that_returns_other_rows_does_not_reject_a_batch_a_second_ti
 
 
 def test_a_row_is_in_one_table_although_what_transform_joins_changes_between_the_two(
-    spark, stream, tmp_path, monkeypatch
+    spark, stream, joined, monkeypatch
 ):
-    names = tmp_path / "names"
-    spark.range(5).selectExpr("id", "'known' AS label").write.format("delta").save(str(names))
-    (tmp_path / "joining_functions.py").write_text(
-        "def named(df):\n"
-        f"    names = df.sparkSession.read.format('delta').load({str(names)!r})\n"
-        "    return df.join(names, 'id', 'left')\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
+    names, transform = joined(spark.range(5).selectExpr("id", "'known' AS label"))
     reach = rejects_table.reach
 
     def reached(point):
         if point == "driver.rejects.after":
-            spark.range(5, 8).selectExpr("id", "'new' AS label").write.format("delta").mode("append").save(str(names))
+            spark.range(5, 8).selectExpr("id", "'new' AS label").write.format("delta").mode("append").save(names)
         reach(point)
 
     monkeypatch.setattr(rejects_table, "reach", reached)
-    sink = DeltaAppendSink(str(stream.sink_path), transform="joining_functions:named")
+    sink = DeltaAppendSink(str(stream.sink_path), transform=transform)
     spec = rejecting(stream, stream.plan()[0], expect={"label IS NOT NULL": "reject"}, sink=sink)
     code, (report,) = stream.work(spark, spec)
 

@@ -161,17 +161,8 @@ def test_an_empty_key_that_delta_keeps_as_null_is_refused(spark, stream, tmp_pat
     assert rows(spark, stream.sink_path) == Counter(kept)
 
 
-def test_rows_are_merged_as_they_were_checked_although_what_transform_joins_changes(
-    spark, stream, tmp_path, monkeypatch
-):
-    codes = tmp_path / "codes"
-    spark.range(30).selectExpr("id", "id + 100 AS code").write.format("delta").save(str(codes))
-    (tmp_path / "coding_functions.py").write_text(
-        "def coded(df):\n"
-        f"    codes = df.sparkSession.read.format('delta').load({str(codes)!r})\n"
-        "    return df.join(codes, 'id', 'left')\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
+def test_rows_are_merged_as_they_were_checked_although_what_transform_joins_changes(spark, stream, joined, monkeypatch):
+    codes, transform = joined(spark.range(30).selectExpr("id", "id + 100 AS code"))
     check = MergeChanges.check_order
 
     def checked(*arguments):
@@ -180,7 +171,7 @@ def test_rows_are_merged_as_they_were_checked_although_what_transform_joins_chan
         return found
 
     monkeypatch.setattr(MergeChanges, "check_order", checked)
-    sink = sink_of(stream, keys=["code"], transform="coding_functions:coded")
+    sink = sink_of(stream, keys=["code"], transform=transform)
     assert stream.work(spark, stream.job(stream.plan()[0], sink=sink))[0] == 0
     assert sorted(rows(spark, stream.sink_path, "id", "code")) == [(n, n + 100) for n in range(10)]
 

@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Dict, Mapping, Optional
 
+from airflow_provider_fds.spark.runtime.settings import in_utc
 from airflow_provider_fds.spark.runtime.sql import quoted_name
 
 _DECIMAL = re.compile(r"decimal\((\d+),(-?\d+)\)")
@@ -41,8 +42,6 @@ _JSON_OPTIONS = {
     "timeZone": "UTC",
     "ignoreNullFields": "false",
 }
-#: Time zones of a session whose times are those of UTC.
-_UTC = ("UTC", "Etc/UTC")
 #: Digits before the point that a ``numeric(p, s)`` needs for a type.
 _DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
 #: Types that become each other without loss if the new one is the nearest to a type of Spark that does not fit.
@@ -159,7 +158,7 @@ def lines(frame: Any, types: Mapping[str, str]) -> Any:
         frame: The rows.
         types: The type of each column by :func:`column_types`, in the order of the columns.
     """
-    is_utc = "timestamp" in types.values() and frame.sparkSession.conf.get("spark.sql.session.timeZone") in _UTC
+    is_utc = "timestamp" in types.values() and in_utc(frame.sparkSession)
     fields = f", {_TAB}, ".join(_field(name, spark_type, is_utc=is_utc) for name, spark_type in types.items())
     return frame.selectExpr(f"concat({fields}, {_NEWLINE}) AS line")
 

@@ -39,7 +39,7 @@ def line_chunks(frame: Any) -> Iterator[Tuple[Union[str, bytes], int]]:
         # all partitions are one job
         yield from _of_rows(frame)
         return
-    with _settings_in_tasks(frame.sparkSession), _kept(frame) as lines:
+    with _settings_in_tasks(frame.sparkSession), kept_rows(frame) if _may_move(frame) else nullcontext(frame) as lines:
         batches = _arrow_batches(lines)
         yield from _of_rows(lines) if batches is None else batches
 
@@ -61,13 +61,6 @@ def _settings_in_tasks(spark: Any) -> Iterator[None]:
         yield
     finally:
         context.setLocalProperties(before)
-
-
-@contextmanager
-def _kept(frame: Any) -> Iterator[Any]:
-    """Yield the frame, computed once and kept on executors if another time could divide its rows otherwise."""
-    with kept_rows(frame) if _may_move(frame) else nullcontext(frame) as found:
-        yield found
 
 
 def _may_move(frame: Any) -> bool:

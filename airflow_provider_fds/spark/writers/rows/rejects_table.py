@@ -208,8 +208,8 @@ class RejectsTable:
 
     def _metadata(self, **more: int) -> str:
         told = json.loads(write_metadata(self._batch, _WRITE))
-        made = {"attempt": self._attempt_id, "expect": self._expectations.expect, "chosen": self._chosen()}
-        told |= {**made, **more}
+        told |= {"attempt": self._attempt_id, "expect": self._expectations.expect}
+        told |= {"chosen": self._chosen(), **more}
         return json.dumps(told, sort_keys=True, separators=(",", ":"))
 
     def _provenance(self, rows: Any) -> str:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Final, Sequence
+from typing import Any, Callable, Sequence
 
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.spark.runtime.failures import RefusalError
+from airflow_provider_fds.spark.runtime.settings import TIME_ZONE, in_utc
 from airflow_provider_fds.spark.runtime.sql import quoted_name
-
-_ZONE: Final = "spark.sql.session.timeZone"
-#: Zones without such times, of those that are common.
-_EVEN: Final = ("UTC", "Etc/UTC", "GMT", "Z")
 
 
 def refuse_repeated_hours(spark: Any, rows: Any, partitions: Callable[[], Sequence[str]], path: str) -> None:
@@ -29,7 +26,7 @@ def refuse_repeated_hours(spark: Any, rows: Any, partitions: Callable[[], Sequen
         RefusalError: There are such rows; nothing was written.
     """
     times = [one.name for one in rows.schema.fields if one.dataType.typeName() == "timestamp"]
-    if not times or (zone := spark.conf.get(_ZONE)) in _EVEN:
+    if not times or in_utc(spark):
         return
     taken = {name.lower() for name in partitions()}
     for name in times:
@@ -41,7 +38,7 @@ def refuse_repeated_hours(spark: Any, rows: Any, partitions: Callable[[], Sequen
         if found["num"]:
             raise RefusalError(
                 Reason.SINK_UNSUITABLE,
-                f"{found['num']:,} rows have a time in the partition column {name} that the clock of {zone} shows "
-                f"twice, such as {found['example']}. Delta would write the first of the two into {path}. Nothing was "
-                f"written: set {_ZONE} to UTC in conf",
+                f"{found['num']:,} rows have a time in the partition column {name} that the clock of "
+                f"{spark.conf.get(TIME_ZONE)} shows twice, such as {found['example']}. Delta would write the first of "
+                f"the two into {path}. Nothing was written: set {TIME_ZONE} to UTC in conf",
             )
