@@ -14,8 +14,8 @@ def answering(
     """Return a server, and the requests that it gets: method, path and body of each.
 
     Args:
-        answers: What it answers, the last one for ever: bytes or JSON, with or without a status before. That of 307 is
-            the address to which it redirects.
+        answers: What it answers, the last one for ever: bytes or JSON, with or without a status before. That of 302 or
+            307 is the address to which it redirects.
         headers: Gets the headers of each request.
     """
     asked: list[tuple[str, str, Any]] = []
@@ -29,7 +29,7 @@ def answering(
             found = answers[min(len(asked), len(answers)) - 1]
             status, answer = found if isinstance(found, tuple) else (200, found)
             self.send_response(status)
-            if status == 307:
+            if status in (302, 307):
                 self.send_header("Location", f"{answer}{self.path}")
                 answer = b""
             data = answer if isinstance(answer, bytes) else json.dumps(answer).encode()

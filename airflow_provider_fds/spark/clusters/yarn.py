@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 from urllib.parse import quote
 
@@ -106,9 +107,12 @@ class YarnCluster(Cluster):
         said: list[str] = []
         path = f"/{handle.id}/state?user.name={quote(self.user)}"
         for address, status, answer in self._answers(path, said, handle, state="KILLED"):
-            if status in (200, 202):
+            state, is_state = answer.get("state"), status == HTTPStatus.OK
+            if status == HTTPStatus.ACCEPTED or (is_state and state in _ENDED):
                 return None
-            said.append(f"{address}: HTTP {status}, {_message(answer)}")
+            # a redirect by 302 makes a question of the request
+            problem = f"it is {state}" if is_state else _message(answer)
+            said.append(f"{address}: HTTP {status}, {problem}")
         return "; ".join(said)
 
     def log_page(self, handle: Handle) -> str | None:

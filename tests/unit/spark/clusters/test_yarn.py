@@ -215,6 +215,13 @@ def test_an_application_that_cannot_be_stopped_is_told_with_the_reason(cluster_o
     assert cluster_of({"state": "FINISHED"})[0].stop(HANDLE) is None
 
 
+def test_a_proxy_that_makes_a_question_of_the_request_has_stopped_nothing(manager):
+    active, asked = manager({"state": "RUNNING"})
+    proxy, _ = manager((302, active))
+    assert YarnCluster((proxy,)).stop(Handle(proxy, ID)) == f"{proxy}: HTTP 200, it is RUNNING"
+    assert [method for method, *_ in asked] == ["GET"]
+
+
 def test_the_log_of_a_driver_is_on_the_web_server_of_its_node(manager):
     node, asked = manager(LOG.encode(), LOG.replace("stderr", "stdout").encode())
     page = f"{node}/node/containerlogs/container_1795934166670_0001_01_000001/root"
