@@ -109,7 +109,7 @@ class BatchAttempt:
                 retryable=True,
             )
         if landed is None:
-            with self._kept(self._rows(writer)) as rows:
+            with self._kept(writer) as rows:
                 if self._spec.expectations is None:
                     self._step("load")
                     landed = writer.append(rows, self.batch)
@@ -127,10 +127,10 @@ class BatchAttempt:
         frame = batch_rows(self._spark, self.batch, are_all_read=self._sink.takes_all_rows)
         return writer.prepare(frame, self.batch)
 
-    def _kept(self, rows: Any) -> ContextManager[Any]:
+    def _kept(self, writer: Writer) -> ContextManager[Any]:
         """Return a context with the rows, which are kept if they are tested before a write that must get the same."""
-        expectations = self._spec.expectations
-        is_tested = self._sink.needs_keys or (expectations is not None and expectations.decides)
+        rows, expectations = self._rows(writer), self._spec.expectations
+        is_tested = writer.tests_rows or (expectations is not None and expectations.decides)
         if not (is_tested and self._sink.may_change_rows):
             return nullcontext(rows)
         # few sinks call user code

@@ -45,6 +45,11 @@ class DeltaMergeWriter(DeltaAppendWriter):
         """False: before the merge, a job looks whether keys and order are complete."""
         return False
 
+    @property
+    def tests_rows(self) -> bool:
+        """True: for keys and order."""
+        return True
+
     def prepare(self, frame: Any, batch: BatchSpec) -> Any:
         """Return the changes of a batch, which must have all of each commit."""
         self._changes(batch).refuse_part(frame)
@@ -139,4 +144,4 @@ class DeltaMergeWriter(DeltaAppendWriter):
             rows.where("false").write.format("delta").mode("append").option("mergeSchema", "true").save(self._path)
 
     def _lower_names(self) -> Set[str]:
-        return {name.lower() for name in self._spark.read.format("delta").load(self._path).columns}
+        return {field["name"].lower() for field in self._state.columns()["fields"]}

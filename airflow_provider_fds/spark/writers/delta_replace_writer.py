@@ -50,6 +50,11 @@ class DeltaReplaceWriter(DeltaAppendWriter):
         """False: before the table is created, a job looks for rows outside the interval."""
         return False
 
+    @property
+    def tests_rows(self) -> bool:
+        """Whether the table is to be created: Delta tests only what it writes into a table that exists."""
+        return self.table_id is None and self._replace.replace_where is not None
+
     def append(self, frame: Any, batch: BatchSpec) -> Landed:
         """Replace earlier rows by the rows of the batch; see :meth:`DeltaAppendWriter.append`."""
         try:
@@ -62,10 +67,8 @@ class DeltaReplaceWriter(DeltaAppendWriter):
             raise
 
     def _write(self, rows: Any, batch: BatchSpec) -> None:
-        where = self._replace.replace_where
-        # Delta checks this only for a table that exists
-        if self.table_id is None and where is not None:
-            outside = rows.where(f"NOT coalesce(({where}), false)").limit(1).collect()
+        if self.tests_rows:
+            outside = rows.where(f"NOT coalesce(({self._replace.replace_where}), false)").limit(1).collect()
             if outside:
                 raise self._outside(batch, "")
         super()._write(rows, batch)

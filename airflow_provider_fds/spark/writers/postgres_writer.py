@@ -93,6 +93,11 @@ class PostgresWriter(Writer):
             connection.commit()
             return landed
 
+    @property
+    def tests_rows(self) -> bool:
+        """Whether there are keys and an order to test."""
+        return self._sink.needs_keys
+
     def prepare(self, frame: Any, batch: BatchSpec) -> Any:
         """Return the rows after the sink's ``where``, ``transform``, ``columns`` and ``constant_columns``."""
         if self._sink.needs_keys:

@@ -74,6 +74,11 @@ class Writer:
         """Whether :meth:`append` reads the rows in one Spark action, all of them."""
         return False
 
+    @property
+    def tests_rows(self) -> bool:
+        """Whether :meth:`append` tests the rows in a Spark action of its own, and then writes the same."""
+        return False
+
     def find(self, batch: BatchSpec) -> Optional[Landed]:
         """Return what the sink has of the batch if an earlier attempt wrote it, else ``None``.
 

@@ -11,6 +11,7 @@ import pytest
 
 from airflow_provider_fds.batch.spec import txn_version
 from airflow_provider_fds.sinks import DeltaAppendSink, DeltaReplaceSink
+from airflow_provider_fds.spark.writers.delta_append_writer import DeltaAppendWriter
 
 DAY = "2026-01-01T00:00:00.000Z/2026-01-02T00:00:00.000Z"
 NEXT_DAY = "2026-01-02T00:00:00.000Z/2026-01-03T00:00:00.000Z"
@@ -61,6 +62,32 @@ def test_a_later_generation_replaces_what_an_earlier_one_wrote_and_nothing_else(
     code, (report,) = stream.work(spark, stream.job(interval_of(third, generation=2), sink=by_provenance))
     assert (code, report.outcome, report.rows_written) == (0, "written", 10)
     assert ids(spark, stream) == [*range(10), *range(20, 30)]
+
+
+def test_the_first_rows_are_written_as_they_were_tested_although_what_transform_joins_changes(
+    spark, stream, tmp_path, monkeypatch
+):
+    codes = tmp_path / "codes"
+    spark.range(30).selectExpr("id", "id + 100 AS code").write.format("delta").save(str(codes))
+    (tmp_path / "replacing_functions.py").write_text(
+        "def coded(df):\n"
+        f"    codes = df.sparkSession.read.format('delta').load({str(codes)!r})\n"
+        "    return df.join(codes, 'id', 'left')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    write = DeltaAppendWriter._write
+
+    def wrote(*arguments):
+        spark.sql(f"DELETE FROM delta.`{codes}`").collect()
+        write(*arguments)
+
+    monkeypatch.setattr(DeltaAppendWriter, "_write", wrote)
+    sink = DeltaReplaceSink(
+        str(stream.sink_path), provenance=True, replace_where="code >= 100", transform="replacing_functions:coded"
+    )
+    assert stream.work(spark, stream.job(interval_of(stream.plan()[0]), sink=sink))[0] == 0
+    found = spark.read.format("delta").load(str(stream.sink_path)).select("id", "code").collect()
+    assert sorted((row["id"], row["code"]) for row in found) == [(n, n + 100) for n in range(10)]
 
 
 @pytest.mark.parametrize("log_is_cut", [False, True], ids=["log whole", "log cut"])
