@@ -310,8 +310,9 @@ def linger_memory() -> list[Row]:
     return [
         Row(f"memory of its task after {commits:,} batches", full["task"], "MB", None),
         Row("… of which in the second half", full["task"] - half["task"], "MB", 5),
-        Row("… of its driver", full["driver"], "MB", None),
-        Row("… of which in the second half", full["driver"] - half["driver"], "MB", None),
+        Row("heap of its driver after a collection", full["heap"], "MB", None),
+        Row("… of which in the second half", full["heap"] - half["heap"], "MB", 5),
+        Row("resident memory of its driver", full["driver"], "MB", None),
     ]
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 import statistics
-import subprocess
 import tempfile
 import time
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from tests.bench.measure import heap_mb
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -159,8 +160,6 @@ def _ask(staging: Path, url: str) -> float:
 
 def _memory(pid: int) -> dict[str, float]:
     """Return MB of the server's heap in use after a full collection, and of its memory."""
-    subprocess.run(["jcmd", str(pid), "GC.run"], check=True, capture_output=True)
-    said = subprocess.run(["jcmd", str(pid), "GC.heap_info"], check=True, capture_output=True, text=True).stdout
-    used = sum(int(kib) for kib in re.findall(r"(?:heap|generation|Heap)\s+total \d+K, used (\d+)K", said))
+    heap = heap_mb(pid)
     (resident,) = re.findall(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
-    return {"heap": used / 1000, "server": int(resident) / 1000}
+    return {"heap": heap, "server": int(resident) / 1000}

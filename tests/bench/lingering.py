@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from deltalake import write_deltalake
 
+from tests.bench.measure import heap_mb
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -49,7 +51,10 @@ def side_by_side(commits: int, warm_up: int, idle_seconds: float, *, connect: bo
 
 
 def memory(commits: int, points: int) -> list[dict[str, float]]:
-    """Return the resident MB of task and driver of a run that lingers, at so many points of as many commits."""
+    """Return the resident MB of task and driver of a run that lingers, at so many points of as many commits.
+
+    ``heap`` is what the driver's JVM has after a full collection.
+    """
     found = []
     with tempfile.TemporaryDirectory() as name:
         lake = Path(name)
@@ -60,7 +65,7 @@ def memory(commits: int, points: int) -> list[dict[str, float]]:
                 write_deltalake(lake / "source", _rows(1), mode="append")
                 _arrived(lake, number)
                 if number % (commits // points) == 0:
-                    found.append({"commits": number, **_resident(root)})
+                    found.append({"commits": number, "heap": heap_mb(_java(root)), **_resident(root)})
     return found
 
 
@@ -232,6 +237,12 @@ def _own_cpu(pid: int) -> float:
     """Return the CPU seconds of a process without those below it."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICK
+
+
+def _java(root: int) -> int:
+    """Return the process of the JVM below this one."""
+    (found,) = (pid for pid in _tree([root]) if Path(f"/proc/{pid}/comm").read_text().strip() == "java")
+    return found
 
 
 def _resident(root: int) -> dict[str, float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -74,6 +75,13 @@ def main() -> None:
     if isinstance(value, dict) and "seconds" in value:
         seconds = value.pop("seconds")
     print(json.dumps({"seconds": seconds, "cpu_seconds": cpu, "peak_mb": peak, "value": value}))
+
+
+def heap_mb(pid: int) -> float:
+    """Return the MB of a JVM's heap that are in use after a full collection."""
+    subprocess.run(["jcmd", str(pid), "GC.run"], check=True, capture_output=True)
+    said = subprocess.run(["jcmd", str(pid), "GC.heap_info"], check=True, capture_output=True, text=True).stdout
+    return sum(int(kib) for kib in re.findall(r"(?:heap|generation|Heap)\s+total \d+K, used (\d+)K", said)) / 1000
 
 
 def _peak_bytes() -> int:

@@ -73,7 +73,6 @@ class ClassicSpark:
         self._lock = threading.Lock()
         self._shared: Any = None
         self._shared_settings: Optional[Dict[str, str]] = None
-        self._is_checked = False
 
     def read(self, job: FleetJob) -> bytes:
         """Return the spec of a job."""
@@ -129,9 +128,7 @@ class ClassicSpark:
             return self._settings(spark)
 
     def _settings(self, spark: Any) -> Dict[str, str]:
-        if not self._is_checked:
-            check_versions(spark)
-            self._is_checked = True
+        check_versions(spark)
         return force(spark)
 
 

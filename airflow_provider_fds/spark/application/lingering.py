@@ -16,7 +16,7 @@ from airflow_provider_fds.spark.runtime.hadoop_files import exists, hadoop_path,
 from airflow_provider_fds.spark.writers.after_commit import AFTER_COMMITS
 
 #: Time between two looks for the next job: where it costs a system call, and where it costs a request.
-_LOCAL_SECONDS = 0.04
+_LOCAL_SECONDS = 0.02
 _REMOTE_SECONDS = 0.5
 #: How long a log checkpoint of the sink may take at the end.
 _END_SECONDS = 60.0

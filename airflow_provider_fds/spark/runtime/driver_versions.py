@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Dict, Optional, Tuple
+from weakref import WeakKeyDictionary
 
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.spark.runtime.attempt_identity import is_connect
@@ -33,9 +34,16 @@ class DriverVersions:
 
     @classmethod
     def of(cls, spark: Any) -> DriverVersions:
-        """Read the versions from a driver's session."""
+        """Read the versions from a driver's session; what its JVM has is asked once."""
         import pyspark
 
+        found = _found.get(spark._jvm)
+        if found is None:
+            found = _found[spark._jvm] = cls._read(spark)
+        return replace(found, pyspark=pyspark.__version__)
+
+    @classmethod
+    def _read(cls, spark: Any) -> DriverVersions:
         delta = delta_jar = None
         class_path: Tuple[str, ...] = ()
         try:
@@ -47,7 +55,7 @@ class DriverVersions:
             class_path = _class_path(jvm, loader)
         except Exception:  # noqa: BLE001, S110 - a Spark with its own Delta may not expose its version, and is accepted
             pass
-        return cls(pyspark.__version__, str(spark.version), delta, delta_jar, class_path)
+        return cls("", str(spark.version), delta, delta_jar, class_path)
 
     @classmethod
     def without_session(cls) -> Optional[DriverVersions]:
@@ -100,6 +108,10 @@ class DriverVersions:
     def _needed_delta(self) -> str:
         known = DELTA_OF_SPARK.get(of_minor(self.spark))
         return f"Delta {known}" if known is not None else f"the Delta for Spark {of_minor(self.spark)}"
+
+
+#: By the JVM. To read them takes longer than all other calls for a small batch.
+_found: WeakKeyDictionary[Any, DriverVersions] = WeakKeyDictionary()
 
 
 def _class_path(jvm: Any, loader: Any) -> Tuple[str, ...]:

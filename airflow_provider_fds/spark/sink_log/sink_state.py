@@ -6,7 +6,7 @@ library and pyspark, Python 3.9 syntax.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, NamedTuple, Optional
 
 from airflow_provider_fds.batch.spec import BatchSpec, JobSpec, fence_version
 from airflow_provider_fds.reasons import Reason
@@ -20,9 +20,23 @@ if TYPE_CHECKING:
     from airflow_provider_fds.sinks import DeltaSink
     from airflow_provider_fds.spark.sink_log.advice import Advice
 
-#: By path: the table's id, and the version up to which its properties and features were checked by this process, which
-#: does the next job of a run that lingers, too.
-_checked: Dict[str, Tuple[Optional[str], int]] = {}
+
+class _Known(NamedTuple):
+    """A table as this process left it, which does the next job of a run that lingers, too.
+
+    Attributes:
+        table_id: Its id.
+        version: The version up to which its properties and features were checked.
+        columns: See :meth:`SinkState.columns`; ``None`` if they were not read.
+    """
+
+    table_id: Optional[str]
+    version: int
+    columns: Optional[Dict[str, Any]]
+
+
+#: By path.
+_known: Dict[str, _Known] = {}
 
 
 class SinkState:
@@ -69,6 +83,8 @@ class SinkState:
         self.version = job.sink_version
         self.table_id: Optional[str] = None
         self.schema_since: Optional[int] = None
+        #: Those of ``schema_since`` that were read.
+        self._columns: Dict[Optional[int], Dict[str, Any]] = {}
 
     def look(self) -> Optional[History]:
         """Return the sink's commits since the stream's last one, or ``None`` if there is no sink yet.
@@ -82,10 +98,13 @@ class SinkState:
             return None
         if self.table_id is None:
             self.table_id = self._identify(history)
-            is_checked = _checked.get(self._path) == (self.table_id, self.version)
+            known = _known.get(self._path)
+            is_known = known is not None and (known.table_id, known.version) == (self.table_id, self.version)
             # later changes show in the commits since, if they are all there
-            if not is_checked or history.at(self.version) is None:
+            if known is None or not is_known or history.at(self.version) is None:
                 check_table(self._spark, self._path)
+            elif known.columns is not None:
+                self._columns[None] = known.columns
         self.check(history)
         return history
 
@@ -106,7 +125,18 @@ class SinkState:
     def record(self, version: int) -> None:
         """Keep the version of the stream's last commit."""
         self.version = version
-        _checked[self._path] = (self.table_id, version)
+        _known[self._path] = _Known(self.table_id, version, self._columns.get(self.schema_since))
+
+    def columns(self) -> Dict[str, Any]:
+        """Return the columns of the table, which exists, as Delta's schema JSON.
+
+        They are read once, and again after a commit that may change them, as far as commits were read.
+        """
+        found = self._columns.get(self.schema_since)
+        if found is None:
+            found = self._spark.read.format("delta").load(self._path).schema.jsonValue()
+            self._columns = {self.schema_since: found}
+        return found
 
     def check(self, history: History) -> None:
         """Refuse a sink that has changed since the stream's last write in a way that transactions do not survive.

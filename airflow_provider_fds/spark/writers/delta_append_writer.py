@@ -342,7 +342,7 @@ class DeltaAppendWriter(Writer):
         batch = self._written_schema(rows)
         key = (self._state.schema_since, json.dumps(batch))
         if key not in self._fits:
-            self._fits[key] = checked_fit(self._spark, self._sink, self._path, batch, self._widening)
+            self._fits[key] = checked_fit(self._sink, self._path, batch, self._state.columns(), self._widening)
         self._fit = self._fits[key]
         return with_casts(rows, self._fit)
 

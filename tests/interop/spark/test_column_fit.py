@@ -178,3 +178,17 @@ def test_types_of_the_sink_widen_with_those_of_the_batch(spark, stream):
         assert code == 0, report.error_message
         found, source = (spark.read.format("delta").load(str(place)) for place in (path, stream.source))
         assert (found.dtypes, found.collect()) == (source.dtypes, source.collect())
+
+
+def test_a_column_that_the_sink_lost_since_the_last_job_of_the_process_is_missed(spark, stream):
+    first, second, third = stream.plan()
+    sink = DeltaAppendSink(str(stream.sink_path), properties={"delta.columnMapping.mode": "name"})
+    known = {}
+    for batch in (first, second):
+        code, (report,) = stream.work(spark, stream.job(batch, sink=sink, **known))
+        assert code == 0
+        known = stream.after(report)
+    spark.sql(f"ALTER TABLE delta.`{stream.sink_path}` DROP COLUMN name")
+    code, (report,) = stream.work(spark, stream.job(third, sink=sink, **known))
+    assert (code, report.error_class) == (11, "SINK_SCHEMA_MISMATCH")
+    assert "has columns name that the sink" in report.error_message

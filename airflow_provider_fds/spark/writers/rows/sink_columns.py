@@ -39,21 +39,20 @@ def check_layout(sink: DeltaSink, path: str, rows: Any) -> None:
 
 
 def checked_fit(
-    spark: Any, sink: DeltaSink, path: str, batch: Dict[str, Any], widening: Callable[[], Widening]
+    sink: DeltaSink, path: str, batch: Dict[str, Any], there: Dict[str, Any], widening: Callable[[], Widening]
 ) -> ColumnFit:
     """Return how a batch fits the columns of the sink, which exists.
 
     Args:
-        spark: The session.
         sink: As declared.
         path: Its location.
         batch: Schema of the rows to be written, as Delta's schema JSON.
+        there: Schema of the sink, likewise.
         widening: Returns how far the write widens the sink's types.
 
     Raises:
         RefusalError: The sink lacks columns, or cannot hold all values of a column.
     """
-    there = spark.read.format("delta").load(path).schema.jsonValue()
     found = column_fit(batch, there)
     if found.unfit:
         found = column_fit(batch, there, widening())
