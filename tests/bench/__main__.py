@@ -434,6 +434,8 @@ def main() -> None:
     names = sys.argv[1:] or list(BENCHES)
     if unknown := [name for name in names if name not in BENCHES]:
         sys.exit(f"no such benchmark: {', '.join(unknown)}; there are {', '.join(BENCHES)}")
+    # an installation has compiled modules
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     kept = json.loads(RESULTS.read_text()) if RESULTS.exists() and sys.argv[1:] else {}
     for name in names:
         print(f"== {name}", flush=True)

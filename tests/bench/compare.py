@@ -110,6 +110,8 @@ def _measure(tree: Path, name: str) -> list[Row]:
             f"bench.RESULTS = pathlib.Path({str(kept_in)!r}); sys.argv = ['bench', {name!r}]; bench.main()"
         )
         environment = {**os.environ, "PYTHONPATH": str(tree), "TMPDIR": results}
+        # an installation has compiled modules
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
         command = [sys.executable, "-c", code]
         done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=False)
         if done.returncode:
