@@ -137,6 +137,7 @@ class DeltaStreamActionOperator(BaseOperator):
         from airflow_provider_fds.stream.known_tables import open_source, readable, readable_sink
 
         with task_failures(context):
+            self._take_texts()
             action, given = self._asked()
             ti, name = context["ti"], deployment()
             if not action.needs_ledger:
@@ -212,6 +213,15 @@ class DeltaStreamActionOperator(BaseOperator):
     def from_form(cls, **kwargs: Any) -> DeltaStreamActionOperator:
         """Return the task that performs what its DAG's form asks for; ``kwargs`` are those of any operator."""
         return cls(**{name: f"{{{{ params.{name} }}}}" for name in cls.form()}, **kwargs)
+
+    def _take_texts(self) -> None:
+        """Make texts of what a DAG that renders templates as native objects has taken for numbers: a ticket as reason.
+
+        The ledger would be unreadable with a number in their place.
+        """
+        for name in ("stream", "action", "why"):
+            value = getattr(self, name)
+            setattr(self, name, "" if value is None else str(value))
 
     def _asked(self) -> tuple[OperatorAction, dict[str, Any]]:
         """Return the action and its arguments; reports all problems in one error."""

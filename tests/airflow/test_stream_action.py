@@ -239,3 +239,12 @@ def test_a_lost_ledger_is_recovered_from_the_ui_and_no_row_is_loaded_again(insta
     lake.append("orders", 2)
     assert installation.run(loads).state("ingest") == "success"
     assert lake.ids("bronze/orders") == [1, 2]
+
+
+def test_a_reason_that_looks_like_a_number_is_a_text_in_the_ledger(installation, lake, acted, ledger):
+    lake.append("orders", 1)
+    loads = installation.add(INGEST.format(lake=lake.uri).replace('"loads"', '"loads_and_is_held"'))
+    assert installation.run(loads).state("ingest") == "success"
+    assert acted(action="hold", why="4711").state("act") == "success"
+    assert ledger().state.held.why == "4711"
+    assert installation.run(loads).state("ingest") == "skipped"
