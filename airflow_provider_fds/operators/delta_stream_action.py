@@ -215,9 +215,9 @@ class DeltaStreamActionOperator(BaseOperator):
         return cls(**{name: f"{{{{ params.{name} }}}}" for name in cls.form()}, **kwargs)
 
     def _take_texts(self) -> None:
-        """Make texts of what a DAG that renders templates as native objects has taken for numbers: a ticket as reason.
+        """Turn values back into text that Airflow has made of a template, such as a ticket's number as the reason.
 
-        The ledger would be unreadable with a number in their place.
+        A DAG may render its templates as native objects. No reader accepts a ledger entry with a number as its reason.
         """
         for name in ("stream", "action", "why"):
             value = getattr(self, name)
@@ -225,7 +225,7 @@ class DeltaStreamActionOperator(BaseOperator):
 
     def _asked(self) -> tuple[OperatorAction, dict[str, Any]]:
         """Return the action and its arguments; reports all problems in one error."""
-        problems = [f"{name} must not be empty." for name in ("stream", "why") if not str(getattr(self, name)).strip()]
+        problems = [f"{name} must not be empty." for name in ("stream", "why") if not getattr(self, name).strip()]
         action = _ACTIONS.get(self.action)
         if action is None:
             hint = f" It is now {_OTHER_NAMES[self.action]}." if self.action in _OTHER_NAMES else ""

@@ -107,11 +107,11 @@ class YarnCluster(Cluster):
         said: list[str] = []
         path = f"/{handle.id}/state?user.name={quote(self.user)}"
         for address, status, answer in self._answers(path, said, handle, state="KILLED"):
-            state, is_state = answer.get("state"), status == HTTPStatus.OK
-            if status == HTTPStatus.ACCEPTED or (is_state and state in _ENDED):
+            state = answer.get("state")
+            if status == HTTPStatus.ACCEPTED or (status == HTTPStatus.OK and state in _ENDED):
                 return None
-            # a redirect by 302 makes a question of the request
-            problem = f"it is {state}" if is_state else _message(answer)
+            # a proxy that redirects a PUT by 302 makes a GET of it, which tells the state
+            problem = f"it is {state}" if status == HTTPStatus.OK else _message(answer)
             said.append(f"{address}: HTTP {status}, {problem}")
         return "; ".join(said)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, Optional, Tuple
 from weakref import WeakKeyDictionary
@@ -34,28 +34,10 @@ class DriverVersions:
 
     @classmethod
     def of(cls, spark: Any) -> DriverVersions:
-        """Read the versions from a driver's session; what its JVM has is asked once."""
+        """Read the versions from a driver's session."""
         import pyspark
 
-        found = _found.get(spark._jvm)
-        if found is None:
-            found = _found[spark._jvm] = cls._read(spark)
-        return replace(found, pyspark=pyspark.__version__)
-
-    @classmethod
-    def _read(cls, spark: Any) -> DriverVersions:
-        delta = delta_jar = None
-        class_path: Tuple[str, ...] = ()
-        try:
-            jvm = spark._jvm
-            delta = str(jvm.io.delta.package.VERSION())
-            loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
-            source = loader.loadClass("io.delta.package").getProtectionDomain().getCodeSource()
-            delta_jar = str(source.getLocation().getPath())
-            class_path = _class_path(jvm, loader)
-        except Exception:  # noqa: BLE001, S110 - a Spark with its own Delta may not expose its version, and is accepted
-            pass
-        return cls("", str(spark.version), delta, delta_jar, class_path)
+        return cls(pyspark.__version__, str(spark.version), *_delta(spark._jvm))
 
     @classmethod
     def without_session(cls) -> Optional[DriverVersions]:
@@ -110,8 +92,28 @@ class DriverVersions:
         return f"Delta {known}" if known is not None else f"the Delta for Spark {of_minor(self.spark)}"
 
 
-#: By the JVM. To read them takes longer than all other calls for a small batch.
-_found: WeakKeyDictionary[Any, DriverVersions] = WeakKeyDictionary()
+#: By the JVM.
+_deltas: WeakKeyDictionary[Any, Tuple[Optional[str], Optional[str], Tuple[str, ...]]] = WeakKeyDictionary()
+
+
+def _delta(jvm: Any) -> Tuple[Optional[str], Optional[str], Tuple[str, ...]]:
+    """Return version and JAR of a JVM's Delta, and its class path.
+
+    They are asked once: that takes longer than all other calls for a small batch.
+    """
+    if jvm not in _deltas:
+        delta = delta_jar = None
+        class_path: Tuple[str, ...] = ()
+        try:
+            delta = str(jvm.io.delta.package.VERSION())
+            loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+            source = loader.loadClass("io.delta.package").getProtectionDomain().getCodeSource()
+            delta_jar = str(source.getLocation().getPath())
+            class_path = _class_path(jvm, loader)
+        except Exception:  # noqa: BLE001, S110 - a Spark with its own Delta may not expose its version, and is accepted
+            pass
+        _deltas[jvm] = delta, delta_jar, class_path
+    return _deltas[jvm]
 
 
 def _class_path(jvm: Any, loader: Any) -> Tuple[str, ...]:

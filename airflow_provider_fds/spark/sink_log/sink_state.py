@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class _Known(NamedTuple):
-    """A table as this process left it, which does the next job of a run that lingers, too.
+    """What this process knows of a table from its last job: of a run that lingers, it does the next one, too.
 
     Attributes:
         table_id: Its id.
@@ -83,8 +83,7 @@ class SinkState:
         self.version = job.sink_version
         self.table_id: Optional[str] = None
         self.schema_since: Optional[int] = None
-        #: Those of ``schema_since`` that were read.
-        self._columns: Dict[Optional[int], Dict[str, Any]] = {}
+        self._columns: Optional[Dict[str, Any]] = None
 
     def look(self) -> Optional[History]:
         """Return the sink's commits since the stream's last one, or ``None`` if there is no sink yet.
@@ -99,12 +98,15 @@ class SinkState:
         if self.table_id is None:
             self.table_id = self._identify(history)
             known = _known.get(self._path)
-            is_known = known is not None and (known.table_id, known.version) == (self.table_id, self.version)
-            # later changes show in the commits since, if they are all there
-            if known is None or not is_known or history.at(self.version) is None:
+            if (
+                known is not None
+                and known[:2] == (self.table_id, self.version)
+                and history.at(self.version) is not None
+            ):
+                # later changes show in the commits since, which are all there
+                self._columns = known.columns
+            else:
                 check_table(self._spark, self._path)
-            elif known.columns is not None:
-                self._columns[None] = known.columns
         self.check(history)
         return history
 
@@ -125,18 +127,16 @@ class SinkState:
     def record(self, version: int) -> None:
         """Keep the version of the stream's last commit."""
         self.version = version
-        _known[self._path] = _Known(self.table_id, version, self._columns.get(self.schema_since))
+        _known[self._path] = _Known(self.table_id, version, self._columns)
 
     def columns(self) -> Dict[str, Any]:
         """Return the columns of the table, which exists, as Delta's schema JSON.
 
-        They are read once, and again after a commit that may change them, as far as commits were read.
+        They are read again only after :meth:`check` has seen a commit that may have changed them.
         """
-        found = self._columns.get(self.schema_since)
-        if found is None:
-            found = self._spark.read.format("delta").load(self._path).schema.jsonValue()
-            self._columns = {self.schema_since: found}
-        return found
+        if self._columns is None:
+            self._columns = self._spark.read.format("delta").load(self._path).schema.jsonValue()
+        return self._columns
 
     def check(self, history: History) -> None:
         """Refuse a sink that has changed since the stream's last write in a way that transactions do not survive.
@@ -150,6 +150,8 @@ class SinkState:
         changed = next((commit for commit in history.commits if commit.properties is not None), None)
         if changed is not None:
             check_properties(self._path, changed.properties or {})
+            if changed.version != self.schema_since:
+                self._columns = None
             self.schema_since = changed.version
         for commit in history.commits:
             check_features(self._path, commit.features)

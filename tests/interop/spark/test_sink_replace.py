@@ -65,16 +65,9 @@ def test_a_later_generation_replaces_what_an_earlier_one_wrote_and_nothing_else(
 
 
 def test_the_first_rows_are_written_as_they_were_tested_although_what_transform_joins_changes(
-    spark, stream, tmp_path, monkeypatch
+    spark, stream, joined, monkeypatch
 ):
-    codes = tmp_path / "codes"
-    spark.range(30).selectExpr("id", "id + 100 AS code").write.format("delta").save(str(codes))
-    (tmp_path / "replacing_functions.py").write_text(
-        "def coded(df):\n"
-        f"    codes = df.sparkSession.read.format('delta').load({str(codes)!r})\n"
-        "    return df.join(codes, 'id', 'left')\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
+    codes, transform = joined(spark.range(30).selectExpr("id", "id + 100 AS code"))
     write = DeltaAppendWriter._write
 
     def wrote(*arguments):
@@ -82,9 +75,7 @@ def test_the_first_rows_are_written_as_they_were_tested_although_what_transform_
         write(*arguments)
 
     monkeypatch.setattr(DeltaAppendWriter, "_write", wrote)
-    sink = DeltaReplaceSink(
-        str(stream.sink_path), provenance=True, replace_where="code >= 100", transform="replacing_functions:coded"
-    )
+    sink = DeltaReplaceSink(str(stream.sink_path), provenance=True, replace_where="code >= 100", transform=transform)
     assert stream.work(spark, stream.job(interval_of(stream.plan()[0]), sink=sink))[0] == 0
     found = spark.read.format("delta").load(str(stream.sink_path)).select("id", "code").collect()
     assert sorted((row["id"], row["code"]) for row in found) == [(n, n + 100) for n in range(10)]
