@@ -36,6 +36,7 @@ from airflow_provider_fds.ledger.values import (  # noqa: TC001
     SinkNames,
     SnapshotRef,
 )
+from airflow_provider_fds.source.offset import Offset
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -166,6 +167,12 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
     def reads_by_interval(self) -> bool:
         """Whether the stream reads data intervals, and so has no offset."""
         return bool(self.boundaries)
+
+    @property
+    def known_table_id(self) -> str | None:
+        """``metaData.id`` of the source table, also of a recovered stream that has opened no epoch yet."""
+        closed = None if self.closed is None else self.closed.position
+        return self.table_id if closed is None or self.table_id else Offset.from_json(closed).table_id
 
     def interval(self, name: str) -> IntervalRecord | None:
         """Return what was done with an interval (``<start>/<end>``), or ``None`` if nothing was."""

@@ -209,17 +209,6 @@ class SinkBinding(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.kind} {self.target} (writes: {writes or 'none'})"
 
 
-def sink_rows_option(sink: SinkBinding | None, *, to_start: bool = False) -> str:
-    """Return, with a space before it, the option of `fds rewind` in a message: what becomes of the sink's rows.
-
-    A sink that merges needs none of them removed, FDS removes none from a function's tables or from a database, and the
-    start is no version from which to delete.
-    """
-    if sink is not None and (sink.merges or not sink.can_remove_rows):
-        return " --sink-rows keep"
-    return " --sink-rows keep|empty" if to_start else " --sink-rows keep|delete|empty"
-
-
 class LeftSink(msgspec.Struct, frozen=True, kw_only=True):
     """The sink that a replan with a new sink has left, closed by the open epoch's fence, until it is bound again.
 

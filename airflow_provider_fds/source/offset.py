@@ -164,6 +164,35 @@ class Offset:
             return f"version {self.version}, {self.next_index} files in"
         return f"the beginning of version {self.version}"
 
+    def reads_all_of(self, start: Offset) -> bool:
+        """Return whether reading on from here (exclusive) reads all rows that reading on from ``start`` reads.
+
+        A commit has the rows that were added in it, the snapshot of its version all rows of the table. So from a commit
+        on, all rows of a snapshot are read only if it is the first commit of all. Of another table, none are read.
+        """
+        if self.table_id != start.table_id:
+            return False
+        if not self.is_initial_snapshot:
+            is_first = self.version == 0 and not self.next_index
+            return is_first or (not start.is_initial_snapshot and self <= start)
+        if not self.next_index:
+            return True
+        if start.is_initial_snapshot:
+            return self.version == start.version and self <= start
+        return self.version < start.version
+
+    def reads_rows_up_to(self, end: Offset) -> bool:
+        """Return whether reading on from here (exclusive) reads any row that is read up to ``end`` (inclusive).
+
+        From the beginning of a snapshot on, it does for every ``end``: the snapshot has the rows of earlier commits,
+        too. Of another table, none are read.
+        """
+        if self.table_id != end.table_id or self == end:
+            return False
+        if self.is_initial_snapshot:
+            return not self.next_index or self < end
+        return self < end or (end.is_initial_snapshot and self.version == end.version)
+
     def __lt__(self, other: Offset) -> bool:
         return self._key(other) < (other.version, other.index)
 

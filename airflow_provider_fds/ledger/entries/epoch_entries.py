@@ -336,7 +336,7 @@ class Opened(BaseAction, frozen=True, kw_only=True, tag="opened"):
             if batch.event_time is None or not batch.event_time.seen:
                 continue
             end = Offset.from_json(batch.end)
-            if end.table_id == start.table_id and end <= start:
+            if end.table_id == start.table_id and not start.reads_rows_up_to(end):
                 found = max(found or "", batch.event_time.seen)
         return found
 

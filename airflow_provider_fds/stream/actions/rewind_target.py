@@ -10,7 +10,7 @@ from airflow_provider_fds.delta.moments import parse_timestamp
 from airflow_provider_fds.delta.reader.timestamps import CommitTimestamps
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.ledger.entries.plan_entries import Planned
-from airflow_provider_fds.ledger.values import sink_rows_option
+from airflow_provider_fds.ledger.rewind_options import sink_rows_option
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.source.offset import Offset, describe_position
 from airflow_provider_fds.stream.position.changed_start import start_options
@@ -102,7 +102,15 @@ def destination_of(target: int | str, ledger: Ledger, log: DeltaLog | None) -> D
         return Destination("rewind", {"starting_timestamp": target}, after, None, is_known=False)
     _check_version(state, log, position, version)
     to = {"starting_timestamp": target} if is_time(target) else {"starting_version": version}
-    return Destination("rewind", to, f"reads from version {version} on", Offset(state.table_id or "", version))
+    start = Offset(state.known_table_id or "", version)
+    if position is not None and position.is_initial_snapshot and not start.reads_all_of(position):
+        raise ConfigurationError(
+            f"stream {state.name!r} is at {describe_position(position.to_json())}, and has not read the rest of that "
+            f"snapshot, which version {version} does not contain. Use --to start, --to 0 if the log has all commits, "
+            "or --to batch:N with a batch of the snapshot",
+            reason=Reason.ACTION_REFUSED,
+        )
+    return Destination("rewind", to, f"reads from version {version} on", start)
 
 
 def known_start_options(state: StreamState) -> dict[str, Any] | None:
@@ -125,7 +133,7 @@ def _describe_start(state: StreamState) -> str:
 def _at_batch(ledger: Ledger, batch_id: int, position: Offset | None) -> Destination:
     planned, batch = _planned_batch(ledger, batch_id)
     start = Offset.from_json(batch.start)
-    if position is not None and start > position:
+    if position is not None and position.table_id == start.table_id and not start.reads_all_of(position):
         raise ConfigurationError(
             f"stream {ledger.state.name!r} is at {describe_position(position.to_json())}, but batch {batch_id} of "
             f"epoch {planned.epoch} begins later; a rewind can only move backwards",

@@ -17,7 +17,7 @@ from airflow_provider_fds.errors import (
     SparkMemoryError,
     UserFunctionError,
 )
-from airflow_provider_fds.ledger.values import sink_rows_option
+from airflow_provider_fds.ledger.rewind_options import sink_rows_option
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.stream.attempt.batch_versions import describe_versions
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from airflow_provider_fds.errors import LedgerError
 from airflow_provider_fds.ledger.entries.plan_entries import Planned
-from airflow_provider_fds.ledger.values import sink_rows_option
+from airflow_provider_fds.ledger.rewind_options import sink_rows_option
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.epochs.sink_before import (

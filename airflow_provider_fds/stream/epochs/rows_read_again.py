@@ -51,16 +51,11 @@ class Load:
 
     def reaches(self, start: Offset | None) -> bool:
         """Return whether any row of it is read again from ``start`` (exclusive); ``None`` is the very beginning."""
-        return start is None or _place(self.end) > _place(start)
+        return start is None or start.reads_rows_up_to(self.end)
 
     def is_wholly_after(self, start: Offset | None) -> bool:
         """Return whether all rows of it are read again from ``start`` (exclusive)."""
-        if start is None:
-            return True
-        if self.start.is_initial_snapshot and not start.is_initial_snapshot:
-            # its rows come from all earlier versions, too
-            return start.version == 0 and not start.next_index
-        return _place(self.start) >= _place(start)
+        return start is None or start.reads_all_of(self.start)
 
 
 def removal_problem(ledger: Ledger, what: Literal["rows", "all"], start: Offset | None) -> str | None:
@@ -100,7 +95,7 @@ def reads_again(ledger: Ledger, start: Offset | None) -> bool:
     """Return whether rows that are in the sink, or may be, are read again from ``start`` (exclusive)."""
     entries = tuple(ledger.entries())
     forgotten = _forgotten(entries, ledger.state)
-    is_forgotten = forgotten is not None and (start is None or _place(forgotten) > _place(start))
+    is_forgotten = forgotten is not None and (start is None or start.reads_rows_up_to(forgotten))
     return is_forgotten or any(load.reaches(start) for load in _loads(entries, ledger.state))
 
 
@@ -121,7 +116,7 @@ def repeated_notes(
     loads = _loads(entries, state)
     again = [load for load in loads if load.reaches(start)]
     forgotten = _forgotten(entries, state)
-    is_forgotten = forgotten is not None and (start is None or _place(forgotten) > _place(start))
+    is_forgotten = forgotten is not None and (start is None or start.reads_rows_up_to(forgotten))
     if not again and not is_forgotten:
         none = "No committed batch is read again."
         return (none,) if removal is None else (none, *_removal_notes(state, removal))
@@ -256,8 +251,10 @@ def _loads(entries: Sequence[Entry], state: StreamState) -> list[Load]:
             start, fence = Offset.from_json(action.start), action.fence
             ends = {key: Offset.from_json(batch.end) for key, batch in on_their_way.items()}
             # the epoch begins after these batches, so they were in the sink
-            counted = [k for k, end in ends.items() if end.table_id == start.table_id and _place(end) <= _place(start)]
-            counted = counted if is_counted else []
+            is_before = {
+                k: end.table_id == start.table_id and not start.reads_rows_up_to(end) for k, end in ends.items()
+            }
+            counted = [key for key in ends if is_before[key]] if is_counted else []
             loads += [
                 _load(key, planned[key], planned[key].num_rows, None, fence.sink_version)
                 for key in counted
@@ -291,12 +288,3 @@ def _is_here(batch: PlannedBatch, table_id: str | None, sink_table_id: str | Non
 def _sink_table_id(state: StreamState) -> str | None:
     known = state.sink_table_id if state.closed is None else state.closed.sink_table_id
     return known or (None if state.last_committed is None else state.last_committed.sink_table_id)
-
-
-def _place(offset: Offset) -> tuple[int, bool, int]:
-    """Return a sort key for an offset: a snapshot comes after the commit of its own version, which is part of it.
-
-    A position within the snapshot of a version sorts after the beginning of that version as a commit, because the
-    snapshot includes that commit's rows.
-    """
-    return (offset.version, offset.is_initial_snapshot, offset.next_index)

@@ -15,7 +15,7 @@ from airflow_provider_fds.errors import LedgerError
 from airflow_provider_fds.ledger.entries.commit_entries import Committed
 from airflow_provider_fds.ledger.entries.plan_entries import Planned
 from airflow_provider_fds.ledger.entries.request_entries import Requested
-from airflow_provider_fds.ledger.values import sink_rows_option
+from airflow_provider_fds.ledger.rewind_options import load_again_options, sink_rows_option
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.planning.start import SnapshotStart
@@ -95,7 +95,7 @@ def lost_batches(
     state: StreamState,
     evidence: FenceEvidence | TableWrites | None,
     start: Offset | SnapshotStart,
-    history: Iterable[Entry],
+    history: Sequence[Entry],
     *,
     write: str | None = None,
     known: int | None = None,
@@ -122,31 +122,30 @@ def lost_batches(
         return None
     if request is None or request.reason != "rewind" or not isinstance(start, Offset):
         return None
-    starts: dict[tuple[int, int], Offset] = {}
-    lost: tuple[Offset, Committed] | None = None
+    planned = [entry.action for entry in history if isinstance(entry.action, Planned)]
+    starts = {(one.epoch, batch.batch_id): Offset.from_json(batch.start) for one in planned for batch in one.batches}
+    lost: list[tuple[Offset, Committed]] = []
     for action in (entry.action for entry in history):
-        if isinstance(action, Planned):
-            starts |= {(action.epoch, batch.batch_id): Offset.from_json(batch.start) for batch in action.batches}
-        elif isinstance(action, Committed):
+        if isinstance(action, Committed) and (first := starts.get((action.epoch, action.batch_id))) is not None:
             version = action.sink_version if write is None else action.tables.get(write)
-            if version is None or not evidence.restored_to < version <= known:
-                continue
-            first = starts.get((action.epoch, action.batch_id))
-            if first is not None and first.table_id == start.table_id and (lost is None or first < lost[0]):
-                lost = (first, action)
-    if lost is None or start <= lost[0]:
+            is_lost = version is not None and evidence.restored_to < version <= known
+            if is_lost and first.table_id == start.table_id and not start.reads_all_of(first):
+                lost.append((first, action))
+    if not lost:
         return None
-    first, batch = lost
+    # the one from which all others are read, too
+    first, batch = next((one for one in lost if all(one[0].reads_all_of(other) for other, _ in lost)), lost[0])
     name, sink = state.name, state.sink or state.fence_sink
-    rows = sink_rows_option(sink)
+    # a later epoch may have another batch of this id
+    again = load_again_options(sink, first, batch.batch_id if batch.epoch == planned[-1].epoch else None)
     table = "the sink" if write is None or sink is None else sink.tables[write]
     way = "Load" if became is None else "Mount or restore it; only if it is gone for good, load"
     became = became or f"version {evidence.broken_at} of {table} restored it to version {evidence.restored_to}"
     return LedgerError(
-        f"stream {name!r}: {became}, so it lacks batch {batch.batch_id} of epoch {batch.epoch}, which begins at "
-        f"version {first.version} of {state.table}. The requested epoch {state.epoch} would begin after that. "
-        f"{way} everything from there on again: `fds rewind {name} --replace --to {first.version}{rows} "
-        "--why …`; to omit versions, also use `fds skip`",
+        f"stream {name!r}: {became}, so it lacks batch {batch.batch_id} of epoch {batch.epoch}, which starts at "
+        f"{first.describe()}. The requested epoch {state.epoch} would not read all of it. {way} "
+        f"everything from there on again: `fds rewind {name} --replace{again} --why …`; to omit versions, also use "
+        "`fds skip`",
         table=state.table,
         reason=Reason.SINK_ROWS_UNDECIDED,
     )
@@ -265,14 +264,11 @@ def left_out_error(state: StreamState, removed: RemovedRows, request: Requested 
     limit = _limit(state, removed, request)
     name, sink = state.name, state.sink or state.fence_sink
     where = "" if removed.sink_version == UNKNOWN_VERSION else f" in version {removed.sink_version}"
-    rows = sink_rows_option(sink)
-    again = f"`fds rewind {name}{sink_rows_option(sink, to_start=True)} --to start --replace --why …`"
-    if limit is not None and not limit.is_initial_snapshot:
-        again = f"`fds rewind {name}{rows} --replace --to {limit.version} --why …`"
+    again = f" --to start{sink_rows_option(sink, to_start=True)}" if limit is None else load_again_options(sink, limit)
     return LedgerError(
         f"stream {state.name!r}: the fence of epoch {removed.epoch} removed rows from the sink{where}, or may "
         f"have, and no epoch has read them again. The requested epoch {state.epoch} would not read them either. "
-        f"To read them again, use {again}",
+        f"To read them again, use `fds rewind {name} --replace{again} --why …`",
         table=state.table,
         reason=Reason.SINK_ROWS_UNDECIDED,
     )
@@ -310,7 +306,7 @@ def describe_seen(batch: SeenBatch) -> str:
 
 def _limit(state: StreamState, removed: RemovedRows, request: Requested | None) -> Offset | None:
     """Return the latest position where an epoch may begin, or ``None`` if only the start reads everything again."""
-    table_id = state.table_id or ""
+    table_id = state.known_table_id or ""
     if removed.what is None:
         return None
     if removed.from_version is not None:
@@ -331,13 +327,10 @@ def _is_read_again(
     if start.table_id != state.table_id and state.table_id is not None:
         # another source table: only a rewind to the start begins with it
         return True
-    if (start.version, start.next_index, start.is_initial_snapshot) == (0, 0, False):
+    if start.reads_all_of(Offset(start.table_id, 0)):
         return True
     limit = _limit(state, removed, request)
     if limit is None:
         now = state.request
         return now is not None and now.reason == "reset"
-    if limit.is_initial_snapshot or start.is_initial_snapshot:
-        same = (limit.is_initial_snapshot, limit.version) == (start.is_initial_snapshot, start.version)
-        return same and start.next_index <= limit.next_index
-    return (start.version, start.next_index) <= (limit.version, limit.next_index)
+    return start.reads_all_of(limit)

@@ -32,7 +32,8 @@ def unseen_batches(
     """
     seen = () if state.request is None else state.request.seen
     known = _recovered_from(state, landed, start)
-    again = (b for b in landed if isinstance(start, SnapshotStart) or _is_after(b, start))
+    first = start.offset if isinstance(start, SnapshotStart) else start
+    again = (batch for batch in landed if first.reads_rows_up_to(Offset.from_json(batch.end)))
     return tuple(batch for batch in again if batch.sink_version > known and as_seen(batch) not in seen)
 
 
@@ -114,8 +115,3 @@ def _describe(run: Sequence[LandedBatch]) -> str:
         return f"batch {first.batch_id} of epoch {first.epoch} (version {first.sink_version})"
     versions = f"versions {first.sink_version} to {last.sink_version}"
     return f"batches {first.batch_id} to {last.batch_id} of epoch {first.epoch} ({versions})"
-
-
-def _is_after(batch: LandedBatch, start: Offset) -> bool:
-    end = Offset.from_json(batch.end)
-    return end.table_id == start.table_id and end > start

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from airflow_provider_fds.errors import ConfigurationError, LostPositionError
-from airflow_provider_fds.ledger.values import sink_rows_option
+from airflow_provider_fds.ledger.rewind_options import sink_rows_option
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.sinks import needs_whole_commits
 from airflow_provider_fds.source.changes.classify import CommitContent

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from airflow_provider_fds.delta.moments import parse_timestamp
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.ledger.entries.epoch_entries import StartKept
-from airflow_provider_fds.ledger.values import sink_rows_option
+from airflow_provider_fds.ledger.rewind_options import sink_rows_option
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.source.offset import Offset
 

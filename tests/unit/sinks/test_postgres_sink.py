@@ -7,7 +7,8 @@ import json
 import pytest
 
 from airflow_provider_fds.credentials import secret_part
-from airflow_provider_fds.ledger.values import SinkBinding, sink_rows_option
+from airflow_provider_fds.ledger.rewind_options import sink_rows_option
+from airflow_provider_fds.ledger.values import SinkBinding
 from airflow_provider_fds.sinks import PostgresSink, kind_of_target, needs_whole_commits, sink_from_dict
 from airflow_provider_fds.sinks.postgres import quoted, table_parts
 

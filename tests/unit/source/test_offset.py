@@ -115,6 +115,44 @@ def test_offsets_are_ordered_by_version_then_index_and_the_flag_takes_no_part() 
     assert not first > nearly
 
 
+@pytest.mark.parametrize(
+    ("begin", "start", "reads_all"),
+    [
+        (Offset("t", 5), Offset("t", 5), True),
+        (Offset("t", 5), Offset("t", 5, 2), True),
+        (Offset("t", 5, 2), Offset("t", 5), False),
+        (Offset("t", 5), Offset("t", 5, is_initial_snapshot=True), False),
+        (Offset("t", 3), Offset("t", 5, 7, is_initial_snapshot=True), False),
+        (Offset("t", 0), Offset("t", 5, is_initial_snapshot=True), True),
+        (Offset("t", 5, is_initial_snapshot=True), Offset("t", 3), True),
+        (Offset("t", 5, 2, is_initial_snapshot=True), Offset("t", 5, 2, is_initial_snapshot=True), True),
+        (Offset("t", 5, 3, is_initial_snapshot=True), Offset("t", 5, 2, is_initial_snapshot=True), False),
+        (Offset("t", 5, 2, is_initial_snapshot=True), Offset("t", 7, is_initial_snapshot=True), False),
+        (Offset("t", 5, 2, is_initial_snapshot=True), Offset("t", 5), False),
+        (Offset("t", 5, 2, is_initial_snapshot=True), Offset("t", 6), True),
+    ],
+)
+def test_a_commit_has_the_rows_that_were_added_in_it_and_a_snapshot_all_rows_of_the_table(begin, start, reads_all):
+    assert begin.reads_all_of(start) is reads_all
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "reads_rows"),
+    [
+        (Offset("t", 5), Offset("t", 5), False),
+        (Offset("t", 5), Offset("t", 5, 0), True),
+        (Offset("t", 6), Offset("t", 5, 7, is_initial_snapshot=True), False),
+        (Offset("t", 5, 9), Offset("t", 5, 7, is_initial_snapshot=True), True),
+        (Offset("t", 5, is_initial_snapshot=True), Offset("t", 3), True),
+        (Offset("t", 5, is_initial_snapshot=True), Offset("t", 5, is_initial_snapshot=True), False),
+        (Offset("t", 5, 3, is_initial_snapshot=True), Offset("t", 5, 3, is_initial_snapshot=True), False),
+        (Offset("t", 5, 3, is_initial_snapshot=True), Offset("t", 5, 4, is_initial_snapshot=True), True),
+    ],
+)
+def test_rows_are_read_again_from_any_position_before_them_and_from_a_snapshot_of_them(begin, end, reads_rows):
+    assert begin.reads_rows_up_to(end) is reads_rows
+
+
 def test_a_version_consumed_whole_is_the_base_of_the_next() -> None:
     assert Offset.after(5, "t") == Offset("t", 6, BASE_INDEX, is_initial_snapshot=False)
 

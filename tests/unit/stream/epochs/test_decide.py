@@ -46,6 +46,21 @@ CALLED = (
     LOADED[3],
     MAKE.commit(0, sink_version=None, sink_table_id=None, tables={"orders": 1}),
 )
+FROZEN = SnapshotRef(version=5, digest="s", key="snapshots/s", num_files=9, num_bytes=9)
+#: Batch 0 is the beginning of the initial snapshot of version 5, and batch 1 what follows in it.
+WITHIN = (
+    MAKE.create(),
+    MAKE.open(
+        start=MAKE.offset(5, snapshot=True),
+        snapshot=SnapshotRef(version=5, digest="s", key="snapshots/s", num_files=9, num_bytes=9),
+    ),
+    MAKE.bind(),
+    MAKE.plan(
+        MAKE.batch(0, start=MAKE.offset(5, snapshot=True), end=MAKE.offset(5, 3, snapshot=True)),
+        MAKE.batch(1, start=MAKE.offset(5, 3, snapshot=True), end=MAKE.offset(5, 6, snapshot=True)),
+    ),
+    MAKE.commit(0),
+)
 #: A lost ledger: epoch 1 had loaded batches 0 to 2, and epoch 2, after a rewind to the start, batch 0 again.
 LOST = Created(
     uuid="u1",
@@ -290,6 +305,16 @@ REFUSED = {
             evidence=FenceEvidence(newest=txn_version(1, 0), broken_at=3, restored_to=0),
         ),
         "version 3 of the sink restored it to version 0, so it lacks batch 0 of epoch 1.*--to 0 ",
+        (),
+    ),
+    "a rewind to the version of a snapshot whose rows a RESTORE removed": (
+        facts(
+            *WITHIN,
+            asked("rewind", {"starting_version": 5}),
+            start=at(5),
+            evidence=FenceEvidence(newest=txn_version(1, 0), broken_at=3, restored_to=0),
+        ),
+        "lacks batch 0 of epoch 1, which starts at the snapshot of version 5, 0 .*--to batch:0 --sink-rows keep --why",
         (),
     ),
     "a rewind, and another statement has the transaction of an earlier fence": (
