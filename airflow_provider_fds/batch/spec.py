@@ -161,6 +161,11 @@ class BatchSpec:
         return tuple(sorted(inner))
 
     @property
+    def begins_in_snapshot(self) -> bool:
+        """Whether it has files of an initial snapshot, so that no version of a commit has all its rows."""
+        return bool(self.start) and bool(json.loads(self.start)["isStartingVersion"])
+
+    @property
     def txn_app_id(self) -> str:
         """The transaction application id that all batches of the stream, or of the data interval, share."""
         return txn_app_id(self.uuid, self.interval)

@@ -20,18 +20,18 @@ def sink_rows_option(sink: SinkBinding | None, *, to_start: bool = False) -> str
     return " --sink-rows keep|empty" if to_start else " --sink-rows keep|delete|empty"
 
 
-def load_again_options(sink: SinkBinding | None, start: Offset, batch_id: int | None = None) -> str:
-    """Return, with a space before it, the options that load everything from a position on.
+def target_from(start: Offset | None, sink: SinkBinding | None, batch_id: int | None = None) -> str:
+    """Return the target of `fds rewind --to` that loads everything from a position on, and the option that follows it.
 
     Within a snapshot no version does: its commit has only the rows that were added in it.
 
     Args:
+        start: The position (exclusive); ``None``: the very beginning.
         sink: The sink.
-        start: The position (exclusive).
         batch_id: The batch that begins there, if no later epoch has one of this id.
     """
-    if not start.is_initial_snapshot:
-        return f" --to {start.version}{sink_rows_option(sink)}"
-    if batch_id is None:
-        return f" --to start{sink_rows_option(sink, to_start=True)}"
-    return f" --to batch:{batch_id} --sink-rows keep"
+    if start is not None and not start.is_initial_snapshot:
+        return f"{start.version}{sink_rows_option(sink)}"
+    if start is None or batch_id is None:
+        return f"start{sink_rows_option(sink, to_start=True)}"
+    return f"batch:{batch_id} --sink-rows keep"

@@ -222,6 +222,9 @@ class DeltaStreamActionOperator(BaseOperator):
         for name in ("stream", "action", "why"):
             value = getattr(self, name)
             setattr(self, name, "" if value is None else str(value))
+        for name in ("staging", "storage_conn_id"):
+            value = getattr(self, name)
+            setattr(self, name, None if value is None else str(value))
 
     def _asked(self) -> tuple[OperatorAction, dict[str, Any]]:
         """Return the action and its arguments; reports all problems in one error."""

@@ -63,10 +63,11 @@ def interval_of(state: StreamState, action: BatchAction) -> IntervalRecord:
 
 def check_interval_stream(state: StreamState) -> None:
     """Refuse work on data intervals for a stream that reads by offset."""
-    if state.phase == "open":
+    position = state.position if state.closed is None else state.closed.position
+    if position is not None:
         raise refusals.refusal(
             state,
-            f"the stream reads by offset (it is at {describe_position(state.position)}) and cannot also read data "
+            f"the stream reads by offset (it is at {describe_position(position)}) and cannot also read data "
             "intervals: its rows would be loaded twice. Use a stream with another name",
         )
 

@@ -344,7 +344,15 @@ class Opened(BaseAction, frozen=True, kw_only=True, tag="opened"):
         """Return the warnings still to be given. After a rewind, the missed rows are read again."""
         is_moved = state.request is not None and state.request.reason in ("rewind", "reset")
         before = () if is_moved else state.sink_warnings
-        return tuple(dict.fromkeys((*before, *self.fence.warnings)))
+        skips = {word.version for word in state.decisions_on(self.table_id) if word.skip}
+        too_late = tuple(
+            f"version {version} was skipped after the sink had its rows, with batch {batch.batch_id} of the previous "
+            "epoch: they stay there"
+            for batch in self._landed(state)
+            for version in sorted(skips.difference(one.version for one in batch.skipped))
+            if batch.first_version <= version <= batch.last_version
+        )
+        return tuple(dict.fromkeys((*before, *self.fence.warnings, *too_late)))
 
     def _left(self, state: StreamState) -> LeftSink | None:
         """Return the fenced sink if the epoch is bound to none and that sink lacks no committed batch."""

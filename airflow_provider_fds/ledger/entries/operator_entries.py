@@ -14,7 +14,7 @@ from airflow_provider_fds.ledger.entries.conditions import check_next, check_ope
 from airflow_provider_fds.ledger.facts import HeldFacts, QuarantinedFacts, RetiredFacts
 from airflow_provider_fds.ledger.state import KEPT_SKIPS
 from airflow_provider_fds.ledger.values import Acknowledgement, decision_to
-from airflow_provider_fds.source.offset import Offset, describe_position
+from airflow_provider_fds.source.offset import Offset
 
 if TYPE_CHECKING:
     from airflow_provider_fds.ledger.owner import Actor
@@ -197,15 +197,14 @@ class Acknowledged(BaseAction, frozen=True, kw_only=True, tag="acknowledged"):
                 f"change. Discard them first with `fds replan {state.name} --why …`, then skip the version",
             )
         self._check_not_appended(state, version)
-        if state.position is None:
+        if (position := _next_start(state)) is None:
             return
-        position = Offset.from_json(state.position)
         is_begun = position.version == version and (position.next_index > 0 or position.is_initial_snapshot)
         if version < position.version or is_begun:
             raise refusals.refusal(
                 state,
-                f"the stream is at {describe_position(state.position)} and has already read version {version}, or a "
-                f"part of it. {_way_out(state, version)}",
+                f"the stream continues at {position.describe()} and has already read version {version}, or a part of "
+                f"it. {_way_out(state, version)}",
             )
 
     def _check_room(self, state: StreamState) -> None:
@@ -301,6 +300,18 @@ class Retired(RetiredFacts, BaseAction, frozen=True, kw_only=True, tag="retired"
         return replace(state, retired=RetiredFacts.of(self))
 
 
+def _next_start(state: StreamState) -> Offset | None:
+    """Return where reading continues (exclusive); ``None`` if only the log tells."""
+    if state.closed is None:
+        return None if state.position is None else Offset.from_json(state.position)
+    to = None if state.request is None else state.request.to
+    if to is None or "offset" in to:
+        position = state.closed.position if to is None else to["offset"]
+        return None if position is None else Offset.from_json(position)
+    version, table_id = to.get("starting_version"), state.known_table_id
+    return Offset(table_id, version) if isinstance(version, int) and table_id is not None else None
+
+
 def _way_out(state: StreamState, version: int) -> str:
     """Return how the rows of a version that was read leave the sink before it is skipped."""
     name, sink = state.name, state.sink
@@ -309,6 +320,12 @@ def _way_out(state: StreamState, version: int) -> str:
         return (
             "A sink that merges has not kept the rows that the version replaced, so they cannot be taken back: "
             "correct them in the source"
+        )
+    snapshot = state.snapshot if state.closed is None else state.closed.snapshot
+    if snapshot is not None and version <= snapshot.version:
+        return (
+            f"Its rows came with the snapshot of version {snapshot.version}, of which no version can be left out: "
+            "remove them from the source and from the sink"
         )
     if sink is None or sink.can_remove_rows:
         return (

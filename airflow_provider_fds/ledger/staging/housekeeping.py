@@ -208,13 +208,16 @@ class _OldIntervals:
 def removable_snapshots(
     files: Iterable[ObjectMeta], state: StreamState, now: datetime, retention: Retention
 ) -> tuple[str, ...]:
-    """Return the keys of the frozen snapshots that no open epoch starts with. Pure.
+    """Return the keys of the frozen snapshots that no open or requested epoch can continue in. Pure.
 
     A young snapshot is kept, because it may belong to an epoch that is about to be opened.
     """
-    in_use = "" if state.snapshot is None else f"{state.name}/{state.snapshot.key}"
+    refs = [state.snapshot]
+    if state.phase == "requested":
+        refs += [one.snapshot for one in (state.closed, state.origin) if one is not None]
+    in_use = {f"{state.name}/{ref.key}" for ref in refs if ref is not None}
     earliest_ms = (now - retention.age).timestamp() * 1000
-    return tuple(meta.key for meta in files if meta.key != in_use and meta.modified_ms < earliest_ms)
+    return tuple(meta.key for meta in files if meta.key not in in_use and meta.modified_ms < earliest_ms)
 
 
 def removable_folds(numbers: Iterable[int]) -> tuple[int, ...]:

@@ -306,7 +306,7 @@ class Ledger:
         for n in missing:
             yield from retried(PutIfAbsent(self.folder.entry(n), _NO_ENTRY))
         entry = replace(self._entry(created, actor, None), n=after + 1)
-        data = entry.to_json()
+        data = self._checked(entry)
         reach("entry.before", created.kind)
         if not (yield from write(self._reader, entry, data)):
             raise LedgerError(
@@ -339,11 +339,17 @@ class Ledger:
             action=action,
         )
 
+    def _checked(self, entry: Entry) -> bytes:
+        """Return the bytes of an entry that can be read back. Raises ``UnreadableEntryError`` if it cannot."""
+        data = entry.to_json()
+        Entry.from_json(data, where=f"{self._reader.where(entry.n)}, which was not written")
+        return data
+
     def _append_steps(self, entry: Entry) -> Steps[bool]:
         """Write the entry after the head; ``False`` if another writer was faster."""
         if isinstance(entry.action, Created):
             yield from self_test(self.folder, self.storage.uri)
-        data = entry.to_json()
+        data = self._checked(entry)
         reach("entry.before", entry.action.kind)
         if not (yield from write(self._reader, entry, data)):
             return False

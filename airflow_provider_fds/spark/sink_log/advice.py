@@ -118,10 +118,11 @@ class Advice:
             again = self.after(newest, batch.epoch)
             return f"the sink lacks committed batches, because it was restored from a copy. Load them again by {again}"
         if last is None and batch.interval is None and newest is not None and newest >= batch.txn_version:
+            is_all = self._keeps_rows or batch.begins_in_snapshot
             return (
                 "the sink has this batch or a later one, although none was committed, and log cleanup removed the "
                 "commit from the sink's log, so it is unknown which rows it has. Have the rows removed and read "
-                f"again by {remove_and_load(self._stream, None if self._keeps_rows else batch.first_version)}"
+                f"again by {remove_and_load(self._stream, None if is_all else batch.first_version)}"
             )
         gone_on = "another run has continued, so there is nothing to do"
         if batch.interval is not None:

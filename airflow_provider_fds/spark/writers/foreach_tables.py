@@ -194,6 +194,9 @@ class WrittenTables:
             return
         path = self._paths[name]
         where = path if own.version is None else f"version {own.version} of {path}"
+        rows, target = f"version {batch.first_version} and later", str(batch.first_version)
+        if batch.begins_in_snapshot:
+            rows, target = f"batch {batch.batch_id} and later ones", f"batch:{batch.batch_id}"
         what = "exists, but no attempt has started this batch"
         if own.digest is not None:
             what = "is of another batch with this number"
@@ -201,8 +204,8 @@ class WrittenTables:
             Reason.SINK_OUT_OF_ORDER,
             f"{batch.describe()}: the write {name!r} in {where} {what}, so the ledger is older than the table, and "
             "Delta would silently skip the write. Restore the newest copy of the staging folder. If there is none, "
-            f"remove the rows of version {batch.first_version} and later from the tables, then run `fds rewind "
-            f"{batch.stream} --to {batch.first_version} --sink-rows keep --why …`",
+            f"remove the rows of {rows} from the tables, then run `fds rewind {batch.stream} --to {target} --sink-rows "
+            "keep --why …`",
         )
 
     def _remind(self, name: str, batch: BatchSpec) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from airflow_provider_fds.batch.spec import txn_version
 from airflow_provider_fds.batch.table_writes import TableWrite
 from airflow_provider_fds.errors import ConfigurationError, FdsError, LedgerError
+from airflow_provider_fds.ledger.rewind_options import target_from
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.attempt.batch_versions import describe_versions
@@ -230,12 +231,13 @@ class FunctionWrites:
         where = "" if newest.version is None else f" in version {newest.version}"
         again = " --replace" if self._state.phase == "requested" else ""
         position = self._state.position if self._state.closed is None else self._state.closed.position
-        version = "N" if position is None else Offset.from_json(position).version
+        start = None if position is None else Offset.from_json(position)
+        later = "all batches" if start is None or start.is_initial_snapshot else "all later batches"
         raise LedgerError(
             f"stream {self._name!r}: write {name!r} has {what}{where} of {self._sink.tables[name]}, which the "
             "ledger does not know; the ledger may have been restored from an older copy. Restore the newest copy "
-            "of the staging folder. If there is none, remove the rows of all later batches from the tables, then "
-            f"run `fds rewind {self._name}{again} --to {version} --sink-rows keep --why …`",
+            f"of the staging folder. If there is none, remove the rows of {later} from the tables, then "
+            f"run `fds rewind {self._name}{again} --to {target_from(start, self._sink)} --why …`",
             table=self._state.table,
             reason=Reason.SINK_ROWS_UNDECIDED,
         )

@@ -19,6 +19,7 @@ from airflow_provider_fds.errors import (
 )
 from airflow_provider_fds.ledger.rewind_options import sink_rows_option
 from airflow_provider_fds.reasons import Reason
+from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.attempt.batch_versions import describe_versions
 
 if TYPE_CHECKING:
@@ -106,14 +107,19 @@ def _file_not_found(
 ) -> BatchFailedError:
     """Return the error for a file that Spark does not find, with advice to give up its rows only if it is gone."""
     if missing.state == "gone":
+        without = (
+            f"to continue without its rows, use `fds replan {stream} --why …`, then `fds skip {stream} --version "
+            f"{_range(batch)} --why …`; if OPTIMIZE or an update rewrote the files, use"
+        )
+        if Offset.from_json(batch.start).is_initial_snapshot:
+            # a decision on a version keeps out a commit, and the snapshot has the rows of many
+            without = "to continue without the file, use"
         return SourceFilesGoneError(
             f"{what} was not loaded: its data file {missing.what} was removed from the table's storage by VACUUM or by "
             "hand after the batch was planned. To load the batch, restore the files from a backup or an earlier "
-            f"version of the objects and run stream {stream!r} again; to continue without its rows, use `fds replan "
-            f"{stream} --why …`, then `fds skip {stream} --version {_range(batch)} --why …`; if OPTIMIZE or an update "
-            f"rewrote the files, use `fds rewind {stream}{rows} --to start --why …` without a start option "
-            "on the stream, which loads the current table. To prevent this, run the stream more often than "
-            "VACUUM, or raise delta.deletedFileRetentionDuration",
+            f"version of the objects and run stream {stream!r} again; {without} `fds rewind {stream}{rows} --to start "
+            "--why …` without a start option on the stream, which loads the current table. To prevent this, run the "
+            "stream more often than VACUUM, or raise delta.deletedFileRetentionDuration",
             **facts,
         )
     if missing.state == "foreign":

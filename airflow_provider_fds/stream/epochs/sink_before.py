@@ -15,7 +15,7 @@ from airflow_provider_fds.errors import LedgerError
 from airflow_provider_fds.ledger.entries.commit_entries import Committed
 from airflow_provider_fds.ledger.entries.plan_entries import Planned
 from airflow_provider_fds.ledger.entries.request_entries import Requested
-from airflow_provider_fds.ledger.rewind_options import load_again_options, sink_rows_option
+from airflow_provider_fds.ledger.rewind_options import sink_rows_option, target_from
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.planning.start import SnapshotStart
@@ -137,15 +137,14 @@ def lost_batches(
     first, batch = next((one for one in lost if all(one[0].reads_all_of(other) for other, _ in lost)), lost[0])
     name, sink = state.name, state.sink or state.fence_sink
     # a later epoch may have another batch of this id
-    again = load_again_options(sink, first, batch.batch_id if batch.epoch == planned[-1].epoch else None)
+    again = target_from(first, sink, batch.batch_id if batch.epoch == planned[-1].epoch else None)
     table = "the sink" if write is None or sink is None else sink.tables[write]
     way = "Load" if became is None else "Mount or restore it; only if it is gone for good, load"
     became = became or f"version {evidence.broken_at} of {table} restored it to version {evidence.restored_to}"
     return LedgerError(
         f"stream {name!r}: {became}, so it lacks batch {batch.batch_id} of epoch {batch.epoch}, which starts at "
-        f"{first.describe()}. The requested epoch {state.epoch} would not read all of it. {way} "
-        f"everything from there on again: `fds rewind {name} --replace{again} --why …`; to omit versions, also use "
-        "`fds skip`",
+        f"{first.describe()}. The requested epoch {state.epoch} would not read all of it. {way} everything from there "
+        f"on again: `fds rewind {name} --replace --to {again} --why …`; to omit versions, also use `fds skip`",
         table=state.table,
         reason=Reason.SINK_ROWS_UNDECIDED,
     )
@@ -264,11 +263,10 @@ def left_out_error(state: StreamState, removed: RemovedRows, request: Requested 
     limit = _limit(state, removed, request)
     name, sink = state.name, state.sink or state.fence_sink
     where = "" if removed.sink_version == UNKNOWN_VERSION else f" in version {removed.sink_version}"
-    again = f" --to start{sink_rows_option(sink, to_start=True)}" if limit is None else load_again_options(sink, limit)
     return LedgerError(
         f"stream {state.name!r}: the fence of epoch {removed.epoch} removed rows from the sink{where}, or may "
         f"have, and no epoch has read them again. The requested epoch {state.epoch} would not read them either. "
-        f"To read them again, use `fds rewind {name} --replace{again} --why …`",
+        f"To read them again, use `fds rewind {name} --replace --to {target_from(limit, sink)} --why …`",
         table=state.table,
         reason=Reason.SINK_ROWS_UNDECIDED,
     )

@@ -13,7 +13,7 @@ from airflow_provider_fds.batch.sink.sink_account import NEWEST
 from airflow_provider_fds.batch.spec import fence_version, txn_version
 from airflow_provider_fds.batch.table_writes import NO_TABLE
 from airflow_provider_fds.errors import LedgerError
-from airflow_provider_fds.ledger.rewind_options import load_again_options
+from airflow_provider_fds.ledger.rewind_options import target_from
 from airflow_provider_fds.ledger.values import SeenBatch
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.source.offset import Offset
@@ -133,8 +133,8 @@ def lost_writes(
             f"stream {name!r}: the request for epoch {state.epoch} counts batch {batch.batch_id} as loaded, but the "
             f"table {uris[write]} of write {write!r} {what}, so it may lack rows. Repeat the request, which "
             f"asks what the tables have: `fds replan {name} --replace --why …`{new_sink}. Or remove the rows of the "
-            f"batch from all tables and load it again: `fds rewind {name} --replace"
-            f"{load_again_options(state.fence_sink, Offset.from_json(batch.start), batch.batch_id)} --why …`",
+            f"batch from all tables and load it again: `fds rewind {name} --replace --to "
+            f"{target_from(Offset.from_json(batch.start), state.fence_sink, batch.batch_id)} --why …`",
             table=state.table,
             reason=Reason.SINK_ROWS_UNDECIDED,
         )

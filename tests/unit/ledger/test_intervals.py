@@ -218,6 +218,12 @@ def test_a_stream_of_intervals_has_no_offset_that_could_be_opened_or_moved(make,
         decide(state, Requested(reason="rewind", why="x"))
 
 
+def test_a_stream_by_offset_does_not_become_one_of_intervals_while_an_epoch_is_requested(make):
+    state = make.state(make.create(), make.open(), make.bind(), Requested(reason="replan", why="x"))
+    with pytest.raises(LedgerError, match=r"reads by offset \(it is at the beginning of version 0\)"):
+        decide(state, resolve(1, 0))
+
+
 def test_boundaries_of_another_table_are_refused(after):
     with pytest.raises(LedgerError, match="another table"):
         after(resolve(1, 0), Boundary(instant=instant(2), version=3, table_id="other"))

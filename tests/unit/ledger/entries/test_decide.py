@@ -41,6 +41,26 @@ PHASES = (
 )
 
 
+def test_a_version_that_was_read_is_not_skipped_while_an_epoch_is_requested(make):
+    loaded = (make.create(), make.open(), make.bind(), make.plan(make.batch(0), make.batch(1)), make.commit(0))
+    skip = Acknowledged(version=0, why="wrong rows", skip=True, of="rows")
+    replan = Requested(reason="replan", why="x")
+    with pytest.raises(LedgerError, match="continues at the beginning of version 1 and has already read version 0"):
+        decide(make.state(*loaded, replan), skip)
+    assert decide(make.state(*loaded, replan), replace(skip, version=1)) is not None
+    for to in ({"starting_version": 0}, {"offset": make.offset(0)}, {"start": "options"}):
+        assert decide(make.state(*loaded, replace(replan, reason="rewind", to=to)), skip) is not None
+
+
+def test_a_version_in_the_snapshot_is_taken_out_of_the_sink_by_no_rewind(make):
+    snapshot = SnapshotRef(version=5, digest="a", key="snapshots/5-a", num_files=1, num_bytes=1)
+    state = make.state(make.create(), make.open(start=make.offset(5, snapshot=True), snapshot=snapshot), make.bind())
+    for version in (3, 5):
+        with pytest.raises(LedgerError, match="came with the snapshot of version 5, of which no version") as refused:
+            decide(state, Acknowledged(version=version, why="wrong rows", skip=True, of="rows"))
+        assert "rewind" not in str(refused.value)
+
+
 def block(make, **changes):
     return Blocked(
         **{

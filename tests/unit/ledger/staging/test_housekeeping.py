@@ -111,6 +111,14 @@ def test_the_snapshot_of_the_open_epoch_stays_and_so_do_young_ones(make, stream)
     assert removable_snapshots(files, stream.ledger.state, stream.now, TWO) == ("orders/snapshots/0-b.parquet",)
 
 
+def test_the_snapshot_that_a_requested_epoch_continues_in_stays(make, stream):
+    snapshot = SnapshotRef(version=0, digest="a", key="snapshots/0-a.parquet", num_files=1, num_bytes=1)
+    begin = make.offset(0, snapshot=True)
+    stream.execute(REWIND, make.open(2, start=begin, snapshot=snapshot), Requested(reason="replan", why="again"))
+    files = [ObjectMeta("orders/snapshots/0-a.parquet", 1, 0)]
+    assert removable_snapshots(files, stream.ledger.state, stream.now, TWO) == ()
+
+
 def test_the_newest_folds_and_some_older_ones_are_kept():
     numbers = [49, 99, FOLD_STRIDE - 1, 1049, 1099, 1149, 1199, 1249]
     assert removable_folds(numbers) == (49, 99)

@@ -18,6 +18,7 @@ from airflow_provider_fds.errors import (
     LedgerError,
     StorageError,
     StreamBusyError,
+    UnreadableEntryError,
 )
 from airflow_provider_fds.ledger.entries.operator_entries import Held, Resumed, Transferred
 from airflow_provider_fds.ledger.entries.request_entries import Requested
@@ -108,6 +109,16 @@ def test_an_entry_costs_one_put_and_a_refusal_one_look(make, write, new_ledger, 
         ledger.execute(make.commit(9), make.actor)
     assert ledger.execute(make.commit(0), make.actor) is None
     assert dict(storage.requests) == {"get": 2}
+
+
+def test_an_entry_that_could_not_be_read_back_is_not_written(make, write, new_ledger, storage):
+    ledger = write()
+    before = dict(storage.objects)
+    with pytest.raises(UnreadableEntryError, match="which was not written"):
+        ledger.execute(Held(why=4711), make.person)
+    assert storage.objects == before
+    ledger.execute(Held(why="4711"), make.person)
+    assert new_ledger().find().held.why == "4711"
 
 
 def test_a_checkpoint_that_is_far_behind_catches_up_from_the_newest_fold(make, write, new_ledger, storage):

@@ -89,6 +89,23 @@ def test_a_reset_reads_everything_again(loaded):
     assert "begins at its start options" in said
 
 
+def test_a_rewind_out_of_an_unfinished_snapshot_does_not_leave_the_rest_of_it_out(bench, log_builder, sink):
+    log_builder.create()
+    for _ in range(3):
+        log_builder.append(1)
+    stream = bench.stream(starting_version=None, max_files_per_batch=1)
+    session = bench.session("run-1", stream=stream)
+    work = session.begin(sink, max_batches=1)
+    bench.report(session, work, session.job(work, sink))
+    session.collect(work)
+
+    for version in (1, 2, 3):
+        with pytest.raises(ConfigurationError, match=f"the rest of that snapshot, which version {version} does not"):
+            builder(bench).rewind(to=version, sink_rows="keep")
+    for target in (0, "start", "batch:0"):
+        assert builder(bench).rewind(to=target, sink_rows="keep") is not None
+
+
 def test_a_rewind_by_time_names_the_version_where_the_table_can_be_read(loaded, log_builder):
     time = "2024-01-01T00:02:00Z"
 

@@ -77,6 +77,17 @@ def test_files_that_are_gone_are_an_error_of_their_own_and_the_batch_stays_plann
     assert again.collect(left).committed == work.batches
 
 
+def test_a_file_of_the_snapshot_is_given_up_only_with_a_new_snapshot(
+    bench: Bench, two_appends: Any, sink: DeltaAppendSink
+) -> None:
+    first, *_ = data_files(bench)
+    first.unlink()
+    session = bench.session(stream=bench.stream(starting_version=None))
+    said = str(not_found(bench, session, session.begin(sink), sink, f"file:{first}"))
+    assert "to continue without the file, use `fds rewind orders --sink-rows keep|empty --to start --why …`" in said
+    assert "fds skip" not in said
+
+
 @pytest.mark.parametrize("spelled", ["file:{}", "file://{}", ""])
 def test_a_file_that_is_there_is_not_visible_to_spark_and_no_row_is_given_up(
     bench: Bench, two_appends: Any, sink: DeltaAppendSink, spelled: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,6 +20,7 @@ from airflow_provider_fds.ledger.values import Fence, Removal, SinkBinding
 from airflow_provider_fds.sinks import DeltaAppendSink, DeltaMergeSink, PostgresSink
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.spark.sink_log.advice import Advice
+from airflow_provider_fds.spark.sink_log.history import History
 from airflow_provider_fds.stream.actions.rewind_target import Destination
 from airflow_provider_fds.stream.actions.sink_removal import removal_of
 from airflow_provider_fds.stream.epochs.epoch_start import Facts, decide
@@ -26,7 +28,8 @@ from airflow_provider_fds.stream.epochs.fencing import fence_of
 from airflow_provider_fds.stream.epochs.rows_read_again import repeated_notes
 from airflow_provider_fds.stream.epochs.skipped_versions import refuse_skipped
 from airflow_provider_fds.stream.position.changed_start import describe_changed_start
-from tests.unit.stream.epochs.test_decide import LOADED, MAKE, REPLAN, REWIND, TO_1, asked, at, facts, landed
+from tests.unit.spark.batches import batch
+from tests.unit.stream.epochs.test_decide import LOADED, MAKE, REPLAN, REWIND, TO_1, WITHIN, asked, at, facts, landed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -132,6 +135,20 @@ def test_each_command_is_one_that_fds_takes_for_a_stream_with_this_sink(name, mo
             destination = START if given.to == "start" else VERSION
             removal = removal_of(ledger, None, destination, choice, is_forced=given.force_sink)
             assert (removal is None) is (choice == "keep"), text
+
+
+@pytest.mark.parametrize("name", SINKS)
+def test_a_position_in_a_snapshot_is_never_named_by_its_version(name):
+    sink = SINKS[name]
+    within = (*WITHIN[:2], MAKE.bind(sink=bound(sink)), *WITHIN[3:])
+    restored = FenceEvidence(newest=txn_version(1, 0), broken_at=3, restored_to=0)
+    opening = decide(facts(*within, asked("rewind", {"starting_version": 5}), start=at(5), evidence=restored))
+    assert opening.refusal is not None
+    spec = replace(batch(number=1, uuid="u1"), start=MAKE.offset(5, 3, snapshot=True), first_version=5)
+    said = [str(opening.refusal.error), Advice(sink, "orders").out_of_turn(History(9, ()), spec, txn_version(1, 1))]
+    commands = REWINDS.findall(" ".join(said))
+    assert commands
+    assert not [command for command in commands if re.search(r"--to \d", command)]
 
 
 @pytest.mark.parametrize("name", SINKS)

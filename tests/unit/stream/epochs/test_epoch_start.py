@@ -25,6 +25,7 @@ from airflow_provider_fds.errors import (
 )
 from airflow_provider_fds.ledger.entries.commit_entries import Committed
 from airflow_provider_fds.ledger.entries.epoch_entries import Opened
+from airflow_provider_fds.ledger.entries.operator_entries import Acknowledged
 from airflow_provider_fds.ledger.entries.refusals import EpochClosedError
 from airflow_provider_fds.ledger.entries.request_entries import Requested
 from airflow_provider_fds.ledger.owner import Actor
@@ -232,6 +233,17 @@ def test_a_batch_that_lands_during_a_rewind_request_is_not_read_again_unnoticed(
     leave_fence(bench, session, session.job(work, sink))
     session.collect(work)
     assert ledger_of(bench).state.phase == "open"
+
+
+def test_a_version_that_was_skipped_after_the_sink_had_its_rows_is_reported(bench, log_builder, sink):
+    log_builder.create()
+    log_builder.append(1)
+    planned = bench.session("run-1").begin(sink).batches[0]
+    move(bench, "replan")
+    ledger_of(bench).execute(Acknowledged(version=1, why="wrong rows", skip=True, of="rows"), PERSON)
+    fence_with(bench, sink, "run-2", LandedBatch(1, 0, planned.end, planned.digest, 1))
+    (warning,) = ledger_of(bench).state.sink_warnings
+    assert warning.startswith("version 1 was skipped after the sink had its rows, with batch 0")
 
 
 @pytest.mark.parametrize(
