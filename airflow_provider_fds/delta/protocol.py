@@ -147,8 +147,9 @@ def _way_on(refused: Mapping[str, str]) -> str:
     if CATALOG_FEATURES.issuperset(refused):
         return "Give its name in the catalog, and the catalog (catalog_conn_id, or --catalog on the command line)"
     return (
-        "Drop the feature with ALTER TABLE … DROP FEATURE and start a stream with another name at that version or "
-        "later (starting_version), or read a copy"
+        "Use a version of FDS that supports them, or drop them with ALTER TABLE … DROP FEATURE. The versions that have "
+        "them stay unreadable: for their rows, load the whole table with a stream of another name, without a start "
+        "option and into another sink"
     )
 
 

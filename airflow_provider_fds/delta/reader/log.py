@@ -14,7 +14,7 @@ from airflow_provider_fds.delta.protocol import check_readable
 from airflow_provider_fds.delta.reader.known_states import NEAR
 from airflow_provider_fds.delta.storage.prefetch import read_ahead
 from airflow_provider_fds.delta.tail import LogTail
-from airflow_provider_fds.errors import TornFileError
+from airflow_provider_fds.errors import LostPositionError, TornFileError, UnsupportedFeatureError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.delta.actions import Metadata, Protocol
     from airflow_provider_fds.delta.reader.known_states import KnownStates
     from airflow_provider_fds.delta.storage.storage import ObjectMeta, Storage
+    from airflow_provider_fds.errors import FdsError
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +193,33 @@ class DeltaLog:
             if last is not None:
                 self.known.see(last, version, protocol, metadata)
         return TableState(version, protocol, metadata)
+
+    def newest_readable(self, first: int = 0) -> tuple[TableState, FdsError | None]:
+        """Return the state at the newest version or, if that cannot be read, at an earlier one, with the error.
+
+        A log may end with commits that FDS cannot read: from one with an unknown feature, or from a torn one on. What
+        is before them is as it was. Costs what :meth:`state_at` costs, many times over only if there is an error.
+
+        Args:
+            first: The version that must be readable; if it is not, the error is raised.
+        """
+        newest = self.latest()
+        try:
+            return self.state_at(newest), None
+        except (UnsupportedFeatureError, TornFileError) as error:
+            last, found = newest - 1, None
+            while first <= last:
+                middle = (first + last) // 2
+                try:
+                    found = self.state_at(middle)
+                    first = middle + 1
+                except LostPositionError:
+                    first = middle + 1
+                except (UnsupportedFeatureError, TornFileError):
+                    last = middle - 1
+            if found is None:
+                raise
+            return found, error
 
     def _state_before(self, version: int) -> tuple[int, Protocol | None, Metadata | None]:
         """Return the first version to read for the state at ``version``, and what is in force before it."""

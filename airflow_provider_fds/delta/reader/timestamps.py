@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_fds.delta.actions import Metadata
     from airflow_provider_fds.delta.commits import Commit
-    from airflow_provider_fds.delta.reader.log import DeltaLog
+    from airflow_provider_fds.delta.reader.log import DeltaLog, TableState
 
 #: How many versions before a commit can push its time forward. Delta's ``_commit_timestamp`` looks 100 versions back
 #: (``DeltaHistoryManager.POTENTIALLY_UNMONOTONIZED_TIMESTAMPS``); its search by time makes times increase in chunks of
@@ -69,24 +69,41 @@ class CommitTimestamps:
         """Return the first version whose time is not before ``timestamp_ms``; ``None`` if even the newest is earlier.
 
         A time before the oldest remaining commit gives that commit.
+
+        Raises:
+            UnsupportedFeatureError: All versions that FDS can read are earlier, and only the others know their times.
+            TornFileError: The same, of a damaged commit.
         """
-        newest = self._log.latest()
+        newest, error = self._log.newest_readable()
         found = self._search(timestamp_ms, newest)
         if found is None:
             return self._log.earliest()
         version, at_ms = found
         if at_ms == timestamp_ms:
             return version
-        return version + 1 if version < newest else None
+        if version < newest.version:
+            return version + 1
+        if error is not None:
+            raise error
+        return None
 
     def at_or_before(self, timestamp_ms: int) -> int | None:
-        """Return the last version whose time is not after ``timestamp_ms``; ``None`` if all that remain are later."""
-        found = self._search(timestamp_ms, self._log.latest())
-        return None if found is None else found[0]
+        """Return the last version whose time is not after ``timestamp_ms``; ``None`` if all that remain are later.
 
-    def _search(self, timestamp_ms: int, newest: int) -> tuple[int, int] | None:
-        """Return the last version whose time is not after ``timestamp_ms``, and its time."""
-        enabled = self._enablement(self._log.state_at(newest).metadata, newest)
+        Versions that FDS cannot read do not count.
+        """
+        return self.last_until(timestamp_ms)[0]
+
+    def last_until(self, timestamp_ms: int) -> tuple[int | None, bool]:
+        """Return the version of :meth:`at_or_before`, and whether a later version shows that it stays that one."""
+        newest, _ = self._log.newest_readable()
+        found = self._search(timestamp_ms, newest)
+        return (None, True) if found is None else (found[0], found[0] < newest.version)
+
+    def _search(self, timestamp_ms: int, state: TableState) -> tuple[int, int] | None:
+        """Return the last version up to ``state`` whose time is not after ``timestamp_ms``, and its time."""
+        newest = state.version
+        enabled = self._enablement(state.metadata, newest)
         if enabled is None:
             return self._search_files(timestamp_ms, newest)
         enabled_version, enabled_ms = enabled

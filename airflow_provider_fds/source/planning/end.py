@@ -49,8 +49,8 @@ def known_end(log: DeltaLog, options: SourceOptions, position: Offset | None) ->
     """Return where the stream ends, or ``None`` if it has no end or the end is not known yet.
 
     ``ending_version`` does not need the table, which may be gone when the stream is finished. ``ending_timestamp``
-    means the last commit at or before it (Delta's ``endingTimestamp``), which is known once there is a later commit. A
-    bounded read ends with its snapshot, that is, where ``position`` has left it.
+    means the last commit at or before it (Delta's ``endingTimestamp``), which is known once FDS can read a later
+    commit. A bounded read ends with its snapshot, that is, where ``position`` has left it.
 
     Args:
         log: The table's log.
@@ -63,12 +63,11 @@ def known_end(log: DeltaLog, options: SourceOptions, position: Offset | None) ->
         from airflow_provider_fds.delta.moments import parse_timestamp
         from airflow_provider_fds.delta.reader.timestamps import CommitTimestamps
 
-        newest = log.latest()
-        found = CommitTimestamps(log).at_or_before(parse_timestamp(options.ending_timestamp))
+        found, is_last = CommitTimestamps(log).last_until(parse_timestamp(options.ending_timestamp))
         if found is None:
             reason = f"ending_timestamp={options.ending_timestamp!r} is before the oldest commit"
             return StreamEnd(log.earliest() - 1, reason, is_of_log=True)
-        return replace(ending_at(options.ending_timestamp, found), is_of_log=True) if found < newest else None
+        return replace(ending_at(options.ending_timestamp, found), is_of_log=True) if is_last else None
     if options.is_bounded and position is not None:
         version = position.version if position.is_initial_snapshot else position.version - 1
         option = "version_as_of" if options.version_as_of is not None else "timestamp_as_of"

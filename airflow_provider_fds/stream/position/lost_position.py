@@ -128,7 +128,7 @@ def newest_from_position(connected: ConnectedStream, state: StreamState, owner: 
     # log cleanup may go on meanwhile: nobody has skipped what it removes now
     earliest = log.earliest() if earliest is None else earliest
     newest = log.verify_position(earliest)
-    position.ensure_table(log.state_at(newest).metadata.id, table=log.table_uri)
+    check_table(log, position)
     reason = (
         f"{allowed_by}: {_versions(position.version, earliest - 1)} removed by log cleanup before "
         "the stream had read them, so their rows are not in the sink"

@@ -68,7 +68,13 @@ def check_table(log: DeltaLog, position: Offset) -> None:
     Raises:
         TableReplacedError: It is another table.
     """
-    position.ensure_table(log.state_at(log.latest()).metadata.id, table=log.table_uri)
+    last = position.version if position.is_initial_snapshot or position.next_index > 0 else position.version - 1
+    position.ensure_table(table_id_now(log, max(last, 0)), table=log.table_uri)
+
+
+def table_id_now(log: DeltaLog, first: int = 0) -> str:
+    """Return the id of the table, as of the newest version that FDS can read; ``first`` must be readable."""
+    return log.newest_readable(first)[0].metadata.id
 
 
 def check_planned(log: DeltaLog, batches: Sequence[PlannedBatch]) -> None:
@@ -102,7 +108,7 @@ def _check_table_of(log: DeltaLog, batches: Sequence[PlannedBatch]) -> None:
     first, last = batches[0].batch_id, batches[-1].batch_id
     which = f"batch {first} was" if first == last else f"batches {first} to {last} were"
     planned_from = Offset.from_json(batches[-1].end).table_id
-    found = log.state_at(log.latest()).metadata.id
+    found = table_id_now(log, batches[-1].last_version)
     if found != planned_from:
         raise TableReplacedError(
             f"{log.table_uri}: {which} planned from the table with id {planned_from}, but the table there now has "

@@ -21,6 +21,7 @@ from airflow_provider_fds.stream.epochs import opening
 from airflow_provider_fds.stream.planning.changed_options import warn_about_changed_options
 from airflow_provider_fds.stream.planning.plan_batches import plan_interval
 from airflow_provider_fds.stream.position.data_interval import instant_text, version_at
+from airflow_provider_fds.stream.position.source_unchanged import table_id_now
 from airflow_provider_fds.stream.run.scope import Scope, Transaction
 from airflow_provider_fds.stream.sink_record.overlap import refuse_overlap_of_interval
 from airflow_provider_fds.stream.sink_record.replacement import refuse_replacement
@@ -117,7 +118,7 @@ class IntervalScope(Scope):
     def _table_id(self, state: StreamState) -> str:
         """Return the id of the table, if it is the table that earlier intervals were read from."""
         log = self.connected.log
-        found = log.state_at(log.latest()).metadata.id
+        found = table_id_now(log)
         if state.table_id is not None and found != state.table_id:
             raise TableReplacedError(
                 f"{log.table_uri}: another table is now at this URI: its id is {found}, but the intervals of "

@@ -42,6 +42,13 @@ def test_a_reader_feature_that_is_not_in_the_list_is_refused_by_name(feature, wh
     assert (caught.value.table, caught.value.version, caught.value.retryable) == ("s3://lake/t", 4, False)
 
 
+def test_the_way_on_from_an_unknown_feature_leaves_no_version_out():
+    with pytest.raises(UnsupportedFeatureError) as caught:
+        check(["fooUnknown"], ["fooUnknown"])
+    assert "starting_version" not in str(caught.value)
+    assert "load the whole table" in str(caught.value)
+
+
 def test_a_reader_ignores_an_unknown_writer_feature():
     check([], ["fooUnknown", "appendOnly", "inCommitTimestamp", "rowTracking"])
 

@@ -29,6 +29,25 @@ if TYPE_CHECKING:
 
 SINK_ID = "99999999-0000-0000-0000-000000000000"
 
+#: The protocol of a table with a reader feature that FDS does not know.
+FUTURE = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["future"], "writerFeatures": ["future"]}
+
+
+def _leave_unknown_feature(builder: Any) -> int:
+    first: int = builder.commit({"protocol": FUTURE}, operation="ADD FEATURE")
+    builder.append()
+    return first
+
+
+def _leave_torn_commit(builder: Any) -> int:
+    first: int = builder.append()
+    builder.write_raw(first, builder.path_of(first).read_bytes()[:-20])
+    return first
+
+
+#: Functions that end a log with commits that FDS cannot read, and return the version of the first of them.
+UNREADABLE = (_leave_unknown_feature, _leave_torn_commit)
+
 
 class Bench:
     """A table, a staging folder, and runs that share a stream."""

@@ -262,6 +262,25 @@ def test_a_state_that_fds_cannot_read_is_refused_at_its_version_only(log, log_bu
         log.state_at(1)
 
 
+def test_the_newest_state_that_can_be_read_is_found_with_the_error_of_the_newest(log, six_versions):
+    assert log.newest_readable() == (log.state_at(5), None)
+    six_versions.version = 5
+    for feature in ("x", "y"):
+        future = {
+            "minReaderVersion": 3,
+            "minWriterVersion": 7,
+            "readerFeatures": [feature],
+            "writerFeatures": [feature],
+        }
+        six_versions.commit({"protocol": future})
+    for first in (0, 5):
+        state, error = log.newest_readable(first)
+        assert state == log.state_at(5)
+        assert isinstance(error, UnsupportedFeatureError)
+    with pytest.raises(UnsupportedFeatureError, match=r"version 7 of .*'y'"):
+        log.newest_readable(6)
+
+
 def test_a_log_without_metadata_is_damaged(log, log_builder):
     log_builder.commit({"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}})
     with pytest.raises(TornFileError, match="has no metaData action up to version 0"):

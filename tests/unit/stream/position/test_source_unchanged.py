@@ -15,11 +15,14 @@ from airflow_provider_fds.errors import (
     LogTruncatedError,
     TableNotFoundError,
     TableReplacedError,
+    TornFileError,
+    UnsupportedFeatureError,
     VerificationError,
 )
 from airflow_provider_fds.ledger.entries.commit_entries import Accepted
 from airflow_provider_fds.stream.position.source_unchanged import check_range_unchanged
 from tests.counting_storage import CountingStorage
+from tests.unit.stream.conftest import UNREADABLE
 
 
 @pytest.fixture
@@ -152,6 +155,33 @@ def test_planned_batches_whose_commits_were_cleaned_up_are_loaded(bench, sink):
         DeltaLog(open_storage(str(bench.table))).commit(1)
 
     assert bench.session("run-2").begin(sink).status == "work"
+
+
+@pytest.mark.parametrize("leave_unreadable", UNREADABLE)
+def test_planned_batches_are_loaded_although_a_later_commit_cannot_be_read(bench, four_commits, sink, leave_unreadable):
+    planned = bench.session("run-1").begin(sink)
+    leave_unreadable(four_commits)
+
+    assert bench.load_once(sink, "run-2").batches == planned.batches
+    with pytest.raises((UnsupportedFeatureError, TornFileError), match="version 4"):
+        bench.load_once(sink, "run-3")
+
+
+@pytest.mark.parametrize("leave_unreadable", UNREADABLE)
+def test_planned_batches_of_a_recreated_table_are_refused_although_its_newest_commit_cannot_be_read(
+    bench, recreated, begin, leave_unreadable
+):
+    leave_unreadable(recreated)
+    with pytest.raises(TableReplacedError):
+        begin(bench.session("run-2"))
+
+
+def test_planned_batches_are_not_loaded_if_a_commit_of_theirs_cannot_be_read_any_more(bench, four_commits, sink):
+    bench.session("run-1").begin(sink)
+    four_commits.write_raw(2, four_commits.path_of(2).read_bytes()[:-20])
+
+    with pytest.raises(TornFileError, match="version 2"):
+        bench.session("run-2").begin(sink)
 
 
 def test_an_accepted_batch_is_committed_although_the_table_was_recreated(bench, four_commits, sink):

@@ -7,9 +7,10 @@ from typing import Any
 import deltalake
 import pytest
 
-from airflow_provider_fds.errors import ConfigurationError
+from airflow_provider_fds.errors import ConfigurationError, TornFileError, UnsupportedFeatureError
 from airflow_provider_fds.hooks.position import read_standing
 from airflow_provider_fds.stream.position.stream_end import finished_reason
+from tests.unit.stream.conftest import UNREADABLE
 
 ENDS = [{"ending_version": 3}, {"ending_timestamp": "2024-01-01T00:03:30"}]
 
@@ -35,6 +36,39 @@ def test_26_a_run_loads_up_to_the_end_and_the_next_one_reports_a_finished_stream
     assert next(iter(options)) in work.reason
     assert session.connected.ledger.n == entries
     assert session.result() is None
+
+
+@pytest.mark.parametrize("leave_unreadable", UNREADABLE)
+@pytest.mark.parametrize("options", ENDS, ids=str)
+def test_a_stream_finishes_before_a_commit_that_cannot_be_read(bench, table, sink, options, leave_unreadable):
+    stream = bench.stream(**options)
+    bench.session("run-0", stream=stream).ensure_open(sink)
+    leave_unreadable(table)
+
+    assert bench.load_once(sink, "run-1", stream).target == 3
+    assert bench.load_once(sink, "run-2", stream).status == "finished"
+
+
+@pytest.mark.parametrize("leave_unreadable", UNREADABLE)
+def test_an_end_that_may_be_after_a_commit_that_cannot_be_read_is_not_reached(bench, table, sink, leave_unreadable):
+    # version 6 is from 00:06 by its file's time, but only it knows whether that counts
+    stream = bench.stream(ending_timestamp="2024-01-01T00:05:30")
+    bench.load_once(sink, "run-0", stream)
+    leave_unreadable(table)
+
+    with pytest.raises((UnsupportedFeatureError, TornFileError)):
+        bench.load_once(sink, "run-1", stream)
+
+
+@pytest.mark.parametrize("leave_unreadable", UNREADABLE)
+def test_what_comes_before_a_commit_that_cannot_be_read_is_loaded_while_the_end_is_unknown(
+    bench, table, sink, leave_unreadable
+):
+    bench.load_once(sink, "run-1", bench.stream(ending_version=2))
+    leave_unreadable(table)
+
+    work = bench.load_once(sink, "run-2", bench.stream(ending_timestamp="2024-01-01T00:05:30"))
+    assert work.batches[-1].last_version == 5
 
 
 def test_a_finished_stream_no_longer_needs_the_log(bench, table, sink):

@@ -21,6 +21,8 @@ from airflow_provider_fds.errors import (
     SourceFilesGoneError,
     StreamBusyError,
     TableReplacedError,
+    TornFileError,
+    UnsupportedFeatureError,
     VerificationError,
     ViolationError,
 )
@@ -34,6 +36,7 @@ from airflow_provider_fds.stream.actions.action_builder import ActionBuilder
 from airflow_provider_fds.stream.actions.prepared_action import perform
 from airflow_provider_fds.stream.run.purge import purge_stream
 from tests.moves import requested
+from tests.unit.stream.conftest import FUTURE, UNREADABLE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -135,6 +138,49 @@ def test_intervals_in_any_order_read_each_version_once(bench, six_commits, appen
 def test_a_commit_exactly_on_a_boundary_belongs_to_what_begins_there(bench, six_commits, append):
     assert versions(load(bench, minutes(1, 3), append)[0]) == [1, 2]
     assert versions(load(bench, minutes(2.5, 3.000001), append)[0]) == [3]
+
+
+@pytest.mark.parametrize("leave_unreadable", UNREADABLE)
+def test_an_interval_that_ended_before_a_commit_that_cannot_be_read_is_loaded(
+    bench, six_commits, append, leave_unreadable
+):
+    first = leave_unreadable(six_commits)
+    assert first == 6
+    assert versions(load(bench, minutes(0, 2), append)[0]) == [0, 1]
+    assert versions(load(bench, minutes(2, 5), append, "run-2")[0]) == [2, 3, 4]
+
+    # whether version 6 belongs to it is unknown
+    for _ in range(2):
+        with pytest.raises((UnsupportedFeatureError, TornFileError), match=r"version [67] of"):
+            load(bench, minutes(5, 6), append, "run-3")
+    assert [one.version for one in session_of(bench, minutes(5, 6)).connected.load().boundaries] == [0, 2, 5]
+
+
+def test_an_interval_is_not_closed_by_what_a_commit_that_cannot_be_read_says_about_times(bench, log_builder, append):
+    log_builder.create(configuration={"delta.enableInCommitTimestamps": "true"})
+    log_builder.write_raw(0, log_builder.path_of(0).read_text().replace('"timestamp"', '"inCommitTimestamp"'))
+    for version in (1, 2, 3):
+        log_builder.commit(log_builder.add(), inCommitTimestamp=log_builder.time_of(version))
+    log_builder.commit({"protocol": FUTURE}, inCommitTimestamp=log_builder.time_of(99))
+
+    assert versions(load(bench, minutes(0, 3), append)[0]) == [0, 1, 2]
+    with pytest.raises(UnsupportedFeatureError):
+        load(bench, minutes(3, 9), append, "run-2")
+
+
+@pytest.mark.parametrize("leave_unreadable", UNREADABLE)
+def test_another_table_is_found_out_although_its_newest_commit_cannot_be_read(
+    bench, six_commits, append, leave_unreadable
+):
+    load(bench, minutes(0, 2), append)
+    six_commits.table_id, six_commits.version = "another", -1
+    for path in six_commits.log.iterdir():
+        path.unlink()
+    six_commits.with_appends(5)
+    leave_unreadable(six_commits)
+
+    with pytest.raises(TableReplacedError):
+        load(bench, minutes(2, 4), append, "run-2")
 
 
 def test_the_transaction_carries_the_interval(bench, six_commits, append):
