@@ -46,8 +46,8 @@ def resolve_start(log: DeltaLog, options: SourceOptions) -> Offset | SnapshotSta
 
     Raises:
         ConfigurationError: The start version is newer than the newest or older than the oldest commit in the log, or is
-            after the end of the stream; or ``version_as_of`` or ``timestamp_as_of`` is later than the table's newest
-            commit.
+            after the end of the stream; ``version_as_of`` or ``timestamp_as_of`` is later than the table's newest
+            commit; or only a checkpoint is left of the version of a snapshot.
         TableNotFoundError: There is no table.
         UnsupportedFeatureError: The current table needs a reader feature that FDS does not support.
     """
@@ -74,7 +74,7 @@ def _start(log: DeltaLog, options: SourceOptions, newest: int) -> Offset | Snaps
 
         found = CommitTimestamps(log).at_or_after(parse_timestamp(options.starting_timestamp))
         return None if found is None else Offset(table_id, found)
-    return SnapshotStart(newest, table_id)
+    return _snapshot(log, newest, table_id, newest, "a snapshot of the newest version")
 
 
 def _snapshot_as_of(log: DeltaLog, options: SourceOptions, newest: int) -> SnapshotStart:
@@ -122,7 +122,27 @@ def _snapshot_as_of(log: DeltaLog, options: SourceOptions, newest: int) -> Snaps
             version=version,
             reason=Reason.START_NOT_AVAILABLE,
         ) from error
-    return SnapshotStart(version, table_id)
+    return _snapshot(log, version, table_id, newest, given)
+
+
+def _snapshot(log: DeltaLog, version: int, table_id: str, newest: int, given: str) -> SnapshotStart:
+    """Return the start with a version, or refuse one of which only a checkpoint is left, as Delta's time travel does.
+
+    When it was committed, which is a column of its rows, is unknown then.
+    """
+    if log.probe(version):
+        return SnapshotStart(version, table_id)
+    if version == newest:
+        way_on = "Start once the table has another commit"
+    else:
+        way_on = f"Use version_as_of={log.earliest()} or a later version"
+    raise ConfigurationError(
+        f"{log.table_uri}: {given} needs version {version}, which has a checkpoint, but its commit is gone: its "
+        f"time, the _commit_timestamp of its rows, is unknown. {way_on}.",
+        table=log.table_uri,
+        version=version,
+        reason=Reason.START_NOT_AVAILABLE,
+    )
 
 
 def _ensure_not_after_end(

@@ -189,6 +189,24 @@ def test_a_bounded_read_of_a_version_that_log_cleanup_took_is_refused_with_the_r
     assert start(plan, version_as_of=2) == SnapshotStart(2, log_builder.table_id)
 
 
+def test_a_snapshot_of_a_version_whose_commit_is_gone_is_refused_as_its_time_is_unknown(
+    plan: Any, log_builder: Any
+) -> None:
+    deltalake = pytest.importorskip("deltalake")
+    log_builder.with_appends(3)
+    deltalake.DeltaTable(str(log_builder.root), version=2).create_checkpoint()
+    log_builder.clean_up_before(3)
+    assert "version_as_of=3" in refusal(plan, version_as_of=2)
+    assert start(plan) == start(plan, version_as_of=3) == SnapshotStart(3, log_builder.table_id)
+
+    log_builder.path_of(3).unlink()
+    for options in ({}, {"version_as_of": 2}):
+        assert "once the table has another commit" in refusal(plan, **options)
+    log_builder.version = 2
+    log_builder.append()
+    assert start(plan) == SnapshotStart(3, log_builder.table_id)
+
+
 def test_23_a_timestamp_before_the_log_means_the_earliest_commit(plan: Any, log_builder: Any) -> None:
     deltalake = pytest.importorskip("deltalake")
     log_builder.create()

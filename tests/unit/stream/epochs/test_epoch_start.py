@@ -18,6 +18,7 @@ from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import (
     BatchFailedError,
     BatchRejectedError,
+    ConfigurationError,
     LedgerError,
     LogRewoundError,
     LogTruncatedError,
@@ -645,6 +646,18 @@ def test_a_start_that_is_gone_can_be_replaced_by_another_request(bench, log_buil
 
     session = load_all(bench, sink, "run-3")
     assert (session.result().epoch, session.result().first_version) == (3, 3)
+
+
+def test_a_bounded_read_of_a_version_whose_commit_is_gone_opens_no_epoch(bench, log_builder, sink):
+    log_builder.with_appends(4)
+    deltalake.DeltaTable(str(log_builder.root), version=2).create_checkpoint()
+    log_builder.clean_up_before(3)
+    bounded = {"starting_version": None, "version_as_of": 2}
+
+    with pytest.raises(ConfigurationError, match="its commit is gone"):
+        bench.load_once(sink, "run-1", bench.stream(**bounded))
+    assert ledger_of(bench).state.position is None
+    assert bench.load_once(sink, "run-2", bench.stream(**bounded | {"version_as_of": 3})).batches[0].num_files == 3
 
 
 def test_the_same_request_is_made_once(bench, two_appends, sink):
