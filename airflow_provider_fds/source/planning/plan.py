@@ -213,10 +213,10 @@ class BatchPlanner:
                 # the newest state is used until a commit sets another, as in Delta's own source.
                 self._log.verify_position(version + 1)
                 self._state = self._state or newest_state(self._log, self._target)
-                self._is_state_known = False
             self._cutter.builder.state = self._state
         # a later state stands for one that cannot be read
-        self._known = self._log.known if self._state.version <= start.version else None
+        self._is_state_known = self._state.version <= start.version
+        self._known = self._log.known if self._is_state_known else None
         self._barrier.check_schema(self._state, start.version)
         if self._state.metadata.id != start.table_id:
             raise other_table(self._log, start, self._state.metadata.id)

@@ -182,3 +182,24 @@ def test_a_sink_that_merges_does_not_continue_without_the_changes_that_are_gone(
         run(bench, merging, "run-2", **EARLIEST)
     assert "continue at version" not in str(refused.value)
     assert bench.session("looker").connected.load().planned == ()
+
+
+def test_the_rest_of_a_snapshot_with_the_newest_schema_makes_no_changes_up_of_the_commits_after_it(
+    bench, log_builder, sink
+):
+    """The schema at the snapshot is lost with the log, and the newest one stands for it."""
+    log_builder.create()
+    log_builder.append(2)
+    stream = bench.stream(starting_version=None, max_files_per_batch=1)
+    assert bench.load_once(sink, "run-1", stream, max_batches=1).is_more
+    fields = [log_builder.field("id")]
+    for name in ("a", "b"):
+        fields.append(log_builder.field(name))
+        log_builder.commit(log_builder.metadata(fields), log_builder.add())
+    deltalake.DeltaTable(str(log_builder.root), version=3).create_checkpoint()
+    log_builder.clean_up_before(2)
+
+    work = bench.load_once(sink, "run-2", stream)
+    assert work.warning is None
+    assert [one.last_version for one in work.batches] == [1, 2, 3]
+    assert [change.version for one in work.batches for change in one.schema_changes] == [3]
