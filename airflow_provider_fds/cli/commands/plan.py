@@ -294,6 +294,7 @@ def _dry(arguments: argparse.Namespace, stream: DeltaStream) -> Iterator[dict[st
     from airflow_provider_fds.source.planning.start import SnapshotStart, resolve_start, starting_state
     from airflow_provider_fds.stream.planning.whole_commits import keeps_replaced_rows
     from airflow_provider_fds.stream.polling.min_batch import MinBatch
+    from airflow_provider_fds.stream.position.source_unchanged import check_table
 
     log = DeltaLog(common.open_table(arguments, stream.table))
     start = Offset.from_json(arguments.offset) if arguments.offset else resolve_start(log, stream.options)
@@ -310,7 +311,7 @@ def _dry(arguments: argparse.Namespace, stream: DeltaStream) -> Iterator[dict[st
     # an estimate is about everything that is left
     minimum = None if arguments.estimate else MinBatch.of(stream)
     if isinstance(start, Offset) and not start.is_initial_snapshot:
-        start.ensure_table(log.state_at(newest).metadata.id, table=log.table_uri)
+        check_table(log, start)
         log.verify_position(start.version)
     if isinstance(start, SnapshotStart) or start.is_initial_snapshot:
         planned = _with_frozen(log, position, stream, target, minimum)

@@ -187,11 +187,11 @@ def starting_state(log: DeltaLog, start: Offset) -> TableState | None:
 
 
 def newest_state(log: DeltaLog, target: int) -> TableState:
-    """Return the state at ``target``, or at the newest version if that can no longer be rebuilt either."""
+    """Return the state at ``target``; if it can no longer be rebuilt, that of the newest version that can be read."""
     try:
         return log.state_at(target)
     except LostPositionError:
-        return log.state_at(log.latest())
+        return log.newest_readable(target)[0]
 
 
 def other_table(log: DeltaLog, start: Offset, found_id: str) -> TableReplacedError:

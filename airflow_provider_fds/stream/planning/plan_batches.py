@@ -15,14 +15,14 @@ from msgspec.structs import replace
 from airflow_provider_fds.batch.manifest.manifest import build_manifest
 from airflow_provider_fds.batch.manifest.publish import ManifestWriter, manifest_folder
 from airflow_provider_fds.batch.spec import txn_version
-from airflow_provider_fds.errors import FdsError, LostPositionError
+from airflow_provider_fds.errors import FdsError
 from airflow_provider_fds.ledger.intervals import interval_folder
 from airflow_provider_fds.ledger.values import PassedSchema, PlannedBatch, Skipped
 from airflow_provider_fds.source.changes.barrier import Allowances
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.planned import SourceBatch, range_digest
 from airflow_provider_fds.source.planning.plan import BatchPlanner
-from airflow_provider_fds.source.planning.start import starting_state
+from airflow_provider_fds.source.planning.start import newest_state, starting_state
 from airflow_provider_fds.stream.planning.backlog import guard_batches
 from airflow_provider_fds.stream.planning.event_times import EventTimes
 from airflow_provider_fds.stream.planning.sink_columns import SinkColumns
@@ -150,12 +150,9 @@ def _known_state(log: DeltaLog, position: Offset, *, is_first: bool) -> TableSta
     The first batch uses the schema of its first version; a later batch judges the change. The rest of an initial
     snapshot is read even if log cleanup removed its version, with the newest schema, as Delta's own source does.
     """
-    if not is_first and not position.is_initial_snapshot:
-        return None
-    found = starting_state(log, position)
-    if found is None and position.is_initial_snapshot:
-        return log.state_at(log.latest())
-    return found
+    if position.is_initial_snapshot:
+        return newest_state(log, position.version)
+    return starting_state(log, position) if is_first else None
 
 
 def with_manifests(
@@ -300,7 +297,7 @@ def _nothing(connected: ConnectedStream, state: StreamState, record: IntervalRec
         start,
         start,
         (),
-        _state_near(connected.log, max(record.last_version, 0)),
+        newest_state(connected.log, max(record.last_version, 0)),
         (),
         record.first_version,
         record.last_version,
@@ -308,13 +305,6 @@ def _nothing(connected: ConnectedStream, state: StreamState, record: IntervalRec
         _NO_COMMITS,
         "whole_files" if connected.stream.options.read_change_feed else None,
     )
-
-
-def _state_near(log: DeltaLog, version: int) -> TableState:
-    try:
-        return log.state_at(version)
-    except LostPositionError:
-        return log.state_at(log.latest())
 
 
 def _written(

@@ -59,7 +59,7 @@ def check_partition_column(log: DeltaLog, column: str) -> None:
         ConfigurationError: The table is not partitioned by it.
         TableNotFoundError: There is no table.
     """
-    _key_of(log, log.state_at(log.latest()).metadata, column)
+    _key_of(log, log.newest_readable()[0].metadata, column)
 
 
 def _key_of(log: DeltaLog, metadata: Metadata, column: str) -> str:

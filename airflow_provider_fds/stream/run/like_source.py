@@ -58,7 +58,7 @@ def sink_for_job(connected: ConnectedStream, sink: Sink, batches: Sequence[Batch
     try:
         state = log.state_at(batches[0].last_version)
     except FdsError:
-        state = log.state_at(log.latest())
+        state = log.newest_readable()[0]
     return like_source(sink, state.metadata, connected.stream)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_fds.cli.main import main
+from airflow_provider_fds.source.offset import Offset
 
 
 def fds(capsys: Any, *arguments: object) -> tuple[int, list[dict[str, Any]], str]:
@@ -167,6 +168,19 @@ def test_a_dry_run_begins_after_a_feature_that_was_dropped_as_a_run_does(log_bui
 
     assert dry == real
     assert dry[0] == 0
+
+
+def test_a_dry_run_from_an_offset_shows_what_comes_before_a_commit_that_cannot_be_read(log_builder, capsys):
+    log_builder.with_appends(2)
+    future = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["future"], "writerFeatures": ["future"]}
+    log_builder.commit({"protocol": future}, operation="ADD FEATURE")
+    offset = Offset(log_builder.table_id, 1).to_json()
+
+    code, _, text = fds(capsys, "plan", log_builder.root, "--dry-run", "--from", offset)
+
+    assert code == 2
+    assert "2 files" in text
+    assert "version 3" in text
 
 
 def test_a_table_with_another_id_is_code_4(table, capsys, tmp_path):

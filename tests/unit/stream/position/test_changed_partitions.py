@@ -12,6 +12,7 @@ from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.position.changed_partitions import changed_partitions, check_partition_column
+from tests.unit.stream.conftest import UNREADABLE
 
 
 @pytest.fixture
@@ -45,6 +46,15 @@ def test_they_are_the_values_of_files_that_are_added_and_in_a_change_feed_also_o
     assert days(table, 3, 4, column="DAY") == ["03"]
     assert days(table, 3, 4, read_change_feed=True) == ["01", "03"]
     assert days(table, 1, 6, column="shop") == ["a", "b"]
+
+
+@pytest.mark.parametrize("leave_unreadable", UNREADABLE)
+def test_a_column_is_checked_although_the_newest_commit_cannot_be_read(table, leave_unreadable):
+    leave_unreadable(table)
+    log = DeltaLog(open_storage(table.uri, {}))
+    check_partition_column(log, "day")
+    with pytest.raises(ConfigurationError):
+        check_partition_column(log, "id")
 
 
 def test_files_that_change_no_data_and_null_are_left_out(table):

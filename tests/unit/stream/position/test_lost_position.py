@@ -14,6 +14,7 @@ import pytest
 from airflow_provider_fds.errors import LogGapError, LogRewoundError, LogTruncatedError, TableReplacedError
 from airflow_provider_fds.sinks import DeltaAppendSink, DeltaMergeSink
 from airflow_provider_fds.source.offset import Offset
+from tests.unit.stream.conftest import UNREADABLE
 
 if TYPE_CHECKING:
     from tests.unit.stream.conftest import Bench
@@ -203,3 +204,19 @@ def test_the_rest_of_a_snapshot_with_the_newest_schema_makes_no_changes_up_of_th
     assert work.warning is None
     assert [one.last_version for one in work.batches] == [1, 2, 3]
     assert [change.version for one in work.batches for change in one.schema_changes] == [3]
+
+
+@pytest.mark.parametrize("leave_unreadable", UNREADABLE)
+def test_the_rest_of_a_snapshot_whose_log_was_cleaned_up_is_read_before_a_commit_that_cannot_be_read(
+    bench, log_builder, sink, leave_unreadable
+):
+    log_builder.with_appends(2)
+    stream = bench.stream(starting_version=None, max_files_per_batch=1)
+    bench.load_once(sink, "run-1", stream, max_batches=1)
+    log_builder.append()
+    deltalake.DeltaTable(str(log_builder.root)).create_checkpoint()
+    log_builder.clean_up_before(3)
+    leave_unreadable(log_builder)
+
+    work = bench.load_once(sink, "run-2", stream)
+    assert [one.last_version for one in work.batches] == [2, 3]
