@@ -93,9 +93,9 @@ def gap(table: str, before: int, after: int, checkpoint: int | None = None) -> L
         f"{missing} missing from the log of {table}, which has versions {before} and {after}: expected one commit "
         f"file per version. Restore {LOG_FOLDER}/{commit_name(before + 1)}"
         + (
-            ". If it cannot be restored, its rows are lost: end this stream (`fds retire STREAM --why …`) and "
-            f"continue after the gap under another stream name, with starting_version={after} and the same "
-            "sink"
+            f". If it cannot be restored, its rows are lost: once this stream has loaded version {before}, end it "
+            "(`fds retire STREAM --why …`) and continue after the gap under another stream name, with "
+            f"starting_version={after} and the same sink"
             if checkpoint is not None and checkpoint >= after - 1
             else "; without it the table cannot be read, because there is no checkpoint after the gap"
         ),

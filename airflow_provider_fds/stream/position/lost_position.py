@@ -11,12 +11,12 @@ from airflow_provider_fds.batch.version_ranges import describe_range
 from airflow_provider_fds.delta.names import commit_key
 from airflow_provider_fds.delta.retention import FILE_RETENTION, LOG_RETENTION, retention
 from airflow_provider_fds.durations import format_duration
-from airflow_provider_fds.errors import FdsError, LogTruncatedError
+from airflow_provider_fds.errors import FdsError, LogGapError, LogTruncatedError, TornFileError
 from airflow_provider_fds.ledger.entries.plan_entries import Advanced
 from airflow_provider_fds.ledger.values import Skipped
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.source.planned import range_digest
-from airflow_provider_fds.stream.position.source_unchanged import check_position, check_table
+from airflow_provider_fds.stream.position.source_unchanged import check_last_commit, check_position, check_table
 
 if TYPE_CHECKING:
     from airflow_provider_fds.delta.reader.log import DeltaLog
@@ -98,11 +98,20 @@ def newest_from_position(connected: ConnectedStream, state: StreamState, owner: 
     moves forward: anything an old attempt may still write is before it and ordered by its transaction.
 
     Raises:
-        LostPositionError: As :func:`~.source_unchanged.check_position`; with ``"earliest"``, the log has a hole, the
-            table is another one, or it is older than the position.
+        LostPositionError: As :func:`~.source_unchanged.check_position`, but a version after the position is missing
+            only once the stream is there; with ``"earliest"``, the table is another one, or it is older than the
+            position.
     """
+    assert state.position is not None  # noqa: S101  # an open epoch has a position
+    position = Offset.from_json(state.position)
     try:
         return state, check_position(connected.log, state)
+    except (LogGapError, TornFileError) as error:
+        if error.version is None or error.version <= position.version:
+            raise
+        # what lies before the damage is loaded first; the next run reports it
+        check_last_commit(connected.log, state, position)
+        return state, error.version - 1
     except LogTruncatedError as error:
         allowed = _allowed_by(connected, state)
         if allowed is None:
@@ -122,8 +131,6 @@ def newest_from_position(connected: ConnectedStream, state: StreamState, owner: 
                 earliest_version=error.earliest_version,
             ) from error
         lost = error
-    assert state.position is not None  # noqa: S101  # an open epoch has a position
-    position = Offset.from_json(state.position)
     log = connected.log
     # log cleanup may go on meanwhile: nobody has skipped what it removes now
     earliest = log.earliest() if earliest is None else earliest

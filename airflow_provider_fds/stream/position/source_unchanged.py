@@ -33,6 +33,16 @@ def check_position(log: DeltaLog, state: StreamState) -> int:
     if position.is_initial_snapshot:
         return log.latest()
     newest = verify_version(log, position, position.version)
+    check_last_commit(log, state, position)
+    return newest
+
+
+def check_last_commit(log: DeltaLog, state: StreamState, position: Offset) -> None:
+    """Check that the last commit that the stream has read is still the one at its version, if that exists.
+
+    Raises:
+        TableReplacedError: It is another one.
+    """
     last = position.version if position.next_index > 0 else position.version - 1
     if state.last_commit_sha256 and last >= 0 and log.probe(last):
         found = log.commit(last).sha256
@@ -45,7 +55,6 @@ def check_position(log: DeltaLog, state: StreamState) -> int:
                 table=log.table_uri,
                 version=last,
             )
-    return newest
 
 
 def verify_version(log: DeltaLog, position: Offset, version: int) -> int:

@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any
 import deltalake
 import pytest
 
-from airflow_provider_fds.errors import LogGapError, LogRewoundError, LogTruncatedError, TableReplacedError
+from airflow_provider_fds.errors import (
+    LogGapError,
+    LogRewoundError,
+    LogTruncatedError,
+    TableReplacedError,
+    TornFileError,
+)
 from airflow_provider_fds.sinks import DeltaAppendSink, DeltaMergeSink
 from airflow_provider_fds.source.offset import Offset
 from tests.unit.stream.conftest import UNREADABLE
@@ -89,8 +95,9 @@ def test_the_sensor_wakes_a_run_that_moves_such_a_stream(bench, behind, sink):
 
 def test_50_a_hole_is_still_an_error(bench, behind, sink):
     (behind.root / "_delta_log" / f"{4:020d}.json").unlink()
+    assert run(bench, sink, "run-2", **EARLIEST).batches[-1].last_version == 3
     with pytest.raises(LogGapError, match="version 4 is missing"):
-        run(bench, sink, "run-2", **EARLIEST)
+        run(bench, sink, "run-3", **EARLIEST)
 
 
 def test_a_table_that_is_older_than_the_position_is_still_an_error(bench, behind, sink):
@@ -220,3 +227,37 @@ def test_the_rest_of_a_snapshot_whose_log_was_cleaned_up_is_read_before_a_commit
 
     work = bench.load_once(sink, "run-2", stream)
     assert [one.last_version for one in work.batches] == [2, 3]
+
+
+@pytest.mark.parametrize("damage", ["missing", "empty"])
+def test_the_versions_before_a_damage_of_the_log_are_loaded_before_it_stops_the_stream(
+    bench, log_builder, sink, damage
+):
+    log_builder.with_appends(2)
+    bench.load_once(sink, "run-1")
+    for _ in range(4):
+        log_builder.append()
+    deltalake.DeltaTable(str(log_builder.root)).create_checkpoint()
+    if damage == "missing":
+        log_builder.path_of(5).unlink()
+    else:
+        log_builder.write_raw(5, "")
+
+    work = bench.load_once(sink, "run-2")
+    assert [(one.first_version, one.last_version) for one in work.batches] == [(3, 4)]
+    for run in ("run-3", "run-4"):
+        with pytest.raises((LogGapError, TornFileError), match="version 5"):
+            bench.load_once(sink, run)
+
+
+def test_a_damage_of_the_log_does_not_hide_that_the_table_is_another_one(bench, log_builder, sink):
+    log_builder.with_appends(2)
+    bench.load_once(sink, "run-1")
+    log_builder.version = 1
+    for files in range(2, 6):
+        log_builder.append(files)
+    deltalake.DeltaTable(str(log_builder.root)).create_checkpoint()
+    log_builder.path_of(4).unlink()
+
+    with pytest.raises(TableReplacedError):
+        bench.load_once(sink, "run-2")
