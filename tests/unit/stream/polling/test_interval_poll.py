@@ -8,8 +8,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from airflow_provider_fds.delta.storage.local import LocalStorage
-from airflow_provider_fds.errors import TableNotFoundError
+from airflow_provider_fds.errors import TableNotFoundError, TornFileError, UnsupportedFeatureError
 from airflow_provider_fds.stream.polling.interval_poll import IntervalPoller
+from tests.unit.stream.conftest import UNREADABLE
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 
@@ -47,6 +48,15 @@ def test_a_commit_before_the_end_does_not_complete_it(log_builder):
     assert waiting.check() is None
     log_builder.append(1)
     assert asyncio.run(waiting.poll()) is None
+
+
+@pytest.mark.parametrize("leave_unreadable", UNREADABLE)
+def test_an_interval_is_complete_by_a_commit_before_those_that_cannot_be_read(log_builder, leave_unreadable):
+    log_builder.with_appends(2)
+    leave_unreadable(log_builder)
+    assert "version 2 was" in watch(log_builder, START + timedelta(minutes=2)).check().reason
+    with pytest.raises((UnsupportedFeatureError, TornFileError)):
+        watch(log_builder, START + timedelta(minutes=2.5)).check()
 
 
 def test_a_missing_table_is_reported(log_builder):
