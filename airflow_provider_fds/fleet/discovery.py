@@ -154,17 +154,15 @@ def find_tables(
                 else f"the tables {pattern.tables!r} match no table that FDS can read, of those that the catalog of "
                 f"{pattern.catalog_conn_id!r} shows. Check the name, and the rights of the connection."
             )
-        started = {
-            one.name: one.stream.table
-            for one in found.streams
-            if known is None or one.name in known or pattern.new_tables == "start"
-        }
-        streams = [one for one in found.streams if one.name in started]
+        begun = [one for one in found.clashing if (known or {}).get(one.name) == one.stream.table]
+        is_started = known is None or pattern.new_tables == "start"
+        streams = [*(one for one in found.streams if is_started or one.name in (known or {})), *begun]
+        started = {one.name: one.stream.table for one in streams}
         problems += taken.add(streams, shares_sink=pattern.shares_sink)
         num_streams.append(len(taken.streams))
         if pattern.new_tables == "alert":
             new += [one for one in found.streams if one.name not in started and not taken.has(one)]
-        there = {one.stream.table for one in found.streams}
+        there = {one.stream.table for one in (*found.streams, *found.clashing)}
         missing: dict[str, str] = {}
         for gone_name, table in (known or {}).items():
             chosen = None if table in there else _chosen(pattern, table)

@@ -38,12 +38,14 @@ class Discovery:
 
     Attributes:
         streams: The stream of each table, by name.
+        clashing: Streams that have a name with another one of these in common, each of its own table.
         problems: A sentence for each table that cannot have a stream.
         is_empty: Whether there is no table at all, not even one that is excluded.
         left_out: Names in the catalog that are none of a table that FDS can read.
     """
 
     streams: tuple[FleetStream, ...] = ()
+    clashing: tuple[FleetStream, ...] = ()
     problems: tuple[str, ...] = ()
     is_empty: bool = False
     left_out: tuple[str, ...] = ()
@@ -248,8 +250,10 @@ class TablePattern:
                     f"stream {name!r} would load {len(same)} tables: {', '.join(one.stream.table for one in same)}. "
                     "Give the pattern a name that differs, such as '{schema}.{table}'."
                 )
-        streams = (same[0] for _, same in sorted(found.items()) if len(same) == 1)
-        return Discovery(tuple(streams), tuple(problems), is_empty)
+        ordered = [same for _, same in sorted(found.items())]
+        streams = tuple(same[0] for same in ordered if len(same) == 1)
+        clashing = tuple(one for same in ordered if len(same) > 1 for one in same)
+        return Discovery(streams, clashing, tuple(problems), is_empty)
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-compatible values that :meth:`from_dict` accepts. Contains no secret."""

@@ -116,6 +116,23 @@ def test_a_table_that_is_gone_is_an_alert_in_every_run(lake):
     assert lake.find().messages() == []
 
 
+def test_a_table_whose_name_another_one_gets_is_not_gone_and_is_loaded_on(lake):
+    lake.create("crm/a", "crm/b")
+    pattern = lake.pattern(tables=f"{lake.root}/raw/*/*", name="{table}")
+    assert names(lake.find(patterns=[pattern]).streams) == ["a", "b"]
+    lake.create("erp/a")
+    retired = []
+    for _ in range(2):
+        found = find_tables([pattern], (), lake.open, lake.staging, "dag.load", retire=retired.append)
+        assert {one.name: one.stream.table for one in found.streams} == {
+            "a": f"{lake.root}/raw/crm/a",
+            "b": f"{lake.root}/raw/crm/b",
+        }
+        assert (found.gone, retired) == ((), [])
+        (message,) = found.messages()
+        assert "stream 'a' would load 2 tables" in message
+
+
 def test_a_table_that_comes_back_is_loaded_again(lake):
     lake.find(new_tables="alert")
     lake.drop("a")
