@@ -19,7 +19,7 @@ from airflow_provider_fds.reasons import Reason
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping, MutableMapping
+    from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 
     from airflow_provider_fds.fleet.streams_file.group import FleetGroup
     from airflow_provider_fds.fleet.value import FleetStream
@@ -32,6 +32,9 @@ _REFUSED_TASK_ID: Final = "refused_streams"
 #: Airflow 3.3 starts a continuous DAG without a start date once and never again. Nothing is caught up, so the date does
 #: not matter.
 _SOME_START: Final = datetime(2020, 1, 1, tzinfo=UTC)
+
+#: Variable of a DAG file with the file of streams of each DAG, by its id.
+_DECLARED: Final = "_fds_dags"
 
 
 def fds_dags(
@@ -58,8 +61,8 @@ def fds_dags(
         The DAGs by id.
 
     Raises:
-        ConfigurationError: Reports all problems of the file at once if there is another one than a clash, or an id that
-            the namespace already has.
+        ConfigurationError: Reports all problems of the file at once if there is another one than a clash; or two
+            DAGs have one id, or the namespace has it.
 
     Examples:
         >>> from airflow_provider_fds import fds_dags
@@ -68,29 +71,22 @@ def fds_dags(
     dag_file = namespace.get("__file__")
     path = Path(dag_file).parent / file if isinstance(dag_file, str) else Path(file)
     dags: dict[str, DAG] = {}
-    for group in read_fleet_groups(path):
-        if group.dag_per == "group":
-            dag = _dag(group, group.dag_id, dag_arguments)
-            if group.streams or group.patterns:
-                DeltaFleetOperator(dag=dag, **{**_fleet_arguments(group), **(task_arguments or {})})
-            if group.refused:
-                problems = dict.fromkeys(one for found in group.refused.values() for one in found)
-                RefusedStreamsOperator(dag=dag, task_id=_REFUSED_TASK_ID, problems=tuple(problems))
-            dags[dag.dag_id] = dag
-            continue
-        for name, refused in group.refused.items():
-            dag = _dag(group, f"{group.dag_id}.{name}", dag_arguments)
-            RefusedStreamsOperator(dag=dag, task_id=_TASK_ID, problems=refused)
-            dags[dag.dag_id] = dag
-        for one in group.streams:
-            dag = _dag(group, f"{group.dag_id}.{one.name}", dag_arguments)
-            DeltaIngestOperator(dag=dag, **{**_stream_arguments(group, one), **(task_arguments or {})})
-            dags[dag.dag_id] = dag
-    for dag_id, dag in dags.items():
-        if not isinstance(namespace.get(dag_id, dag), DAG):
+    for dag in _declared(read_fleet_groups(path), dag_arguments, task_arguments):
+        if dags.setdefault(dag.dag_id, dag) is not dag:
             raise ConfigurationError(
-                f"the DAG file already has a variable {dag_id!r}, which is also the id of a DAG of {file}. Give the "
-                "group another dag_id, or rename the variable.",
+                f"{file}: two of its DAGs have the id {dag.dag_id!r}. Give a group another dag_id.",
+                reason=Reason.WIRING_INVALID,
+            )
+    # a module that is loaded again keeps its variables
+    declared = namespace.setdefault(_DECLARED, {})
+    for dag_id, dag in dags.items():
+        if dag_id not in namespace:
+            declared[dag_id] = str(path)
+        if (other := declared.get(dag_id)) != str(path):
+            what = f"a variable {dag_id!r}" if other is None else f"a DAG {dag_id!r} of {other}"
+            raise ConfigurationError(
+                f"the DAG file already has {what}, which is also the id of a DAG of {file}. Give the group another "
+                "dag_id, or rename the variable.",
                 reason=Reason.WIRING_INVALID,
             )
         if isinstance(dag_file, str):
@@ -98,6 +94,31 @@ def fds_dags(
             dag.fileloc = dag_file
         namespace[dag_id] = dag
     return dags
+
+
+def _declared(
+    groups: Iterable[FleetGroup],
+    dag_arguments: Mapping[str, Any] | None,
+    task_arguments: Mapping[str, Any] | None,
+) -> Iterator[DAG]:
+    for group in groups:
+        if group.dag_per == "group":
+            dag = _dag(group, group.dag_id, dag_arguments)
+            if group.streams or group.patterns:
+                DeltaFleetOperator(dag=dag, **{**_fleet_arguments(group), **(task_arguments or {})})
+            if group.refused:
+                problems = dict.fromkeys(one for found in group.refused.values() for one in found)
+                RefusedStreamsOperator(dag=dag, task_id=_REFUSED_TASK_ID, problems=tuple(problems))
+            yield dag
+            continue
+        for name, refused in group.refused.items():
+            dag = _dag(group, f"{group.dag_id}.{name}", dag_arguments)
+            RefusedStreamsOperator(dag=dag, task_id=_TASK_ID, problems=refused)
+            yield dag
+        for one in group.streams:
+            dag = _dag(group, f"{group.dag_id}.{one.name}", dag_arguments)
+            DeltaIngestOperator(dag=dag, **{**_stream_arguments(group, one), **(task_arguments or {})})
+            yield dag
 
 
 def _dag(group: FleetGroup, dag_id: str, arguments: Mapping[str, Any] | None) -> DAG:

@@ -157,6 +157,21 @@ def test_a_variable_of_the_dag_file_is_not_replaced(dag_file):
         fds_dags("streams.yaml", dag_file)
 
 
+def test_two_dags_of_one_id_are_refused_in_one_file_and_in_two(dag_file, tmp_path):
+    (tmp_path / "more.yaml").write_text(FILE)
+    fds_dags("streams.yaml", dag_file)
+    # as when the module is loaded again
+    fds_dags("streams.yaml", dag_file)
+    with pytest.raises(ConfigurationError, match=r"already has a DAG 'fds_crm' of .*streams\.yaml, .* of more\.yaml"):
+        fds_dags("more.yaml", dag_file)
+    same_id = "    dag_per: stream\n", "    dag_id: fds_crm\n"
+    same_as_a_stream = "    schedule: 15m\n", "    schedule: 15m\n    dag_id: fds_apart.a\n"
+    for old, new in (same_id, same_as_a_stream):
+        (tmp_path / "twice.yaml").write_text(FILE.replace(old, new))
+        with pytest.raises(ConfigurationError, match=r"twice\.yaml: two of its DAGs have the id 'fds_"):
+            fds_dags("twice.yaml", {"__file__": dag_file["__file__"]})
+
+
 def test_a_notifier_that_cannot_be_imported_is_named(dag_file, tmp_path):
     (tmp_path / "streams.yaml").write_text(FILE.replace("test_fleet_dags:notify", "test_fleet_dags:none"))
     with pytest.raises(ConfigurationError, match=r"the notifier 'tests\.airflow\.test_fleet_dags:none' of group 'crm'"):
