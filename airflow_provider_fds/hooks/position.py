@@ -24,12 +24,14 @@ class Standing(NamedTuple):
         pause: Why the stream pauses until a person decides, or ``None`` if it may continue.
         found: What a run must do even if the table has nothing new, or ``None`` if there is nothing.
         table: Storage of the table, which was opened to compare it with the ledger.
+        is_stopped: Whether it stops until a person decides, also if the next run is to ask that person.
     """
 
     position: Offset | None
     pause: str | None = None
     found: PollResult | None = None
     table: Storage | None = None
+    is_stopped: bool = False
 
 
 def read_standing(stream: DeltaStream, stream_context: StreamContext) -> Standing:
@@ -50,8 +52,13 @@ def read_standing(stream: DeltaStream, stream_context: StreamContext) -> Standin
         why = f"epoch {state.epoch} was requested by a {state.request.asked} ({state.request.why})"
         return Standing(None, found=PollResult(connected.log.latest(), reason=why))
     position = None if state.position is None else Offset.from_json(state.position)
+    stop = state.quarantined
+    if stop is not None and state.held is None and stream.options.on_violation == "ask":
+        found = PollResult(connected.log.latest(), reason=f"the run asks what to do at version {stop.version}")
+        return Standing(position, found=found, table=connected.table, is_stopped=True)
+    pause = pause_of(state)
     if state.ended is not None and (reason := finished_reason(connected)) is not None:
         # from the ledger alone: the commits that determined its end may be gone
         found = PollResult(state.ended.version, reason=reason, is_finished=True)
-        return Standing(position, pause_of(state), found, connected.table)
-    return Standing(position, pause_of(state), table=connected.table)
+        return Standing(position, pause, found, connected.table, is_stopped=pause is not None)
+    return Standing(position, pause, table=connected.table, is_stopped=pause is not None)

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 #: Seconds after which a tick is repeated for a watcher that could not process it, because Airflow or storage failed;
 #: doubled each time, up to five minutes.
 _AGAIN_AFTER_SECONDS: Final = 15.0
-#: How often to ask whether a stream that pauses may continue.
-_PAUSED_SECONDS: Final = 60.0
+#: How often to ask whether a stream has stopped, and may continue.
+_LOOK_AGAIN_SECONDS: Final = 60.0
 
 
 class WatcherArgumentsError(ConfigurationError, TypeError):
@@ -200,8 +200,8 @@ class DeltaTableChangeTrigger(BaseEventTrigger):
                     watchers.ask_in(pause_seconds(_AGAIN_AFTER_SECONDS, failures))
                 else:
                     failures = 0
-                    if cursor.is_paused:
-                        watchers.ask_in(_PAUSED_SECONDS)
+                    if cursor.looks_again:
+                        watchers.ask_in(_LOOK_AGAIN_SECONDS)
                     if event is not None:
                         yield event
         finally:
@@ -214,7 +214,7 @@ class DeltaTableChangeTrigger(BaseEventTrigger):
         change = None if seen is None else await tick.changes.since(seen, newest)
         if seen is None:
             return None
-        cursor.move(newest)
+        cursor.move(newest, is_told=change is not None)
         if change is None:
             return None
         reach("watcher.found")

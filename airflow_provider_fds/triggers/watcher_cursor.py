@@ -20,10 +20,10 @@ class Cursor(Protocol):
     """What a watcher compares a table with.
 
     Attributes:
-        is_paused: Whether the consumer must not be woken until a person decides; asked again, as no version tells.
+        looks_again: Whether to ask again although the table has no new version: a person may decide meanwhile.
     """
 
-    is_paused: bool
+    looks_again: bool
 
     async def seen(self, newest: SeenVersion) -> SeenVersion | None:
         """Return the version up to which the consumer was notified or has read; ``None`` if it must not start now.
@@ -32,8 +32,11 @@ class Cursor(Protocol):
             newest: The newest version of the table, from which a cursor that is not kept anywhere starts.
         """
 
-    def move(self, to: SeenVersion) -> None:
-        """Record that everything up to a version was compared. Its event may have been fired but not stored yet."""
+    def move(self, to: SeenVersion, *, is_told: bool) -> None:
+        """Record that everything up to a version was compared, and whether an event tells of it.
+
+        The event may not be stored yet.
+        """
 
     async def store(self, at: SeenVersion) -> None:
         """Keep a version, now that its event is stored."""
@@ -49,31 +52,36 @@ class StreamCursor:
     def __init__(self, stream: Mapping[str, Any]) -> None:
         self._stream = dict(stream)
         self._told: SeenVersion | None = None
-        self.is_paused = False
+        self._is_stopped = False
+        self.looks_again = False
 
     async def seen(self, newest: SeenVersion) -> SeenVersion | None:
         """Return the last version that the stream has read whole; ``None`` if told, while it pauses, or at its end."""
-        if newest == self._told:
+        if newest == self._told and not self.looks_again:
             return None
-        return await sync_to_async(self._position, thread_sensitive=False)()
+        return await sync_to_async(self._unread, thread_sensitive=False)(newest)
 
-    def move(self, to: SeenVersion) -> None:
-        """Report each version once in the lifetime of this process."""
+    def move(self, to: SeenVersion, *, is_told: bool) -> None:
+        """Report each version once in the lifetime of this process, and again after a person's decision."""
         self._told = to
+        # the run may come to a stop
+        self.looks_again = is_told
 
     async def store(self, at: SeenVersion) -> None:
         """The stream's own runs store its position."""
 
-    def _position(self) -> SeenVersion | None:
+    def _unread(self, newest: SeenVersion) -> SeenVersion | None:
         stream = DeltaStream.from_dict(self._stream)
         standing = read_standing(stream, reading_context(stream))
-        self.is_paused = standing.pause is not None
-        if self.is_paused or (standing.found is not None and standing.found.is_finished):
-            return None
+        was_stopped, self._is_stopped = self._is_stopped, standing.is_stopped
+        if was_stopped and not standing.is_stopped:
+            self._told = None
         position = standing.position
-        if position is None or position.is_initial_snapshot:
-            return SeenVersion(-1)
-        return SeenVersion(position.version - 1)
+        is_open = position is None or position.is_initial_snapshot
+        read = SeenVersion(-1 if is_open or position is None else position.version - 1)
+        self.looks_again = standing.is_stopped or (newest == self._told and read.version < newest.version)
+        is_finished = standing.found is not None and standing.found.is_finished
+        return None if standing.pause is not None or is_finished or newest == self._told else read
 
 
 class AssetCursor:
@@ -89,7 +97,7 @@ class AssetCursor:
         self._stores = _stores_of(store)
         self._table = table
         self._key = cursor_key(table, name)
-        self.is_paused = False
+        self.looks_again = False
         self._seen: SeenVersion | None = None
 
     async def seen(self, newest: SeenVersion) -> SeenVersion | None:
@@ -104,7 +112,7 @@ class AssetCursor:
             self._seen = min(found, key=lambda one: one.version, default=newest)
         return self._seen
 
-    def move(self, to: SeenVersion) -> None:
+    def move(self, to: SeenVersion, *, is_told: bool) -> None:  # noqa: ARG002  # as the protocol has it
         """Continue from a version in this process."""
         self._seen = to
 

@@ -248,15 +248,17 @@ def test_a_question_that_nobody_answers_in_time_leaves_the_stream_where_it_is(as
     assert ledger_of("asks_late").find().quarantined.version == 1
 
 
+@pytest.mark.parametrize("waits", [False, True])
 def test_an_attempt_asks_once_because_airflow_would_show_the_first_question_again(
-    asking, installation, lake, while_asked, decide, ledger_of
+    asking, installation, lake, while_asked, decide, ledger_of, waits
 ):
-    dag = asking("asks_once")
+    name = f"asks_once_{waits}".lower()
+    dag = asking(name, '"wait": True, "timeout": 600' if waits else "")
     lake.delete("orders", "id = 2")
-    while_asked("asks_once", lambda: decide("skip", "asks_once", "--version", "1"))
+    while_asked(name, lambda: decide("skip", name, "--version", "1"))
     assert installation.run(dag).state("ingest") == "skipped"
-    assert ledger_of("asks_once").find().quarantined.version == 2
-    assert "version 1" in question("asks_once").subject
+    assert ledger_of(name).find().quarantined.version == 2
+    assert "version 1" in question(name).subject
 
 
 @pytest.fixture

@@ -345,9 +345,9 @@ def standing(monkeypatch):
 async def test_a_stream_that_is_resumed_is_started_for_what_came_while_it_paused(
     table, tmp_path, installation, standing, polls, monkeypatch
 ):
-    monkeypatch.setattr("airflow_provider_fds.triggers.delta_table_change._PAUSED_SECONDS", 0.05)
+    monkeypatch.setattr("airflow_provider_fds.triggers.delta_table_change._LOOK_AGAIN_SECONDS", 0.05)
     stream = DeltaStream("orders", table=table.uri, checkpoint=f"file:{tmp_path / 'checkpoint.json'}")
-    standing.update(position=Offset.after(0, table.table_id), pause="a person holds it")
+    standing.update(position=Offset.after(0, table.table_id), pause="a person holds it", is_stopped=True)
     async with triggerer() as running:
         running.start(DeltaTableChangeTrigger(stream=stream, poll_interval=0.02))
         await until(lambda: polls)
@@ -355,10 +355,31 @@ async def test_a_stream_that_is_resumed_is_started_for_what_came_while_it_paused
         await until(lambda: polls[-1].endswith("2.json"))
         await asyncio.sleep(0.3)
         assert running.events == []
-        standing["pause"] = None
+        standing.update(pause=None, is_stopped=False)
         await until(lambda: running.events)
         await asyncio.sleep(0.3)
     assert running.events == [payload(table, 1, 1, rows=10)]
+
+
+@pytest.mark.parametrize("asks", [False, True])
+async def test_a_stream_that_stops_at_a_version_is_started_again_once_a_person_has_decided(
+    table, tmp_path, installation, standing, monkeypatch, asks
+):
+    monkeypatch.setattr("airflow_provider_fds.triggers.delta_table_change._LOOK_AGAIN_SECONDS", 0.05)
+    stream = DeltaStream("orders", table=table.uri, checkpoint=f"file:{tmp_path / 'checkpoint.json'}")
+    standing.update(position=Offset.after(0, table.table_id))
+    table.append()
+    async with triggerer() as running:
+        running.start(DeltaTableChangeTrigger(stream=stream, poll_interval=0.02))
+        await until(lambda: running.events)
+        found = PollResult(1, reason="the run asks") if asks else None
+        standing.update(pause=None if asks else "version 1 deletes rows", found=found, is_stopped=True)
+        await asyncio.sleep(0.3)
+        assert len(running.events) == 1
+        standing.update(pause=None, found=None, is_stopped=False)
+        await until(lambda: len(running.events) > 1)
+        await asyncio.sleep(0.3)
+    assert running.events == [payload(table, 1, 1, rows=10)] * 2
 
 
 async def test_a_stream_that_has_reached_its_end_is_not_started_again(table, tmp_path, installation, standing, polls):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -166,6 +167,13 @@ def test_without_news_it_skips_succeeds_or_waits(fleet):
     fleet.logs["b"].append()
     woken = waiting.execute_complete(fleet.context("r4"), {"status": "success", "reason": "b: data"}, 0.0)
     assert woken["counts"] == {"loaded": 1, "unchanged": 1}
+
+
+def test_a_task_that_waits_no_longer_when_it_is_woken_in_vain_is_skipped(fleet):
+    fleet.operator().execute(fleet.context())
+    event = {"status": "success", "reason": "b: data"}
+    with pytest.raises(AirflowSkipException, match="2 unchanged"):
+        fleet.operator().execute_complete(fleet.context("r2"), event, time.time() + 60)
 
 
 def test_a_task_that_is_woken_for_a_table_that_was_replaced_by_a_younger_one_says_so(fleet):

@@ -272,29 +272,50 @@ def test_a_finished_stream_is_a_skip_with_the_reason_in_every_way_to_wait(
         sensor(stream=stream, deferrable=deferrable).execute_complete(context, {"status": "success", "version": 1})
 
 
+@pytest.fixture
+def stopped(table, consumed, context, tmp_path):
+    """Return a stream that has stopped at version 2, and the session of the run that it has stopped."""
+
+    def stop(on_violation):
+        path = next(iter(table.live))
+        table.commit(table.remove(path), operation="DELETE", timestamp_ms=now_ms())
+        stream = DeltaStream(
+            "orders",
+            table=table.uri,
+            checkpoint=f"file:{tmp_path}/checkpoint.json",
+            staging=str(tmp_path / "staging"),
+            starting_version=2,
+            on_violation=on_violation,
+        )
+        session = StreamSession(stream, reading_context(stream))
+        assert session.begin(None).status == "paused"
+        return stream, session
+
+    return stop
+
+
 @pytest.mark.parametrize("deferrable", [True, False])
 def test_it_waits_while_the_stream_is_in_quarantine_and_continues_once_a_person_resumes_it(
-    sensor, table, consumed, context, tmp_path, deferrable
+    sensor, stopped, context, deferrable
 ):
-    path = next(iter(table.live))
-    table.commit(table.remove(path), operation="DELETE", timestamp_ms=now_ms())
-    stream = DeltaStream(
-        "orders",
-        table=table.uri,
-        checkpoint=f"file:{tmp_path}/checkpoint.json",
-        staging=str(tmp_path / "staging"),
-        starting_version=2,
-        on_violation="quarantine",
-    )
-    stream_context = reading_context(stream)
-    session = StreamSession(stream, stream_context)
-    assert session.begin(None).status == "paused"
+    stream, session = stopped("quarantine")
     waits = TaskDeferred if deferrable else AirflowSensorTimeout
     with pytest.raises(waits):
         sensor(stream=stream, deferrable=deferrable, timeout=0 if not deferrable else 60).execute(context)
 
     session.connected.execute(Resumed(why="looked at it"))
     assert sensor(stream=stream, deferrable=deferrable).execute(context) == 2
+
+
+@pytest.mark.parametrize("deferrable", [True, False])
+def test_it_wakes_the_run_that_asks_a_person_what_to_do_unless_somebody_holds_the_stream(
+    sensor, stopped, context, deferrable
+):
+    stream, session = stopped("ask")
+    assert sensor(stream=stream, deferrable=deferrable).execute(context) == 2
+    session.connected.execute(Held(why="later"))
+    with pytest.raises(TaskDeferred if deferrable else AirflowSensorTimeout):
+        sensor(stream=stream, deferrable=deferrable, timeout=0 if not deferrable else 60).execute(context)
 
 
 @pytest.mark.parametrize("deferrable", [True, False])

@@ -354,10 +354,11 @@ class FleetRun:
 
         over = {one.stream for one in result.outcomes if one.outcome in ("failed", "finished")}
         waiting = [one.to_dict() for one in streams if one.name not in over]
-        if not waiting or (remaining := deadline - time.time()) <= 0:
+        options = self._operator.waiting
+        # the task may wait no longer since it was deferred
+        if options is None or not waiting or (remaining := deadline - time.time()) <= 0:
             return
         log.info("Nothing to load; the task waits for any of %d tables.", len(waiting))
-        options = self._operator.waiting
         self._operator.defer(
             trigger=DeltaFleetTrigger(
                 streams=waiting,

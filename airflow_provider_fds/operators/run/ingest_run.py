@@ -102,6 +102,8 @@ class IngestRun:
                 _purge(session)
             elif self._must_ask(session):
                 self._ask(session, deadline=deadline)
+                # this attempt has asked before, and the next run asks again
+                deadline = None
             if result is None and self._may_come(session) and deadline is not None:
                 self._wait(session, deadline=deadline, was_woken=was_woken)
         if result is None:
