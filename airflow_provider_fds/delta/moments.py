@@ -45,9 +45,13 @@ def parse_instant(text: str) -> datetime:
 
     Raises:
         ConfigurationError: ``text`` matches no known format, is not a valid day or time, or is a local time that its
-            zone has twice or not at all; the message names both times in UTC.
+            zone has twice or not at all (the message names both times in UTC); or UTC has another year than 1 to 9999.
     """
     moment = parse_moment(text)
+    try:
+        moment.astimezone(UTC)
+    except OverflowError:
+        raise _unreadable(text, "in UTC, its year is not between 1 and 9999") from None
     if (why := clock_change(moment)) is not None:
         raise _unreadable(text, why)
     return moment

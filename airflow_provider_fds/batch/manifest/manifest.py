@@ -24,6 +24,7 @@ from airflow_provider_fds.batch.manifest.manifest_protocol import ManifestProtoc
 from airflow_provider_fds.batch.manifest.manifest_schema import NAMESPACE, ManifestSchema, manifest_schema
 from airflow_provider_fds.batch.version_ranges import describe_range
 from airflow_provider_fds.delta.damage import DAMAGE, describe
+from airflow_provider_fds.delta.reader.scratch import scratch_errors
 from airflow_provider_fds.errors import StoppedError
 
 if TYPE_CHECKING:
@@ -213,16 +214,23 @@ def _write_commit(
         created_time=0,
     )
     # the head first has a placeholder id, because the id is derived from what follows
-    commit.write(_head(protocol, metadata))
+    _write(commit, _head(protocol, metadata))
     listed = hashlib.sha256()
     for lines in _encoded(files):
         listed.update(lines)
-        commit.write(lines)
+        _write(commit, lines)
     content = f"{source}\n{schema.schema_string}\n{listed.hexdigest()}"
     metadata = msgspec.structs.replace(metadata, id=str(uuid.uuid5(NAMESPACE, content)))
     commit.seek(0)
-    commit.write(_head(protocol, metadata))
+    _write(commit, _head(protocol, metadata))
     return metadata
+
+
+def _write(commit: IO[bytes], data: bytes | bytearray) -> None:
+    with scratch_errors(commit):
+        commit.write(data)
+        # an error of the disk comes here, and not with a later read
+        commit.flush()
 
 
 def _head(protocol: ManifestProtocol, metadata: _MetaData) -> bytes:

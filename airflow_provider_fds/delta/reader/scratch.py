@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import tempfile
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import IO, TYPE_CHECKING, Any, Self
 
 from airflow_provider_fds.errors import StorageError
 
@@ -76,14 +76,22 @@ class ScratchFile:
 
 
 @contextmanager
-def scratch_errors() -> Iterator[None]:
-    """Raise ``StorageError``, which says what to do, if the temporary folder is full or cannot be written to."""
+def scratch_errors(file: IO[bytes] | None = None) -> Iterator[None]:
+    """Raise ``StorageError``, which says what to do, if the temporary folder is full or cannot be written to.
+
+    Args:
+        file: Closed then, because closing it later would try to write the rest of its buffer.
+    """
     try:
         yield
     except OSError as error:
+        if file is not None:
+            with suppress(OSError):
+                file.close()
         # Arrow's own text is long
         why = os.strerror(error.errno) if error.errno else error
         raise StorageError(
             f"cannot write to the temporary folder {tempfile.gettempdir()}: {why}. The files of an initial snapshot "
-            "pass through it and need about 1.2 kB each. Free space there, or set TMPDIR to a folder with more"
+            "or of a large batch are listed there, with about 1.2 kB each. Free space there, or set TMPDIR to a folder "
+            "with more"
         ) from error

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, overload
 
 import msgspec
 
+from airflow_provider_fds.delta.reader.scratch import scratch_errors
 from airflow_provider_fds.source.planned import ChangedFile, PlannedFile
 
 if TYPE_CHECKING:
@@ -74,15 +75,17 @@ class _Spill:
         self.num_files = 0
         self._decoder = decoder
         self._chunks: list[tuple[int, int]] = []
-        self._file = tempfile.TemporaryFile(prefix="fds-plan-")  # noqa: SIM115 - read as long as a batch has it
+        with scratch_errors():
+            self._file = tempfile.TemporaryFile(prefix="fds-plan-")  # noqa: SIM115 - read as long as a batch has it
         weakref.finalize(self, self._file.close)
 
     def write(self, files: list[PlannedFile]) -> None:
         for start in range(0, len(files), _CHUNK_FILES):
             data = _ENCODER.encode(files[start : start + _CHUNK_FILES])
             self._chunks.append((self._file.tell(), len(data)))
-            self._file.write(data)
-        self._file.flush()
+            with scratch_errors(self._file):
+                self._file.write(data)
+                self._file.flush()
         self.num_files += len(files)
 
     def __iter__(self) -> Iterator[PlannedFile]:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import resource
 import runpy
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -18,7 +16,7 @@ from airflow_provider_fds.delta.reader.log import DeltaLog
 from airflow_provider_fds.delta.storage.local import LocalStorage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
 _STRINGS = pa.map_(pa.string(), pa.string())
 
@@ -145,22 +143,6 @@ def checkpoint_writer(log_builder: Any) -> CheckpointWriter:
 def log(log_builder: Any) -> DeltaLog:
     """The log at ``log_builder``'s table."""
     return DeltaLog(LocalStorage(str(log_builder.root)))
-
-
-@pytest.fixture
-def disk_of() -> Any:
-    """Lets this process write no file longer than some bytes, as on a disk without more space."""
-
-    @contextmanager
-    def limited(size_bytes: int) -> Iterator[None]:
-        before = resource.getrlimit(resource.RLIMIT_FSIZE)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, before[1]))
-        try:
-            yield
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-    return limited
 
 
 @pytest.fixture(scope="session")

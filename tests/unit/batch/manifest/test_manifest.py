@@ -11,7 +11,7 @@ import pytest
 from airflow_provider_fds.batch.manifest import manifest as manifest_module
 from airflow_provider_fds.batch.manifest.manifest import Manifest, build_manifest
 from airflow_provider_fds.delta.actions import Add, Metadata, Protocol
-from airflow_provider_fds.errors import ConfigurationError, FdsError, UnsupportedFeatureError
+from airflow_provider_fds.errors import ConfigurationError, FdsError, StorageError, UnsupportedFeatureError
 from airflow_provider_fds.source.planned import PlannedFile
 from tests.manifests import commit_json
 
@@ -271,6 +271,12 @@ def test_a_large_manifest_goes_through_a_file_to_the_same_bytes(batch, monkeypat
     assert found == expected
     with pytest.raises(FdsError, match="twice"):
         build_manifest(batch(*[Add("f.parquet", 1)] * 50), table_uri=TABLE)
+
+
+def test_a_manifest_for_which_the_temporary_folder_is_full_is_an_error_that_names_it(batch, monkeypatch, disk_of):
+    monkeypatch.setattr(manifest_module, "_KEPT_BYTES", 100)
+    with disk_of(200), pytest.raises(StorageError, match=r"temporary folder .*: File too large.*set TMPDIR"):
+        build_manifest(batch(*(Add(f"f{number}.parquet", number) for number in range(50))), table_uri=TABLE)
 
 
 def test_a_file_listed_twice_is_refused_because_delta_would_read_it_once(batch, vector):

@@ -284,6 +284,8 @@ def test_a_timestamp_means_the_same_on_a_worker_in_any_zone(zone, monkeypatch):
         ("2024-01-01 24:00:00", "hour must be in 0..23"),
         ("2024-01-01 00:00:00 Mars/Base", "Mars/Base"),
         ("2024-01-01 00:00:00+19:00", "above 18 hours"),
+        ("9999-12-31T23:59:59-05:00", "in UTC, its year is not between 1 and 9999"),
+        ("0001-01-01T00:00:00+05:00", "in UTC, its year is not between 1 and 9999"),
         ("2024-01-01 00:00:00 ../etc/passwd", "none of the known formats"),
     ],
 )

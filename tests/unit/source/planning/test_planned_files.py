@@ -10,6 +10,7 @@ import pytest
 
 from airflow_provider_fds.batch.manifest.manifest import build_manifest
 from airflow_provider_fds.delta.actions import Add, DeletionVector
+from airflow_provider_fds.errors import StorageError
 from airflow_provider_fds.source.planned import ChangedFile, PlannedFile
 from airflow_provider_fds.source.planning import planned_files
 from airflow_provider_fds.source.planning.planned_files import FileCollector
@@ -62,6 +63,12 @@ def test_files_come_back_in_their_order_with_all_that_they_have() -> None:
     for index in (6, -7):
         with pytest.raises(IndexError):
             found[index]
+
+
+@pytest.mark.parametrize("limit", [3], indirect=True)
+def test_a_full_temporary_folder_is_an_error_that_names_it(limit: int, disk_of: Any) -> None:
+    with disk_of(10), pytest.raises(StorageError, match=r"temporary folder .*: File too large.*set TMPDIR"):
+        collect(every_kind_of_file())
 
 
 @pytest.mark.usefixtures("limit")
