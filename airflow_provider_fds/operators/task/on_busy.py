@@ -20,7 +20,8 @@ def give_way(policy: BusyPolicy, busy: StreamBusyError) -> NoReturn:
     """End this attempt: ``skip`` the task, ``wait`` (come back in a minute), or ``fail`` (a retry may find it free).
 
     Waiting means ``up_for_reschedule``: it holds neither a worker nor the task's ``max_active_tis_per_dag``, which
-    the owner may need for its own retry.
+    the owner may need for its own retry. Airflow before 3.1.7 heeds the minute for sensors alone
+    (``ReadyToRescheduleDep``), so the task comes back with the next scheduling.
     """
     from airflow.providers.common.compat.sdk import AirflowSkipException
 
