@@ -251,10 +251,11 @@ def _loads(entries: Sequence[Entry], state: StreamState) -> list[Load]:
             start, fence = Offset.from_json(action.start), action.fence
             ends = {key: Offset.from_json(batch.end) for key, batch in on_their_way.items()}
             # the epoch begins after these batches, so they were in the sink
-            is_before = {
-                k: end.table_id == start.table_id and not start.reads_rows_up_to(end) for k, end in ends.items()
-            }
-            counted = [key for key in ends if is_before[key]] if is_counted else []
+            counted = [
+                key
+                for key, end in ends.items()
+                if is_counted and end.table_id == start.table_id and not start.reads_rows_up_to(end)
+            ]
             loads += [
                 _load(key, planned[key], planned[key].num_rows, None, fence.sink_version)
                 for key in counted
