@@ -88,7 +88,7 @@ class KnownPositions:
 
     def __init__(self, staging: Storage, fleet: str, deployment: str) -> None:
         self.staging = staging
-        self.key = f"{fleet_folder(fleet)}.json"
+        self.key = f"{fleet_folder(fleet)}.positions.json"
         self._deployment = deployment
         self._file = _File()
         self._token: str | None = None

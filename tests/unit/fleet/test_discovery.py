@@ -12,6 +12,7 @@ from airflow_provider_fds.catalog.table import ListedTable
 from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import LedgerError, StorageError
 from airflow_provider_fds.fleet.discovery import find_tables
+from airflow_provider_fds.fleet.positions import KnownPositions
 from airflow_provider_fds.fleet.table_pattern import TablePattern
 from airflow_provider_fds.fleet.value import FleetStream
 from tests.counting_storage import CountingStorage
@@ -202,6 +203,11 @@ def test_a_dry_run_records_nothing(lake):
         found = find_tables([lake.pattern(new_tables="alert")], [], lake.open, lake.staging, "f", dry_run=True)
         assert names(found.streams) == ["a", "b"]
     assert {request.kind for request in lake.requests} == {"get"}
+
+
+def test_the_positions_of_no_fleet_are_kept_in_the_record_of_another_one(lake):
+    lake.find()
+    assert lake.staging.head(KnownPositions(lake.staging, "dag.load.tables", "prod").key) is None
 
 
 def test_fleets_have_records_of_their_own(lake):
