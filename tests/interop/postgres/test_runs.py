@@ -229,7 +229,7 @@ def test_no_epoch_begins_after_rows_that_were_removed_and_the_command_of_the_mes
     refused = fds(*lake.words(*PROVENANCE))
     assert refused.returncode != 0
     assert "the fence of epoch 2 removed rows from the sink" in refused.stderr
-    (command,) = re.findall(r"`fds rewind orders --sink-rows keep\|delete\|empty ([^`]*) --why …`", refused.stderr)
+    (command,) = re.findall(r"`fds rewind orders ([^`]*) --sink-rows keep\|delete\|empty --why …`", refused.stderr)
     assert command == "--replace --to 1"
     assert lake.move("rewind", "--sink-rows", "delete", *command.split()).returncode == 0
     lake.load(*PROVENANCE)
