@@ -25,7 +25,6 @@ from airflow_provider_fds.source.planning.start import SnapshotStart, resolve_st
 from airflow_provider_fds.stream.connected_stream import lie_inside_each_other
 from airflow_provider_fds.stream.epochs.epoch_start import Facts, decide, needs_history, options_to_resolve
 from airflow_provider_fds.stream.epochs.fork import forked, refuse_other_stream, refuse_sink_of_origin
-from airflow_provider_fds.stream.epochs.recovered_columns import recovered_columns
 from airflow_provider_fds.stream.epochs.skipped_versions import refuse_skipped
 from airflow_provider_fds.stream.epochs.tables_before import tables_now
 from airflow_provider_fds.stream.position.changed_start import end_options, keep_start, range_options, start_options
@@ -34,6 +33,8 @@ from airflow_provider_fds.stream.sink_record.overlap import refuse_overlap_of_ne
 from airflow_provider_fds.stream.sink_record.sink_traces import refuse_lost_ledger
 
 if TYPE_CHECKING:
+    from msgspec import UnsetType
+
     from airflow_provider_fds.batch.report import FenceReport
     from airflow_provider_fds.ledger.state import StreamState
     from airflow_provider_fds.ledger.values import Acknowledgement
@@ -232,9 +233,18 @@ def open_epoch(
             meaning_digest=opening.meaning_digest,
             continues=opening.continues,
             range_options=_range_of(connected, opening),
-            columns=recovered_columns(log, state),
+            columns=_columns(log, state),
         )
     )
+
+
+def _columns(log: DeltaLog, state: StreamState) -> dict[str, str] | UnsetType:
+    if state.sink_names is None:
+        return UNSET
+    # only after a recovery
+    from airflow_provider_fds.stream.epochs.recovered_columns import recovered_columns
+
+    return recovered_columns(log, state.sink_names)
 
 
 def gather(

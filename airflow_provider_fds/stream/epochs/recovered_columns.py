@@ -13,22 +13,19 @@ from airflow_provider_fds.source.offset import Offset
 
 if TYPE_CHECKING:
     from airflow_provider_fds.delta.reader.log import DeltaLog
-    from airflow_provider_fds.ledger.state import StreamState
+    from airflow_provider_fds.ledger.values import SinkNames
 
 
-def recovered_columns(log: DeltaLog, state: StreamState) -> dict[str, str] | msgspec.UnsetType:
-    """Return what has fed each column of the sink when its newest batch was written; unset if the ledger knows it.
+def recovered_columns(log: DeltaLog, names: SinkNames) -> dict[str, str]:
+    """Return what has fed each column of the sink when its newest batch was written.
 
     That batch was not refused, so the columns that the source had then have fed the sink's columns of the same names.
     What fed its other columns is not known (``""``), so a later batch with a column of such a name is refused.
 
     Args:
         log: The source.
-        state: The stream; an epoch is requested.
+        names: The columns of the sink.
     """
-    names = state.sink_names
-    if names is None:
-        return msgspec.UNSET
     end = Offset.from_json(names.end)
     is_before = not end.is_initial_snapshot and end.next_index == 0
     try:
