@@ -48,19 +48,21 @@ def command(message: str) -> list[str]:
 def test_a_managed_table_that_is_renamed_is_followed_by_its_new_name_and_its_new_folder(
     hive_spark: HiveSpark, stream: Stream
 ):
-    hive_spark.sql("CREATE TABLE lab.sold (id BIGINT) USING delta")
-    hive_spark.sql("CREATE VIEW lab.seen_sold AS SELECT 1 one")
+    # Hive tells a table by the second in which it was created: no other test's table is in this database
+    hive_spark.sql("CREATE DATABASE renames")
+    hive_spark.sql("CREATE TABLE renames.sold (id BIGINT) USING delta")
+    hive_spark.sql("CREATE VIEW renames.seen_sold AS SELECT 1 one")
     # nothing to load yet: the position is after version 0, whose commit is known
-    planned = stream.plan("lab.sold")
+    planned = stream.plan("renames.sold")
     assert planned.returncode == 0, planned.stderr
-    hive_spark.sql("ALTER TABLE lab.sold RENAME TO lab.sold_items")
-    hive_spark.sql("INSERT INTO lab.sold_items VALUES (1)")
+    hive_spark.sql("ALTER TABLE renames.sold RENAME TO renames.sold_items")
+    hive_spark.sql("INSERT INTO renames.sold_items VALUES (1)")
 
-    gone = stream.plan("lab.sold")
+    gone = stream.plan("renames.sold")
     assert gone.returncode == 2
-    assert "has no table lab.sold." in gone.stderr
-    assert "The table that stream 'orders' has read is now lab.sold_items" in gone.stderr
-    stopped = stream.plan("lab.sold_items")
+    assert "has no table renames.sold." in gone.stderr
+    assert "The table that stream 'orders' has read is now renames.sold_items" in gone.stderr
+    stopped = stream.plan("renames.sold_items")
     assert "its catalog has moved that table to" in stopped.stderr
 
     words = command(stopped.stderr)
@@ -68,7 +70,7 @@ def test_a_managed_table_that_is_renamed_is_followed_by_its_new_name_and_its_new
     assert (asked.returncode, "Add --yes" in asked.stderr) == (2, True)
     assert "goes on with the table in" in asked.stdout
     assert stream.fds(*words, "--yes").returncode == 0
-    going = stream.plan("lab.sold_items")
+    going = stream.plan("renames.sold_items")
     assert going.returncode == 0, going.stderr
     history = stream.fds("history", "orders", "--output", "json").stdout
     named = [entry for entry in map(json.loads, history.splitlines()) if "named" in json.dumps(entry)]
