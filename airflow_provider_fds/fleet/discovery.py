@@ -154,15 +154,15 @@ def find_tables(
                 else f"the tables {pattern.tables!r} match no table that FDS can read, of those that the catalog of "
                 f"{pattern.catalog_conn_id!r} shows. Check the name, and the rights of the connection."
             )
-        begun = [one for one in found.clashing if (known or {}).get(one.name) == one.stream.table]
-        is_started = known is None or pattern.new_tables == "start"
-        streams = [*(one for one in found.streams if is_started or one.name in (known or {})), *begun]
-        started = {one.name: one.stream.table for one in streams}
+        old = {one.name for one in found.streams} if known is None else set(known)
+        streams = [one for one in found.streams if one.name in old or pattern.new_tables == "start"]
+        # a table that appears takes no sink and no checkpoint from one that is loaded
+        streams.sort(key=lambda one: one.name not in old)
         problems += taken.add(streams, shares_sink=pattern.shares_sink)
         num_streams.append(len(taken.streams))
         if pattern.new_tables == "alert":
-            new += [one for one in found.streams if one.name not in started and not taken.has(one)]
-        there = {one.stream.table for one in (*found.streams, *found.clashing)}
+            new += [one for one in found.streams if one.name not in old and not taken.has(one)]
+        there = {one.stream.table for one in found.streams}
         missing: dict[str, str] = {}
         for gone_name, table in (known or {}).items():
             chosen = None if table in there else _chosen(pattern, table)
@@ -173,6 +173,7 @@ def find_tables(
             else:
                 missing[gone_name] = table
         gone += missing.items()
+        started = {one.name: one.stream.table for one in streams if one.name in old or taken.has(one)}
         record[name] = dict(sorted({**missing, **started}.items()))
     if staging is not None and not dry_run and json.dumps(record, sort_keys=True) != before:
         staging.put(key, json.dumps({"format": _FORMAT, "patterns": record}, indent=1).encode())
@@ -270,7 +271,7 @@ def _discover(
 
     try:
         if pattern.catalog_conn_id is None or catalogs is None:
-            found = pattern.discover(list_folders, is_table)
+            found = pattern.discover(list_folders, is_table, tables)
         else:
             listed = _listed(catalogs(pattern.catalog_conn_id), NameGlob(pattern.tables).schema, tables)
             found = pattern.discover_listed(listed, tables)

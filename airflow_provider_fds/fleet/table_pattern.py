@@ -38,14 +38,12 @@ class Discovery:
 
     Attributes:
         streams: The stream of each table, by name.
-        clashing: Streams that have a name with another one of these in common, each of its own table.
         problems: A sentence for each table that cannot have a stream.
         is_empty: Whether there is no table at all, not even one that is excluded.
         left_out: Names in the catalog that are none of a table that FDS can read.
     """
 
     streams: tuple[FleetStream, ...] = ()
-    clashing: tuple[FleetStream, ...] = ()
     problems: tuple[str, ...] = ()
     is_empty: bool = False
     left_out: tuple[str, ...] = ()
@@ -190,6 +188,7 @@ class TablePattern:
         self,
         list_folders: Callable[[str], Collection[str]],
         is_table: Callable[[str], bool] | None = None,
+        known: Collection[str] = (),
     ) -> Discovery:
         """Find the tables and return their streams, by name.
 
@@ -197,17 +196,18 @@ class TablePattern:
             list_folders: Returns the names of the direct sub-folders of a folder, given by its encoded URI.
             is_table: Whether the folder at an encoded URI has a ``_delta_log``; default: asks ``list_folders``, which
                 costs more in a folder with many files.
+            known: Tables whose streams have begun.
 
         Returns:
             The streams. A table whose name gives an invalid stream or sink is a problem, and so are two tables with
-            the same stream: none of the two is started.
+            the same stream: only one that is known is loaded, and none of two new ones is started.
         """
         if is_table is None:
 
             def is_table(uri: str) -> bool:
                 return "_delta_log" in list_folders(uri)
 
-        return self._discovered(FolderGlob(self.tables).matches(list_folders), is_table)
+        return self._discovered(FolderGlob(self.tables).matches(list_folders), is_table, known)
 
     def discover_listed(self, listed: Iterable[ListedTable], known: Collection[str]) -> Discovery:
         """Find the tables of a catalog and return their streams, by name.
@@ -224,9 +224,9 @@ class TablePattern:
         readable = [name for name, one in found.items() if not one.problem or name in known]
         unreadable = (name for name in found if name not in readable)
         left_out = tuple(name for name in unreadable if glob.chooses(name, self.include, self.exclude))
-        return replace(self._discovered(readable, lambda _name: True), left_out=left_out)
+        return replace(self._discovered(readable, lambda _name: True, known), left_out=left_out)
 
-    def _discovered(self, tables: Iterable[str], is_table: Callable[[str], bool]) -> Discovery:
+    def _discovered(self, tables: Iterable[str], is_table: Callable[[str], bool], known: Collection[str]) -> Discovery:
         found: dict[str, list[FleetStream]] = {}
         problems: list[str] = []
         glob = self.glob
@@ -244,16 +244,25 @@ class TablePattern:
                 problems.append(f"table {table} cannot be loaded: {error} Exclude it, or change the pattern's name.")
                 continue
             found.setdefault(one.name, []).append(one)
-        for name, same in found.items():
-            if len(same) > 1:
+        streams: list[FleetStream] = []
+        for name, same in sorted(found.items()):
+            begun = next((one for one in same if one.stream.table in known), None)
+            others = ", ".join(one.stream.table for one in same if one is not begun)
+            if len(same) == 1:
+                streams += same
+            elif begun is None:
                 problems.append(
-                    f"stream {name!r} would load {len(same)} tables: {', '.join(one.stream.table for one in same)}. "
-                    "Give the pattern a name that differs, such as '{schema}.{table}'."
+                    f"stream {name!r} would load {len(same)} tables: {others}. Give the pattern a name that differs, "
+                    "such as '{schema}.{table}'."
                 )
-        ordered = [same for _, same in sorted(found.items())]
-        streams = tuple(same[0] for same in ordered if len(same) == 1)
-        clashing = tuple(one for same in ordered if len(same) > 1 for one in same)
-        return Discovery(streams, clashing, tuple(problems), is_empty)
+            else:
+                streams.append(begun)
+                # another name of the pattern would start all its tables again
+                problems.append(
+                    f"stream {name!r} loads table {begun.stream.table} and cannot load {others} too. Declare each of "
+                    "the others as a stream with a name of its own, or exclude it."
+                )
+        return Discovery(tuple(streams), tuple(problems), is_empty)
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-compatible values that :meth:`from_dict` accepts. Contains no secret."""

@@ -328,14 +328,13 @@ def _with_frozen(
     log: DeltaLog, position: Offset, stream: DeltaStream, target: int, minimum: MinBatch | None
 ) -> Iterator[dict[str, Any] | Outcome]:
     """Plan from an initial snapshot that is frozen in a temporary folder, removed afterwards."""
-    import tempfile
-
+    from airflow_provider_fds.delta.reader.scratch import scratch_folder
     from airflow_provider_fds.delta.reader.snapshot import freeze_snapshot
     from airflow_provider_fds.delta.storage.open import open_storage
     from airflow_provider_fds.source.planning.plan import BatchPlanner
     from airflow_provider_fds.stream.planning.whole_commits import keeps_replaced_rows
 
-    with tempfile.TemporaryDirectory(prefix="fds-dry-run-") as folder:
+    with scratch_folder("fds-dry-run-") as folder:
         staging = open_storage(folder)
         frozen = freeze_snapshot(log, position.version, staging, "snapshot")
         planner = BatchPlanner(

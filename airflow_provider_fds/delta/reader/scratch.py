@@ -1,4 +1,4 @@
-"""Files without a name in the local temporary folder: they disappear however this process ends."""
+"""Files in the local temporary folder: those without a name disappear however this process ends."""
 
 from __future__ import annotations
 
@@ -88,10 +88,25 @@ def scratch_errors(file: IO[bytes] | None = None) -> Iterator[None]:
         if file is not None:
             with suppress(OSError):
                 file.close()
+        # without any folder that can be written to, Python names those that it has tried
+        folder = "" if tempfile.tempdir is None else f" {tempfile.tempdir}"
         # Arrow's own text is long
-        why = os.strerror(error.errno) if error.errno else error
+        why = os.strerror(error.errno) if error.errno and folder else error
         raise StorageError(
-            f"cannot write to the temporary folder {tempfile.gettempdir()}: {why}. The files of an initial snapshot "
+            f"cannot write to the temporary folder{folder}: {why}. The files of an initial snapshot "
             "or of a large batch are listed there, with about 1.2 kB each. Free space there, or set TMPDIR to a folder "
             "with more"
         ) from error
+
+
+@contextmanager
+def scratch_folder(prefix: str) -> Iterator[str]:
+    """Yield the path of a new folder in the temporary folder, and remove it afterwards.
+
+    Raises:
+        StorageError: It cannot be created.
+    """
+    with scratch_errors():
+        folder = tempfile.TemporaryDirectory(prefix=prefix)
+    with folder as path:
+        yield path

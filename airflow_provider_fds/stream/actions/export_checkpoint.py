@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -199,12 +198,13 @@ def _refuse_unknown(connected: ConnectedStream, state: StreamState, options: Sou
 
 def _check_snapshot(connected: ConnectedStream, state: StreamState, offset: Offset) -> None:
     """Make sure that a query, which reads the snapshot from the log, counts its files as the frozen one does."""
+    from airflow_provider_fds.delta.reader.scratch import scratch_folder
     from airflow_provider_fds.delta.reader.snapshot import freeze_snapshot
 
     lead = f"stream {state.name!r} is inside the initial snapshot of version {offset.version}, "
     advice = "Resume the stream until it is past the snapshot, then export it."
     try:
-        with tempfile.TemporaryDirectory(prefix="fds-export-") as folder:
+        with scratch_folder("fds-export-") as folder:
             found = freeze_snapshot(connected.log, offset.version, open_storage(folder), "snapshot")
     except LostPositionError as error:
         raise ConfigurationError(

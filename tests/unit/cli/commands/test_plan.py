@@ -51,6 +51,12 @@ def test_a_dry_run_of_a_snapshot_needs_no_staging_either(table, capsys, tmp_path
     assert sorted(tmp_path.rglob("*")) == before
 
 
+def test_a_dry_run_of_a_snapshot_names_the_temporary_folder_that_it_cannot_use(table, capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "lost"))
+    code, _, error = fds(capsys, "plan", table.root, "--dry-run", "--output", "json")
+    assert (code, f"cannot write to the temporary folder {tmp_path}/lost" in error) == (5, True), error
+
+
 def test_planning_twice_prints_the_same_uncommitted_batches(table, capsys, tmp_path):
     arguments = ("plan", table.root, "--staging", tmp_path / "s", "--stream", "x", "--option", "starting_version=0",
                  "--output", "json")  # fmt: skip

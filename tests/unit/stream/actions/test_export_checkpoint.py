@@ -168,6 +168,13 @@ def test_a_snapshot_that_the_log_no_longer_has_is_refused(held, log_builder):
     assert (code, "the log no longer has it" in text) == (2, True), text
 
 
+def test_a_temporary_folder_that_cannot_be_used_is_named(held, tmp_path, monkeypatch):
+    held.hold(held.begin(starting_version=None, max_files_per_batch=2))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "lost"))
+    code, text = held.export()
+    assert (code, f"cannot write to the temporary folder {tmp_path}/lost" in text) == (5, True), text
+
+
 @pytest.mark.parametrize("place", ["file", "folder"])
 def test_a_folder_that_is_not_empty_is_never_overwritten(held, place):
     held.hold(held.begin(max_files_per_batch=2))
