@@ -60,21 +60,24 @@ def resolve_start(log: DeltaLog, options: SourceOptions) -> Offset | SnapshotSta
 
 
 def _start(log: DeltaLog, options: SourceOptions, newest: int) -> Offset | SnapshotStart | None:
-    table_id = log.state_at(newest).metadata.id
     version = options.starting_version
-    if version == "latest":
-        return Offset(table_id, newest + 1)
+    if version == "latest" or (version is None and options.starting_timestamp is None):
+        table_id = log.state_at(newest).metadata.id
+        if version == "latest":
+            return Offset(table_id, newest + 1)
+        return _snapshot(log, newest, table_id, newest, "a snapshot of the newest version")
+    # what lies before a commit that cannot be read is loaded
+    table_id = log.newest_readable()[0].metadata.id
     if version == "earliest":
         return Offset(table_id, log.earliest())
     if version is not None:
         return Offset(table_id, _existing(log, int(version), newest))
-    if options.starting_timestamp is not None:
-        from airflow_provider_fds.delta.moments import parse_timestamp
-        from airflow_provider_fds.delta.reader.timestamps import CommitTimestamps
+    from airflow_provider_fds.delta.moments import parse_timestamp
+    from airflow_provider_fds.delta.reader.timestamps import CommitTimestamps
 
-        found = CommitTimestamps(log).at_or_after(parse_timestamp(options.starting_timestamp))
-        return None if found is None else Offset(table_id, found)
-    return _snapshot(log, newest, table_id, newest, "a snapshot of the newest version")
+    assert options.starting_timestamp is not None  # noqa: S101  # the only other start
+    found = CommitTimestamps(log).at_or_after(parse_timestamp(options.starting_timestamp))
+    return None if found is None else Offset(table_id, found)
 
 
 def _snapshot_as_of(log: DeltaLog, options: SourceOptions, newest: int) -> SnapshotStart:

@@ -10,7 +10,7 @@ from airflow_provider_fds.delta.moments import parse_timestamp
 from airflow_provider_fds.delta.reader.timestamps import CommitTimestamps
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.ledger.entries.plan_entries import Planned
-from airflow_provider_fds.ledger.rewind_options import sink_rows_option
+from airflow_provider_fds.ledger.rewind_options import rewind_problem, sink_rows_option
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.source.offset import Offset, describe_position
 from airflow_provider_fds.stream.position.changed_start import start_options
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.delta.reader.log import DeltaLog
     from airflow_provider_fds.ledger.staging.log import Ledger
     from airflow_provider_fds.ledger.state import StreamState
-    from airflow_provider_fds.ledger.values import PlannedBatch
+    from airflow_provider_fds.ledger.values import PlannedBatch, SinkBinding, SnapshotRef
 
 #: The start options of the stream.
 START: Final = "start"
@@ -95,21 +95,16 @@ def destination_of(target: int | str, ledger: Ledger, log: DeltaLog | None) -> D
     if target == START:
         return Destination("reset", {"start": "options"}, _describe_start(state), None)
     if (batch_id := batch_of(target)) is not None:
-        return _at_batch(ledger, batch_id, position)
+        return _at_batch(ledger, closed.snapshot, batch_id, position)
     version = _version_at(state.name, log, str(target)) if is_time(target) else int(target)
     if version is None:
         after = f"reads from the first commit at or after {target} on"
         return Destination("rewind", {"starting_timestamp": target}, after, None, is_known=False)
-    _check_version(state, log, position, version)
+    _check_version(state.name, state.sink, log, version)
     to = {"starting_timestamp": target} if is_time(target) else {"starting_version": version}
-    start = Offset(state.known_table_id or "", version)
-    if position is not None and position.is_initial_snapshot and not start.reads_all_of(position):
-        raise ConfigurationError(
-            f"stream {state.name!r} is at {describe_position(position.to_json())}, and has not read the rest of that "
-            f"snapshot, which version {version} does not contain. Use --to start, --to 0 if the log has all commits, "
-            "or --to batch:N with a batch of the snapshot",
-            reason=Reason.ACTION_REFUSED,
-        )
+    start = Offset("" if position is None else position.table_id, version)
+    if problem := rewind_problem(state.name, position, start):
+        raise ConfigurationError(problem, reason=Reason.ACTION_REFUSED)
     return Destination("rewind", to, f"reads from version {version} on", start)
 
 
@@ -130,15 +125,19 @@ def _describe_start(state: StreamState) -> str:
     return f"begins at its start options ({shown}), unless its next run has others"
 
 
-def _at_batch(ledger: Ledger, batch_id: int, position: Offset | None) -> Destination:
+def _at_batch(ledger: Ledger, snapshot: SnapshotRef | None, batch_id: int, position: Offset | None) -> Destination:
     planned, batch = _planned_batch(ledger, batch_id)
     start = Offset.from_json(batch.start)
-    if position is not None and position.table_id == start.table_id and not start.reads_all_of(position):
-        raise ConfigurationError(
-            f"stream {ledger.state.name!r} is at {describe_position(position.to_json())}, but batch {batch_id} of "
-            f"epoch {planned.epoch} begins later; a rewind can only move backwards",
-            reason=Reason.ACTION_REFUSED,
+    name = ledger.state.name
+    problem = rewind_problem(name, position, start)
+    if problem is None and start.is_initial_snapshot and (snapshot is None or snapshot.version != start.version):
+        problem = (
+            f"stream {name!r}: batch {batch_id} of epoch {planned.epoch} is of the snapshot of version "
+            f"{start.version}, which is not kept: the last epoch did not begin with it. Use --to start for a new "
+            "snapshot, or --to N"
         )
+    if problem is not None:
+        raise ConfigurationError(problem, reason=Reason.ACTION_REFUSED)
     after = f"reads from {describe_position(batch.start)} on, where batch {batch_id} of epoch {planned.epoch} began"
     return Destination("rewind", {"offset": batch.start, "meaning_digest": planned.meaning_digest}, after, start)
 
@@ -160,25 +159,18 @@ def _version_at(name: str, log: DeltaLog | None, text: str) -> int | None:
     return found
 
 
-def _check_version(state: StreamState, log: DeltaLog | None, position: Offset | None, version: int) -> None:
-    """Refuse a version after the position, or one that the log no longer has, and what is no version."""
-    name = state.name
+def _check_version(name: str, sink: SinkBinding | None, log: DeltaLog | None, version: int) -> None:
+    """Refuse a version that the log no longer has, and what is no version."""
     if version < 0:
         raise ConfigurationError(
             f"stream {name!r}: {version} is not a version; the first version of a table is 0",
-            reason=Reason.ACTION_REFUSED,
-        )
-    if position is not None and version > position.version:
-        raise ConfigurationError(
-            f"stream {name!r} is at {describe_position(position.to_json())}, and version {version} is later; a rewind "
-            f"can only move backwards. To skip a version: `fds skip {name} --version N --why …`",
             reason=Reason.ACTION_REFUSED,
         )
     if log is not None and version < (earliest := log.earliest()):
         raise ConfigurationError(
             f"stream {name!r}: version {version} of {log.table_uri} was removed; the oldest commit in the log is "
             f"{earliest}. Rewind to that version, or run `fds rewind "
-            f"{name}{sink_rows_option(state.sink, to_start=True)} --to start --why …` to begin with a snapshot",
+            f"{name}{sink_rows_option(sink, to_start=True)} --to start --why …` to begin with a snapshot",
             reason=Reason.ACTION_REFUSED,
         )
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from airflow_provider_fds.errors import LedgerError
 from airflow_provider_fds.ledger.entries.plan_entries import Planned
-from airflow_provider_fds.ledger.rewind_options import sink_rows_option
+from airflow_provider_fds.ledger.rewind_options import rewind_problem, sink_rows_option
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.epochs.sink_before import (
@@ -106,7 +106,7 @@ def decide(facts: Facts) -> Opening:
     opening = _opening(facts)
     if opening.start is None:
         return opening
-    refusal = _refusal(facts, opening.start)
+    refusal = _refusal(facts, opening.start) or _left_unread(facts, opening.start)
     return opening if refusal is None else Opening(refusal=refusal)
 
 
@@ -195,6 +195,17 @@ def _refusal(facts: Facts, start: Offset | SnapshotStart) -> Refusal | None:
     if unseen := unseen_batches(state, report.landed, start):
         return Refusal(unseen_error(state, unseen), tuple(map(as_seen, unseen)))
     return None
+
+
+def _left_unread(facts: Facts, start: Offset | SnapshotStart) -> Refusal | None:
+    """Return why a rewind cannot begin at the commit of a time that was given where the log could not be read."""
+    state, closed = facts.state, facts.state.closed
+    if _source(state) != "version" or closed is None or closed.position is None or not isinstance(start, Offset):
+        return None
+    position = Offset.from_json(closed.position)
+    if position.table_id != start.table_id or (problem := rewind_problem(state.name, position, start)) is None:
+        return None
+    return Refusal(LedgerError(problem, table=state.table, reason=Reason.ACTION_REFUSED))
 
 
 def _after(state: StreamState, closed: ClosedEpoch, position: str) -> Opening:

@@ -20,6 +20,7 @@ from airflow_provider_fds.stream.attempt.reports import decoded, new_attempt_id,
 from airflow_provider_fds.stream.attempt.result import Collected, RunWork
 from airflow_provider_fds.stream.epochs import opening
 from airflow_provider_fds.stream.epochs.sink_before import foreign_fence_error, lacks_committed
+from airflow_provider_fds.stream.position.source_unchanged import table_id_now
 from airflow_provider_fds.stream.sink_record.function_tables import floor_of, read_tables
 from airflow_provider_fds.stream.sink_record.sink_evidence import evidence_of_bound
 
@@ -141,11 +142,11 @@ def _fence_spec(connected: ConnectedStream, state: StreamState, *, stays: bool) 
     if removal is None:
         return fence
     newest = connected.log.latest()
-    metadata = connected.log.state_at(newest).metadata
-    if removal.what == "rows" and state.table_id is not None and metadata.id != state.table_id:
+    found = table_id_now(connected.log)
+    if removal.what == "rows" and state.table_id is not None and found != state.table_id:
         raise LedgerError(
             f"stream {state.name!r}: the rewind removes rows by their source version, but {state.table} is now "
-            f"another table (its id is {metadata.id}; the stream read {state.table_id}). Nothing was removed. "
+            f"another table (its id is {found}; the stream read {state.table_id}). Nothing was removed. "
             f"`fds rewind {state.name} --to start --replace --sink-rows empty --why …` empties the sink and loads the "
             "current table.",
             table=state.table,

@@ -206,20 +206,13 @@ def open_epoch(
     log = connected.log
     facts = gather(connected, state, fence, report)
     opening = decide(facts)
-    if opening.refusal is not None:
-        if opening.refusal.shown:
-            connected.execute(Shown(epoch=state.epoch, batches=opening.refusal.shown))
-        raise opening.refusal.error
-    if opening.start is None:
+    if opening.refusal is not None and opening.refusal.shown:
+        connected.execute(Shown(epoch=state.epoch, batches=opening.refusal.shown))
+    offset = _checked_start(connected, state, opening)
+    if offset is None:
         return state
-    offset = opening.start.offset if isinstance(opening.start, SnapshotStart) else opening.start
-    if opening.is_kept:
-        _check_start(connected, offset)
-    if connected.stream.options.read_change_feed:
-        check_start(log, offset)
     snapshot = opening.snapshot
     if offset.is_initial_snapshot and snapshot is None:
-        refuse_skipped(state, offset.version, offset.table_id)
         snapshot = _freeze(connected, offset.version)
     return connected.execute(
         Opened(
@@ -236,6 +229,33 @@ def open_epoch(
             columns=_columns(log, state),
         )
     )
+
+
+def start_before_fence(connected: ConnectedStream, state: StreamState) -> Offset | None:
+    """Return where the requested epoch will begin, as far as the source and the ledger tell, before Spark is asked.
+
+    ``None`` if that is in the future.
+
+    Raises:
+        FdsError: It cannot begin: nothing may be removed from the sink for it.
+    """
+    return _checked_start(connected, state, decide(gather(connected, state)))
+
+
+def _checked_start(connected: ConnectedStream, state: StreamState, opening: Opening) -> Offset | None:
+    """Return where an epoch begins, after checks that it can be read from there on."""
+    if opening.refusal is not None:
+        raise opening.refusal.error
+    if opening.start is None:
+        return None
+    offset = opening.start.offset if isinstance(opening.start, SnapshotStart) else opening.start
+    if opening.is_kept:
+        _check_start(connected, offset)
+    if connected.stream.options.read_change_feed:
+        check_start(connected.log, offset)
+    if offset.is_initial_snapshot and opening.snapshot is None:
+        refuse_skipped(state, offset.version, offset.table_id)
+    return offset
 
 
 def _columns(log: DeltaLog, state: StreamState) -> dict[str, str] | UnsetType:

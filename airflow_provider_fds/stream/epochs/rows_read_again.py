@@ -86,7 +86,7 @@ def _version_problem(loads: Sequence[Load], start: Offset | None) -> str | None:
             "_source_version does not identify the rows that are read again: they begin within a version, or were "
             "loaded with an initial snapshot"
         )
-    if len({load.end.table_id for load in loads}) > 1:
+    if len({load.end.table_id for load in loads} | ({start.table_id} if start is not None else set())) > 1:
         return "the sink has rows of more than one source table, whose versions differ"
     return None
 

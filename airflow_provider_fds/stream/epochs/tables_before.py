@@ -199,10 +199,10 @@ def late_writes(
 
 def is_read_again(end: str | None, start: Offset | SnapshotStart | None) -> bool:
     """Return whether an epoch loads a batch again; always true for a batch that the ledger does not know."""
-    if end is None or not isinstance(start, Offset):
+    if end is None or start is None:
         return True
-    last = Offset.from_json(end)
-    return last.table_id != start.table_id or start.reads_rows_up_to(last)
+    offset = start if isinstance(start, Offset) else start.offset
+    return offset.reads_rows_up_to(Offset.from_json(end))
 
 
 def _late_error(state: StreamState, sink: SinkBinding, late: Sequence[tuple[str, TableWrite]]) -> LedgerError:

@@ -32,9 +32,8 @@ from airflow_provider_fds.sinks import DeltaSink
 from airflow_provider_fds.sinks.constants import PROVENANCE
 from airflow_provider_fds.sinks.merge import VALIDITY
 from airflow_provider_fds.source.offset import Offset
-from airflow_provider_fds.source.planning.start import SnapshotStart
-from airflow_provider_fds.stream.epochs.epoch_start import decide
-from airflow_provider_fds.stream.epochs.opening import gather
+from airflow_provider_fds.source.planning.start import newest_state
+from airflow_provider_fds.stream.epochs.opening import start_before_fence
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -110,19 +109,16 @@ class SinkColumns:
         """Refuse to remove rows from the sink if it cannot take those that are loaded first after that.
 
         Raises:
+            FdsError: The epoch cannot begin.
             SchemaMismatchError: The sink lacks columns, or cannot hold all values of a column.
         """
         request, log = self._state.request, self._connected.log
-        if self._sink is None or request is None or request.removal is None or self._sink_state(self._sink) is None:
+        if request is None or request.removal is None:
             return
-        opening = decide(gather(self._connected, self._state))
-        if opening.refusal is not None:
-            raise opening.refusal.error
-        start = opening.start
-        if start is None:
+        start = start_before_fence(self._connected, self._state)
+        if start is None or self._sink is None or self._sink_state(self._sink) is None:
             return
-        first = start.offset.version if isinstance(start, SnapshotStart) else start.version
-        metadata = log.state_at(min(first, log.latest())).metadata
+        metadata = newest_state(log, min(start.version, log.latest())).metadata
         if text := self._misfit(metadata, self._sink, is_feed=self._connected.stream.options.read_change_feed):
             raise SchemaMismatchError(
                 f"stream {self._state.name!r} is not loaded again, and no row of the sink was removed: {text}",

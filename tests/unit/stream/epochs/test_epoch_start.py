@@ -23,6 +23,7 @@ from airflow_provider_fds.errors import (
     LogRewoundError,
     LogTruncatedError,
     SchemaChangedError,
+    UnsupportedFeatureError,
 )
 from airflow_provider_fds.ledger.entries.commit_entries import Committed
 from airflow_provider_fds.ledger.entries.epoch_entries import Opened
@@ -37,7 +38,7 @@ from airflow_provider_fds.source.offset import Offset
 from airflow_provider_fds.stream.actions.action_builder import ActionBuilder
 from airflow_provider_fds.stream.actions.prepared_action import perform
 from tests.moves import requested
-from tests.unit.stream.conftest import SINK_ID, leave_fence_commit
+from tests.unit.stream.conftest import FUTURE, SINK_ID, UNREADABLE, leave_fence_commit
 
 if TYPE_CHECKING:
     from airflow_provider_fds.stream import RunWork, StreamSession
@@ -690,3 +691,95 @@ def test_a_command_of_the_old_epoch_is_refused_while_the_new_one_waits(bench, tw
                 rows=1,
             )
         )
+
+
+def _created_anew(log_builder: Any) -> Any:
+    shutil.rmtree(log_builder.root)
+    anew = type(log_builder)(log_builder.root)
+    anew.table_id = "99999999-2222-3333-4444-555555555555"
+    return anew
+
+
+def test_a_rewind_to_a_batch_of_a_former_table_is_refused_before_it_removes_rows_of_the_table_now(
+    bench, log_builder, sink
+):
+    log_builder.with_appends(3)
+    load_all(bench, sink, "run-1", stream=bench.stream(max_versions_per_batch=1))
+    _created_anew(log_builder).with_appends(9)
+    move(bench, "rewind", to="start")
+    load_all(bench, sink, "run-2", stream=bench.stream(max_versions_per_batch=100))
+
+    for sink_rows in ("delete", "empty", "keep"):
+        with pytest.raises(ConfigurationError, match=r"is of the table with the id 11111111.*Use --to start, or --to N"):
+            move(bench, "rewind", to="batch:2", sink_rows=sink_rows)
+
+
+def test_a_rewind_to_a_snapshot_that_is_not_kept_is_refused(bench, log_builder, sink):
+    log_builder.with_appends(5)
+    stream = bench.stream(starting_version=None)
+    load_all(bench, sink, "run-1", stream=stream)
+    move(bench, "rewind", to=2)
+    fence_with(bench, sink, "run-2")
+
+    with pytest.raises(ConfigurationError, match=r"snapshot of version 5, which is not kept: .* Use --to start"):
+        move(bench, "rewind", to="batch:0", sink_rows="empty")
+
+
+def test_a_rewind_to_a_time_that_turns_out_to_leave_rows_unread_does_not_begin(bench, log_builder, sink):
+    log_builder.create()
+    for day in range(1, 6):
+        log_builder.append(1, timestamp_ms=1_704_067_200_000 + day * 86_400_000)
+    first = bench.stream(starting_version=None, max_files_per_batch=1)
+    session = bench.session("run-1", stream=first)
+    work = session.begin(sink, max_batches=1)
+    bench.report(session, work, session.job(work, sink))
+    session.collect(work)
+    # the log cannot be read from where the person is
+    move(bench, "rewind", to="2024-01-04T12:00:00Z")
+
+    session = bench.session("run-2", stream=first)
+    work = session.begin(sink)
+    leave_fence(bench, session, session.job(work, sink))
+    with pytest.raises(LedgerError, match="has not read the rest of that snapshot, which version 4 does not contain"):
+        session.collect(work)
+
+
+def test_a_rewind_to_a_time_after_the_position_does_not_begin(bench, log_builder, sink):
+    log_builder.create()
+    log_builder.append(1, timestamp_ms=1_704_067_200_000)
+    load_all(bench, sink, "run-1")
+    for day in range(1, 6):
+        log_builder.append(1, timestamp_ms=1_704_067_200_000 + day * 86_400_000)
+    move(bench, "rewind", to="2024-01-04T12:00:00Z")
+
+    with pytest.raises(LedgerError, match="beginning of version 2, and the beginning of version 5 is later; a rewind"):
+        load_all(bench, sink, "run-2")
+
+
+@pytest.mark.parametrize("leave", UNREADABLE)
+def test_a_rewind_that_removes_rows_reads_again_what_lies_before_commits_that_cannot_be_read(
+    bench, log_builder, sink, leave
+):
+    log_builder.with_appends(4)
+    load_all(bench, sink, "run-1")
+    first = leave(log_builder)
+    move(bench, "rewind", to=2, sink_rows="delete")
+
+    session = bench.session("run-2")
+    work = session.begin(sink)
+    job = leave_fence(bench, session, session.job(work, sink), removed_rows=30)
+    assert (job.fence.removes, session.collect(work).failure) == ("rows", None)
+    work = session.begin(sink)
+    assert [(b.first_version, b.last_version) for b in work.batches] == [(2, first - 1)]
+
+
+def test_nothing_is_removed_for_an_epoch_that_cannot_begin(bench, log_builder, sink):
+    log_builder.with_appends(4)
+    load_all(bench, sink, "run-1")
+    move(bench, "rewind", to="start", sink_rows="empty")
+    log_builder.commit({"protocol": FUTURE}, operation="ADD FEATURE")
+
+    session = bench.session("run-2", stream=bench.stream(starting_version=None))
+    work = session.begin(sink)
+    with pytest.raises(UnsupportedFeatureError):
+        session.job(work, sink)
