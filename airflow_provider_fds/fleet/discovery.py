@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
@@ -129,57 +128,92 @@ def find_tables(
         return FoundTables(tuple(taken.streams))
     key = f".fleets/{quote(fleet, safe='')}.tables.json"
     record = {} if staging is None else _read(staging, key)
-    before = json.dumps(record, sort_keys=True)
+    before_run = json.dumps(record, sort_keys=True)
     new: list[FleetStream] = []
     gone: list[tuple[str, str]] = []
     retired: list[tuple[str, str]] = []
     problems: list[str] = []
-    num_streams = [len(taken.streams)]
-    left_out: list[tuple[str, ...]] = []
+    every = []
     for pattern in patterns:
-        name = _recorded_name(pattern)
-        known = record.get(name)
+        known = record.get(_recorded_name(pattern))
         found = _discover(pattern, known or {}, open_folder, catalogs, problems)
-        left_out.append(() if found is None else found.left_out)
+        every.append((pattern, known, found))
+    # no table that appears takes a name, a sink or a checkpoint from one that is loaded, whichever pattern finds it
+    num_found = [taken.add(_loaded(*one), one[0], problems) for one in every]
+    for index, (pattern, known, found) in enumerate(every):
         if found is None:
-            streams = [stream for table in (known or {}).values() if (stream := _chosen(pattern, table)) is not None]
-            problems += taken.add(streams, shares_sink=pattern.shares_sink)
-            num_streams.append(len(taken.streams))
             continue
         if found.is_empty and not known:
-            problems.append(
-                f"the tables {pattern.tables!r} match no table. Check the path; a relative one begins at the working "
-                "directory."
-                if pattern.catalog_conn_id is None
-                else f"the tables {pattern.tables!r} match no table that FDS can read, of those that the catalog of "
-                f"{pattern.catalog_conn_id!r} shows. Check the name, and the rights of the connection."
-            )
-        old = {one.name for one in found.streams} if known is None else set(known)
-        streams = [one for one in found.streams if one.name in old or pattern.new_tables == "start"]
-        # a table that appears takes no sink and no checkpoint from one that is loaded
-        streams.sort(key=lambda one: one.name not in old)
-        problems += taken.add(streams, shares_sink=pattern.shares_sink)
-        num_streams.append(len(taken.streams))
-        if pattern.new_tables == "alert":
-            new += [one for one in found.streams if one.name not in old and not taken.has(one)]
-        there = {one.stream.table for one in found.streams}
-        missing: dict[str, str] = {}
-        for gone_name, table in (known or {}).items():
-            chosen = None if table in there else _chosen(pattern, table)
-            if chosen is None:
-                continue
-            if retire is not None and there and retire(chosen):
-                retired.append((gone_name, table))
-            else:
-                missing[gone_name] = table
+            problems.append(_empty_problem(pattern))
+        missing, ended = _gone(pattern, known or {}, found, retire)
         gone += missing.items()
-        started = {one.name: one.stream.table for one in streams if one.name in old or taken.has(one)}
-        record[name] = dict(sorted({**missing, **started}.items()))
-    if staging is not None and not dry_run and json.dumps(record, sort_keys=True) != before:
+        retired += ended.items()
+        loaded = _loaded(pattern, known, found)
+        others = [one for one in found.streams if one not in loaded and not taken.has(one)]
+        fresh = _fresh(others, missing | ended, problems)
+        if known is None or pattern.new_tables == "start":
+            num_found[index] += taken.add(fresh, pattern, problems)
+        elif pattern.new_tables == "alert":
+            new += fresh
+        started = {one.name: one.stream.table for one in (*loaded, *fresh) if one in loaded or taken.has(one)}
+        record[_recorded_name(pattern)] = dict(sorted({**started, **missing}.items()))
+    if staging is not None and not dry_run and json.dumps(record, sort_keys=True) != before_run:
         staging.put(key, json.dumps({"format": _FORMAT, "patterns": record}, indent=1).encode())
-    num_found = tuple(after - before for before, after in pairwise(num_streams))
+    left_out = tuple(() if found is None else found.left_out for _, _, found in every)
     return FoundTables(
-        tuple(taken.streams), tuple(new), tuple(gone), tuple(retired), tuple(problems), num_found, tuple(left_out)
+        tuple(taken.streams), tuple(new), tuple(gone), tuple(retired), tuple(problems), tuple(num_found), left_out
+    )
+
+
+def _loaded(pattern: TablePattern, known: Mapping[str, str] | None, found: Discovery | None) -> list[FleetStream]:
+    """Return the streams of known tables; all of them if the pattern's tables cannot be listed."""
+    if found is None:
+        return [stream for table in (known or {}).values() if (stream := _chosen(pattern, table)) is not None]
+    tables = {name: location(table) for name, table in (known or {}).items()}
+    return [one for one in found.streams if tables.get(one.name) == location(one.stream.table)]
+
+
+def _gone(
+    pattern: TablePattern,
+    known: Mapping[str, str],
+    found: Discovery,
+    retire: Callable[[FleetStream], bool] | None,
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the known tables that are gone, by stream: those that stay known, and those whose stream was retired."""
+    missing: dict[str, str] = {}
+    retired: dict[str, str] = {}
+    there = {location(one.stream.table) for one in found.streams}
+    for name, table in known.items():
+        stream = None if location(table) in there else _chosen(pattern, table)
+        if stream is not None:
+            is_retired = retire is not None and there and retire(stream)
+            (retired if is_retired else missing)[name] = table
+    return missing, retired
+
+
+def _fresh(streams: Iterable[FleetStream], gone: Mapping[str, str], problems: list[str]) -> list[FleetStream]:
+    """Return the streams of tables that appeared; a problem if a stream is that of a table which is gone."""
+    fresh = []
+    for one in streams:
+        if (table := gone.get(one.name)) is None:
+            fresh.append(one)
+        else:
+            problems.append(
+                f"table {one.stream.table} is not loaded: its stream {one.name!r} is that of table {table}, which is "
+                "gone. Declare it as a stream with a name of its own."
+            )
+    return fresh
+
+
+def _empty_problem(pattern: TablePattern) -> str:
+    if pattern.catalog_conn_id is None:
+        return (
+            f"the tables {pattern.tables!r} match no table. Check the path; a relative one begins at the working "
+            "directory."
+        )
+    return (
+        f"the tables {pattern.tables!r} match no table that FDS can read, of those that the catalog of "
+        f"{pattern.catalog_conn_id!r} shows. Check the name, and the rights of the connection."
     )
 
 
@@ -210,13 +244,17 @@ class _Taken:
     def has(self, one: FleetStream) -> bool:
         return _table(one) in self._tables
 
-    def add(self, streams: Iterable[FleetStream], *, shares_sink: bool) -> list[str]:
-        """Add streams of tables that are not loaded yet; return a problem for each that cannot be added."""
-        problems = []
+    def add(self, streams: Iterable[FleetStream], pattern: TablePattern, problems: list[str]) -> int:
+        """Add a pattern's streams of tables that are not loaded yet, and a problem for each that cannot be added.
+
+        Returns:
+            How many were added.
+        """
+        num_streams = len(self.streams)
         for one in streams:
             if self.has(one):
                 continue
-            clash = self._clash(one, shares_sink=shares_sink)
+            clash = self._clash(one, shares_sink=pattern.shares_sink)
             if clash is not None:
                 what, other = clash
                 problems.append(
@@ -230,7 +268,7 @@ class _Taken:
             self._names[one.name] = one
             self._sinks[_sink(one)] = one
             self._places[place_of(one.stream.checkpoint)] = one
-        return problems
+        return len(self.streams) - num_streams
 
     def _clash(self, one: FleetStream, *, shares_sink: bool) -> tuple[str, FleetStream] | None:
         """Return what a stream has in common with another one, and that one; ``None`` if nothing."""
@@ -261,17 +299,18 @@ def _discover(
 ) -> Discovery | None:
     """Return the tables that a pattern finds now, or ``None`` if its folders, or its schema, cannot be listed."""
     tables = set(known.values())
+    places = {location(table) for table in tables}
 
     def list_folders(uri: str) -> Collection[str]:
         return open_folder(uri).list_folders("")
 
     def is_table(uri: str) -> bool:
         # a stream notices by itself that its log is gone
-        return uri in tables or next(iter(open_folder(uri).list_after("_delta_log")), None) is not None
+        return location(uri) in places or next(iter(open_folder(uri).list_after("_delta_log")), None) is not None
 
     try:
         if pattern.catalog_conn_id is None or catalogs is None:
-            found = pattern.discover(list_folders, is_table, tables)
+            found = pattern.discover(list_folders, is_table, places)
         else:
             listed = _listed(catalogs(pattern.catalog_conn_id), NameGlob(pattern.tables).schema, tables)
             found = pattern.discover_listed(listed, tables)

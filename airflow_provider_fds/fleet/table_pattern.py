@@ -16,6 +16,7 @@ from airflow_provider_fds.fleet.template import (
 )
 from airflow_provider_fds.fleet.value import FleetStream, checked_fields, coerced, positive_timeout
 from airflow_provider_fds.reasons import Reason
+from airflow_provider_fds.schemes import location
 from airflow_provider_fds.stream.declaration.delta_stream import DeltaStream, text_problems
 from airflow_provider_fds.stream.declaration.sink_needs import coerce_sink
 
@@ -196,7 +197,7 @@ class TablePattern:
             list_folders: Returns the names of the direct sub-folders of a folder, given by its encoded URI.
             is_table: Whether the folder at an encoded URI has a ``_delta_log``; default: asks ``list_folders``, which
                 costs more in a folder with many files.
-            known: Tables whose streams have begun.
+            known: Tables whose streams have begun, each as :func:`location` returns it.
 
         Returns:
             The streams. A table whose name gives an invalid stream or sink is a problem, and so are two tables with
@@ -246,7 +247,7 @@ class TablePattern:
             found.setdefault(one.name, []).append(one)
         streams: list[FleetStream] = []
         for name, same in sorted(found.items()):
-            begun = next((one for one in same if one.stream.table in known), None)
+            begun = next((one for one in same if location(one.stream.table) in known), None)
             others = ", ".join(one.stream.table for one in same if one is not begun)
             if len(same) == 1:
                 streams += same

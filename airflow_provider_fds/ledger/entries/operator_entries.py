@@ -332,6 +332,6 @@ def _way_out(state: StreamState, version: int) -> str:
             f"To take its rows out of the sink: `fds rewind {name} --to {version} --sink-rows delete --why …`, {then}"
         )
     return (
-        f"To take its rows out of the sink: `fds rewind {name} --to {version} --sink-rows keep --why …`, remove exactly "
-        f"the rows that it says are read again (those of a snapshot carry its version), {then}"
+        f"To take its rows out of the sink: `fds rewind {name} --to {version} --sink-rows keep --why …`, remove "
+        f"exactly the rows that it says are read again (those of a snapshot carry its version), {then}"
     )

@@ -162,6 +162,39 @@ def test_a_table_that_appears_takes_no_sink_from_one_that_is_loaded(lake):
         assert "raw/acc/a is not loaded: its stream 'acc.a' has the sink" in message
 
 
+@pytest.mark.parametrize("name", ["{table}", "{schema}.{table}"])
+def test_a_table_that_appears_takes_nothing_from_one_that_a_later_pattern_has_loaded(lake, name):
+    lake.create("zz/a", "aa/b")
+    patterns = [lake.pattern(tables=f"{lake.root}/raw/{folder}*/*", name=name) for folder in ("aa", "zz")]
+    lake.find(patterns=patterns)
+    lake.create("aa/a")
+    for _ in range(2):
+        found = lake.find(patterns=patterns)
+        assert {one.stream.table for one in found.streams} == {f"{lake.root}/raw/zz/a", f"{lake.root}/raw/aa/b"}
+        assert found.num_found == (1, 1)
+        (message,) = found.messages()
+        assert "raw/aa/a is not loaded: its stream" in message
+
+
+@pytest.mark.parametrize("new_tables", ["start", "alert", "ignore"])
+def test_another_table_does_not_go_on_as_the_stream_of_one_that_is_gone(lake, new_tables):
+    lake.create("crm/a", "crm/b")
+    pattern = lake.pattern(tables=f"{lake.root}/raw/*/*", name="{table}", new_tables=new_tables)
+    lake.find(patterns=[pattern])
+    lake.drop("crm/a")
+    lake.create("erp/a")
+    for _ in range(2):
+        found = lake.find(patterns=[pattern])
+        assert ([one.name for one in found.streams], found.gone) == (["b"], (("a", f"{lake.root}/raw/crm/a"),))
+        assert any("erp/a is not loaded: its stream 'a' is that of table" in message for message in found.messages())
+
+
+def test_a_table_is_known_under_each_name_of_its_folder(lake):
+    lake.find()
+    found = lake.find(tables=f"file://{lake.root}/raw/*", new_tables="ignore")
+    assert (names(found.streams), found.messages()) == (["a", "b"], [])
+
+
 def test_declared_tables_and_earlier_patterns_come_first(lake):
     declared = FleetStream.from_dict({"stream": {"name": "mine", "table": f"{lake.root}/raw/a"}, "sink": {"uri": "/m"}})
     found = lake.find(
