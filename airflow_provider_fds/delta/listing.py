@@ -89,10 +89,13 @@ def list_tail(storage: Storage, known: int | None) -> LogTail:
 def missing(storage: Storage, version: int) -> FdsError:
     """Return the error that explains why the commit of ``version`` is missing, from a listing of the whole log."""
     before: int | None = None
+    checkpoint: int | None = None
     items = iter(storage.list_after(LOG_FOLDER))
     for item in items:
         found = parse_commit_name(item.key.rpartition("/")[2])
         if found is None:
+            # that of a version sorts before its commit
+            checkpoint = _checkpoint_version(item) or checkpoint
             continue
         if found < version:
             before = found
@@ -106,9 +109,15 @@ def missing(storage: Storage, version: int) -> FdsError:
         elif before is None:
             return tails.truncated(storage.uri, version, found)
         else:
-            rest = (parse_checkpoint_name(other.key.rpartition("/")[2]) for other in (item, *items))
-            return tails.gap(storage.uri, before, found, max((c.version for c in rest if c is not None), default=None))
+            for other in items:
+                checkpoint = _checkpoint_version(other) or checkpoint
+            return tails.gap(storage.uri, before, found, checkpoint)
     return not_found(storage) if before is None else tails.rewound(storage.uri, version, before)
+
+
+def _checkpoint_version(item: ObjectMeta) -> int | None:
+    found = parse_checkpoint_name(item.key.rpartition("/")[2])
+    return None if found is None else found.version
 
 
 def not_found(storage: Storage) -> TableNotFoundError:

@@ -14,7 +14,7 @@ from airflow_provider_fds.delta.protocol import check_readable
 from airflow_provider_fds.delta.reader.known_states import NEAR
 from airflow_provider_fds.delta.storage.prefetch import read_ahead
 from airflow_provider_fds.delta.tail import LogTail
-from airflow_provider_fds.errors import LostPositionError, TornFileError, UnsupportedFeatureError
+from airflow_provider_fds.errors import LogGapError, LostPositionError, TornFileError, UnsupportedFeatureError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -197,26 +197,28 @@ class DeltaLog:
     def newest_readable(self, first: int = 0) -> tuple[TableState, FdsError | None]:
         """Return the state at the newest version or, if that cannot be read, at an earlier one, with the error.
 
-        A log may end with commits that FDS cannot read: from one with an unknown feature, or from a torn one on. What
-        is before them is as it was. Costs what :meth:`state_at` costs, many times over only if there is an error.
+        A log may end with commits that FDS cannot read: from one with an unknown feature, from a torn one, or from a
+        missing one on. What is before them is as it was. Costs what :meth:`state_at` costs, many times over only if
+        there is an error.
 
         Args:
             first: The version that must be readable; if it is not, the error is raised.
         """
-        newest = self.latest()
+        last = -1
         try:
-            return self.state_at(newest), None
-        except (UnsupportedFeatureError, TornFileError) as error:
-            last, found = newest - 1, None
+            last = self.latest()
+            return self.state_at(last), None
+        except (UnsupportedFeatureError, TornFileError, LogGapError) as error:
+            last, found = (last if error.version is None else max(last, error.version)) - 1, None
             while first <= last:
                 middle = (first + last) // 2
                 try:
                     found = self.state_at(middle)
                     first = middle + 1
+                except (UnsupportedFeatureError, TornFileError, LogGapError):
+                    last = middle - 1
                 except LostPositionError:
                     first = middle + 1
-                except (UnsupportedFeatureError, TornFileError):
-                    last = middle - 1
             if found is None:
                 raise
             return found, error

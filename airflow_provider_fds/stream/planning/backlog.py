@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from airflow_provider_fds.errors import ConfigurationError
+from airflow_provider_fds.errors import ConfigurationError, LostPositionError
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.source.options.limits import BYTES_PER_UNKNOWN_ROW, LIMITS, Amounts
 
@@ -92,7 +92,11 @@ def guard_batches(connected: ConnectedStream, first: SourceBatch, target: int) -
     if first.end.version > target or not first.files or options.where:
         return
     snapshot = connected.frozen_snapshot() if first.start.is_initial_snapshot else None
-    backlog = estimate_backlog(connected.log, first, target, snapshot)
+    try:
+        backlog = estimate_backlog(connected.log, first, target, snapshot)
+    except LostPositionError:
+        # what lies before the lost versions is planned, and then the error is raised
+        return
     batches = backlog.batches(options)
     if batches <= MANY_BATCHES:
         return

@@ -205,8 +205,10 @@ def test_a_small_batch_calls_the_jvm_some_hundred_times(spark, stream, monkeypat
     )
     code, _ = stream.work(spark, stream.job(stream.plan()[2], **stream.after(before)))
     assert code == 0
+    # what frees the objects of earlier tests comes when Python collects them
+    calls = [call for call in calls if not call.startswith("m\n")]
     # all settings of the application are more than 300, and the JVM's versions and the sink's columns another 50
-    assert len(calls) < 250
+    assert len(calls) < 250, calls
 
 
 def test_a_report_of_the_same_attempt_is_replaced(spark, stream):

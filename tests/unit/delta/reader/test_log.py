@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 
+import deltalake
 import pytest
 
 from airflow_provider_fds.delta.reader.log import DeltaLog
@@ -330,3 +331,12 @@ def _collecting(commits, into):
     for commit in commits:
         into.append(commit.version)
     yield from ()
+
+
+def test_a_checkpoint_of_the_first_version_after_a_gap_is_one_after_the_gap(log_builder, log):
+    log_builder.with_appends(6)
+    deltalake.DeltaTable(str(log_builder.root)).create_checkpoint()
+    log_builder.append()
+    log_builder.path_of(5).unlink()
+    with pytest.raises(LogGapError, match=r"missing from the log.*continue after the gap under another stream name"):
+        list(log.list_commits(4, 7))

@@ -12,6 +12,7 @@ import pytest
 from airflow_provider_fds.delta.reader.log import DeltaLog
 from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import (
+    LogGapError,
     LogTruncatedError,
     TableNotFoundError,
     TableReplacedError,
@@ -174,6 +175,48 @@ def test_planned_batches_of_a_recreated_table_are_refused_although_its_newest_co
     leave_unreadable(recreated)
     with pytest.raises(TableReplacedError):
         begin(bench.session("run-2"))
+
+
+@pytest.mark.parametrize("has_checkpoint", [False, True])
+@pytest.mark.parametrize("damage", ["missing", "empty"])
+def test_batches_that_were_planned_before_a_lost_commit_are_loaded_by_the_next_attempt(
+    bench, four_commits, sink, damage, has_checkpoint
+):
+    bench.load_once(sink, "run-1")
+    for _ in range(4):
+        four_commits.append()
+    if has_checkpoint:
+        deltalake.DeltaTable(str(four_commits.root)).create_checkpoint()
+    if damage == "missing":
+        four_commits.path_of(6).unlink()
+    else:
+        four_commits.write_raw(6, "")
+    planned = bench.session("run-2").begin(sink)
+
+    assert [(batch.first_version, batch.last_version) for batch in planned.batches] == [(4, 5)]
+    assert bench.load_once(sink, "run-3").batches == planned.batches
+
+
+@pytest.mark.parametrize("has_checkpoint", [False, True])
+@pytest.mark.parametrize("lost", [(5,), (5, 8)])
+def test_the_rest_of_a_snapshot_is_loaded_before_a_commit_that_is_lost(bench, four_commits, sink, lost, has_checkpoint):
+    stream = bench.stream(starting_version=None, max_files_per_batch=1)
+    session = bench.session("run-1", stream=stream)
+    work = session.begin(sink, max_batches=1)
+    bench.report(session, work, session.job(work, sink))
+    session.collect(work)
+    for _ in range(6):
+        four_commits.append(1)
+    if has_checkpoint:
+        deltalake.DeltaTable(str(four_commits.root)).create_checkpoint()
+    for version in lost:
+        four_commits.path_of(version).unlink()
+
+    batches = bench.load_once(sink, "run-2", stream).batches
+    assert [batch.last_version for batch in batches] == [3] * 5 + [4]
+    after = "once this stream has loaded version 4" if has_checkpoint else "there is no checkpoint after the gap"
+    with pytest.raises(LogGapError, match=f"version 5 is missing.*{after}"):
+        bench.load_once(sink, "run-3", stream)
 
 
 def test_planned_batches_are_not_loaded_if_a_commit_of_theirs_cannot_be_read_any_more(bench, four_commits, sink):

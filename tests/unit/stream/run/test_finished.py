@@ -122,7 +122,9 @@ def test_a_hole_stops_a_stream_with_a_time_as_its_end_as_any_other(bench, table,
     (table.log / f"{7:020d}.json").unlink()
 
     assert bench.poller(stream).check().reason == "position is lost"
-    session, work = bench.run_once(sink, "run-2", stream)
+    _, work = bench.run_once(sink, "run-2", stream)
+    assert [(batch.first_version, batch.last_version) for batch in work.batches] == [(6, 6)]
+    session, work = bench.run_once(sink, "run-3", stream)
     assert (work.status, session.connected.state.quarantined.lost) == ("paused", "LOG_GAP")
 
 
