@@ -16,7 +16,6 @@ _PART = (
     r"(?:access|account|api|private|encryption|shared|fernet|storage|service)[._-]?key"
 )
 _WORD = r"pwd|pass|pat|sas|sig|auth"
-_NAME = re.compile(rf"(?i)(?:{_PART})|(?<![A-Za-z])(?:{_WORD})(?![A-Za-z])")
 
 #: ``name=``, ``name: ``, also within JSON and within a JSON string that contains JSON; and the value after it.
 _NAME_AND_SIGN = re.compile(r"""(?<![\w.-])([\w.-]+)\\*["']?\s*[=:]\s*""")
@@ -57,9 +56,15 @@ def _texts() -> tuple[tuple[re.Pattern[str], str], ...]:
     return tuple((re.compile(pattern), instead) for pattern, instead in texts)
 
 
+@lru_cache(maxsize=1)
+def _name() -> re.Pattern[str]:
+    """Return the pattern of a secret's name, which is compiled for the first name: many a process has none."""
+    return re.compile(rf"(?i)(?:{_PART})|(?<![A-Za-z])(?:{_WORD})(?![A-Za-z])")
+
+
 def is_secret(name: str, value: object = None) -> bool:
     """Whether a setting or environment variable is secret, judging by its name or its value."""
-    return _NAME.search(name) is not None or (isinstance(value, str) and redacted(value) != value)
+    return _name().search(name) is not None or (isinstance(value, str) and redacted(value) != value)
 
 
 def redacted(text: str) -> str:
@@ -72,7 +77,7 @@ def redacted(text: str) -> str:
 def _without_secret_pairs(text: str) -> str:
     shown, position = [], 0
     for found in _NAME_AND_SIGN.finditer(text):
-        if found.start() < position or _NAME.search(found[1]) is None or _is_verb(text, found):
+        if found.start() < position or _name().search(found[1]) is None or _is_verb(text, found):
             continue
         end = _end_of_value(text, found.end())
         if end is not None:
@@ -90,7 +95,7 @@ def _end_of_value(text: str, start: int) -> int | None:
     while (value := _VALUE.match(text, start)) is not None:
         end = value.end()
         name = _NAME_AND_SIGN.match(text, start)
-        if name is None or _NAME.search(name[1]) is None:
+        if name is None or _name().search(name[1]) is None:
             break
         start = name.end()
     return end

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Optional, Tuple
 
-from airflow_provider_fds.batch.spec import txn_batch_id, txn_epoch
+from airflow_provider_fds.batch.transactions import txn_batch_id, txn_epoch
 
 
 @dataclass(frozen=True)

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import getpass
 import os
-import socket
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from airflow_provider_fds.batch.spec import ACTIONS
 from airflow_provider_fds.cli.catalogs import add_catalog, catalog_called, is_known
 from airflow_provider_fds.durations import format_duration, parse_duration
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.reasons import Reason
-from airflow_provider_fds.stream.declaration.delta_stream import DeltaStream
 
 if TYPE_CHECKING:
+    from airflow_provider_fds.checkpoint.store import CheckpointStore
     from airflow_provider_fds.delta.storage.storage import Storage
     from airflow_provider_fds.ledger.owner import Actor, Owner
     from airflow_provider_fds.ledger.staging.log import Ledger
@@ -25,6 +22,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.places import Places
     from airflow_provider_fds.sinks import Sink
     from airflow_provider_fds.stream.connected_stream import StreamContext
+    from airflow_provider_fds.stream.declaration.delta_stream import DeltaStream
 
 
 #: The default deployment of the command line.
@@ -110,6 +108,8 @@ def stream_of(arguments: argparse.Namespace) -> DeltaStream:
     Raises:
         ConfigurationError: Reports all problems at once.
     """
+    from airflow_provider_fds.stream.declaration.delta_stream import DeltaStream
+
     checkpoint = getattr(arguments, "checkpoint", None)
     return DeltaStream(
         arguments.stream or _UNNAMED,
@@ -197,6 +197,8 @@ def pairs(texts: list[str], flag: str) -> dict[str, Any]:
 
 def expectations(texts: list[str]) -> dict[str, str] | None:
     """Return ``EXPRESSION=ACTION`` arguments as a mapping: the action is what follows the last ``=``."""
+    from airflow_provider_fds.batch.spec import ACTIONS
+
     found: dict[str, str] = {}
     for text in texts:
         expression, separator, action = text.rpartition("=")
@@ -216,21 +218,21 @@ def person(deployment: str) -> Actor:
 
     A user id without a name (containers run with any) is named by its number.
     """
+    import getpass
+
     from airflow_provider_fds.ledger.owner import Actor
 
     try:
         user = getpass.getuser()
     except (KeyError, OSError):
         user = f"uid {os.getuid()}"
-    return Actor(deployment=deployment, user=user, host=socket.gethostname())
+    return Actor(deployment=deployment, user=user, host=os.uname().nodename)
 
 
 def context_of(arguments: argparse.Namespace, *, owner: Owner, sink: Sink | None = None) -> StreamContext:
     """Return the context of a stream that a person runs, with the sink that FDS writes to, if it does."""
-    from airflow_provider_fds.checkpoint.file import FileCheckpointStore
     from airflow_provider_fds.stream.connected_stream import StreamContext
 
-    checkpoint = getattr(arguments, "checkpoint", None)
     return StreamContext(
         staging_uri=arguments.staging,
         deployment=arguments.deployment,
@@ -239,9 +241,18 @@ def context_of(arguments: argparse.Namespace, *, owner: Owner, sink: Sink | None
         places=places_of(arguments),
         sink_places=sink_places(arguments, sink),
         staging_options=pairs(arguments.storage_option, "--storage-option"),
-        checkpoints=FileCheckpointStore(Path(checkpoint)) if checkpoint else None,
+        checkpoints=_checkpoints(arguments),
         owner_is_running=_is_of_airflow if getattr(arguments, "unlock", False) else owner_is_running,
     )
+
+
+def _checkpoints(arguments: argparse.Namespace) -> CheckpointStore | None:
+    checkpoint = getattr(arguments, "checkpoint", None)
+    if not checkpoint:
+        return None
+    from airflow_provider_fds.checkpoint.file import FileCheckpointStore
+
+    return FileCheckpointStore(Path(checkpoint))
 
 
 def places_of(arguments: argparse.Namespace) -> Places:
@@ -267,6 +278,8 @@ def sink_places(arguments: argparse.Namespace, sink: Sink | None) -> Places | No
     Raises:
         ConfigurationError: As :func:`.catalog_called`.
     """
+    if sink is None:
+        return None
     from airflow_provider_fds.sinks import DeltaSink
 
     if not isinstance(sink, DeltaSink) or sink.catalog_conn_id is None:
@@ -311,7 +324,7 @@ def owner_runs(arguments: argparse.Namespace, owner: Owner) -> bool | None:
     is_running = getattr(arguments, "airflow_owner_is_running", None)
     if owner.kind == "airflow" and is_running is not None and owner.deployment == arguments.deployment:
         return bool(is_running(owner))
-    is_here = owner.kind == "cli" and (owner.run_id or "").partition(":")[0] == socket.gethostname()
+    is_here = owner.kind == "cli" and (owner.run_id or "").partition(":")[0] == os.uname().nodename
     return owner_is_running(owner) if is_here or owner.only_plans else None
 
 
@@ -331,7 +344,7 @@ def process_owner(deployment: str) -> Owner:
     from airflow_provider_fds.ledger.owner import Owner
 
     process_id = os.getpid()
-    run_id = f"{socket.gethostname()}:{process_id}:{_started(process_id) or 0}"
+    run_id = f"{os.uname().nodename}:{process_id}:{_started(process_id) or 0}"
     return Owner(kind="cli", deployment=deployment, run_id=run_id)
 
 
@@ -345,7 +358,7 @@ def owner_is_running(owner: Owner) -> bool:
         return False
     host, _, rest = (owner.run_id or "").partition(":")
     process_id, _, started = rest.partition(":")
-    if owner.kind != "cli" or host != socket.gethostname() or not process_id.isdecimal():
+    if owner.kind != "cli" or host != os.uname().nodename or not process_id.isdecimal():
         return True
     return _started(int(process_id)) == (int(started) if started.isdecimal() else None)
 

@@ -6,7 +6,6 @@ Listing them imports no command. The operator's actions are commands too, of the
 from __future__ import annotations
 
 import textwrap
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow_provider_fds.errors import ConfigurationError
@@ -111,6 +110,8 @@ def chosen_command(words: Sequence[str]) -> str | None:
         word, known, start = names[0], [name for group in _GROUPS.values() for name in group], ""
     if word in known:
         return word
+    from difflib import get_close_matches
+
     meant = [word] if word in _OTHER_NAMES and not start else get_close_matches(word, [*known, *_OTHER_NAMES], 1)
     if meant:
         hint = f"Did you mean `fds {_OTHER_NAMES.get(meant[0], start + meant[0])}`?"
@@ -150,6 +151,8 @@ def describe_rare() -> str:
 
 def closest(word: str, known: Iterable[str]) -> str:
     """Return ``" Did you mean 'orders'?"`` for the known word that is close to a given one, ``""`` if none is."""
+    from difflib import get_close_matches
+
     close = get_close_matches(word, list(known), 1)
     return f" Did you mean {close[0]!r}?" if close else ""
 

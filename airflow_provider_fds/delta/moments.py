@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from typing import Final
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from airflow_provider_fds.errors import ConfigurationError
 from airflow_provider_fds.reasons import Reason
@@ -96,7 +95,7 @@ def parse_moment(text: str) -> datetime:
             int((match["fraction"] or "").ljust(6, "0")[:6]),
             tzinfo=_zone(match["zone"]),
         )
-    except (ValueError, ZoneInfoNotFoundError) as error:
+    except ValueError as error:
         raise _unreadable(text, str(error).strip("'\"")) from error
 
 
@@ -143,8 +142,12 @@ def _zone(text: str | None) -> tzinfo:
         return UTC
     match = _OFFSET.fullmatch(text.strip())
     if match is None:
+        from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
         try:
             return ZoneInfo(text.strip())
+        except ZoneInfoNotFoundError as error:
+            raise ValueError(str(error)) from error
         except OSError:
             # the name of a folder of zones, or an invalid file name
             raise ValueError(f"unknown time zone {text.strip()[:100]!r}") from None

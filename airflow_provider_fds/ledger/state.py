@@ -8,8 +8,7 @@ import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from airflow_provider_fds.batch.column_meaning import fed_after, may_be_moved
-from airflow_provider_fds.batch.spec import BatchSpec, txn_version
+from airflow_provider_fds.batch.transactions import txn_version
 
 # structs read these annotations at run time, when they are defined
 from airflow_provider_fds.ledger.facts import (  # noqa: TC001
@@ -40,6 +39,8 @@ from airflow_provider_fds.source.offset import Offset
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from airflow_provider_fds.batch.spec import BatchSpec
 
 #: Number of newest runs in the state; older ones are found in the entries.
 KEPT_RUNS: Final = 20
@@ -273,6 +274,8 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
         columns = self.columns
         for part in parts:
             if part.columns:
+                from airflow_provider_fds.batch.column_meaning import fed_after
+
                 columns = fed_after(columns, part.columns, by_key=self.sink is not None and self.sink.merges)
         if columns is self.columns:
             return self
@@ -315,6 +318,9 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
             interval: Their data interval, or ``None`` for an offset.
             fed_batch: The batch of the same job that has recorded columns last.
         """
+        from airflow_provider_fds.batch.column_meaning import may_be_moved
+        from airflow_provider_fds.batch.spec import BatchSpec
+
         first, last = parts[0], parts[-1]
         columns: dict[str, str] = {}
         for part in parts:

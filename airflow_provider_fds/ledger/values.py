@@ -5,13 +5,21 @@ A field that is added later has a default, so that older entries can still be re
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from airflow_provider_fds.ledger.layout import check_manifest_key, check_snapshot_key
-from airflow_provider_fds.sinks import Sink, kind_of_target, sink_class
+
+if TYPE_CHECKING:
+    from airflow_provider_fds.sinks import Sink
+
+
+def _sink_class(kind: str) -> type[Sink] | None:
+    from airflow_provider_fds.sinks import sink_class
+
+    return sink_class(kind)
 
 
 class CatalogName(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,6 +129,8 @@ class SinkBinding(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def of_target(cls, target: str) -> SinkBinding:
         """Return the sink that a person names by its target, without the ids of its transactions."""
+        from airflow_provider_fds.sinks import kind_of_target
+
         return cls(kind=kind_of_target(target), target=target)
 
     @property
@@ -133,19 +143,19 @@ class SinkBinding(msgspec.Struct, frozen=True, kw_only=True):
         """Whether user code writes the rows to places unknown to FDS: no fence, no table, no check of the sink."""
         if self.is_user_job:
             return True
-        sink = sink_class(self.kind)
+        sink = _sink_class(self.kind)
         return sink is not None and sink.target not in ("delta_table", "database_table")
 
     @property
     def has_log(self) -> bool:
         """Whether it is a Delta table that FDS writes, whose log can be read without Spark."""
-        sink = sink_class(self.kind)
+        sink = _sink_class(self.kind)
         return not self.is_user_job and (sink is None or sink.target == "delta_table")
 
     @property
     def can_remove_rows(self) -> bool:
         """Whether a fence can remove rows from it."""
-        sink = sink_class(self.kind)
+        sink = _sink_class(self.kind)
         return not self.is_user_defined and (sink is None or sink.removes_from(self.target))
 
     @property
@@ -158,7 +168,7 @@ class SinkBinding(msgspec.Struct, frozen=True, kw_only=True):
 
     def sink(self) -> Sink | None:
         """Return a sink of this kind and target, which is enough to close epochs in it; ``None``: unknown kind."""
-        found = sink_class(self.kind)
+        found = _sink_class(self.kind)
         return None if found is None else found.of_target(self.target)
 
     @property
@@ -167,13 +177,13 @@ class SinkBinding(msgspec.Struct, frozen=True, kw_only=True):
 
         See :data:`~airflow_provider_fds.sinks.base.Delivery`.
         """
-        sink = sink_class(self.kind)
+        sink = _sink_class(self.kind)
         return None if sink is None else sink.delivery
 
     @property
     def is_function(self) -> bool:
         """Whether a user's function writes the rows, as a sink of FDS."""
-        sink = sink_class(self.kind)
+        sink = _sink_class(self.kind)
         return sink is not None and sink.target == "function"
 
     @property
@@ -184,13 +194,13 @@ class SinkBinding(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def replaces(self) -> bool:
         """Whether a write replaces an earlier one of the same data interval."""
-        sink = sink_class(self.kind)
+        sink = _sink_class(self.kind)
         return sink is not None and sink.replaces_in(self.target)
 
     @property
     def merges(self) -> bool:
         """Whether an incoming row replaces the row with its key."""
-        sink = sink_class(self.kind)
+        sink = _sink_class(self.kind)
         return sink is not None and sink.merges_into(self.target)
 
     def adds_writes_to(self, bound: SinkBinding) -> bool:

@@ -169,7 +169,8 @@ def _load(server: Server, session: Any, spec_uri: str, sink: Any) -> None:
     """Do what the driver does with a job, except the rows."""
     from airflow_provider_fds.batch.report import report_name
     from airflow_provider_fds.batch.sink.commit_metadata import commit_metadata
-    from airflow_provider_fds.batch.spec import JobSpec, txn_app_id, txn_version
+    from airflow_provider_fds.batch.spec import JobSpec
+    from airflow_provider_fds.batch.transactions import txn_app_id, txn_version
     from airflow_provider_fds.delta.names import commit_key
 
     staging = session.connected.staging

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Dict, Iterator, Optional, Tuple
 
 from airflow_provider_fds.batch.sink.commit_metadata import read_commit_metadata, read_write_metadata
-from airflow_provider_fds.batch.spec import stream_uuid, txn_app_id, txn_version
+from airflow_provider_fds.batch.transactions import stream_uuid, txn_app_id, txn_version
 
 if TYPE_CHECKING:
     from airflow_provider_fds.batch.spec import BatchSpec

@@ -11,11 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from airflow_provider_fds.cli import arguments as common
 from airflow_provider_fds.cli.catalogs import add_catalog
-from airflow_provider_fds.cli.fleet import fleet
 from airflow_provider_fds.cli.messages import STAGING_NEEDED
-from airflow_provider_fds.cli.status_text import describe_status
-from airflow_provider_fds.cli.stream_table import plain_table, rich_table
-from airflow_provider_fds.cli.terminal import fitted, rich_console
 from airflow_provider_fds.command_hints import staging_option
 from airflow_provider_fds.errors import EXIT_ATTENTION, EXIT_OK, ConfigurationError
 from airflow_provider_fds.reasons import Reason
@@ -77,6 +73,8 @@ def add_commands(commands: CommandParsers) -> None:
 def status(arguments: argparse.Namespace) -> int:
     """Perform ``fds status``."""
     if arguments.file is None:
+        from airflow_provider_fds.cli.fleet import fleet
+
         fleet.require(arguments, [("staging", STAGING_NEEDED)])
     of_all = {
         "--file": arguments.file is not None,
@@ -143,6 +141,9 @@ def _one(arguments: argparse.Namespace) -> int:
     if arguments.output == "json":
         print(json.dumps(found.to_dict()))
     else:
+        from airflow_provider_fds.cli.status_text import describe_status
+        from airflow_provider_fds.cli.terminal import fitted
+
         for label, text in describe_status(found):
             # the reason of a quarantine has several lines
             print(fitted(f"{label:{_LABEL}}{text}", _LABEL))
@@ -150,6 +151,8 @@ def _one(arguments: argparse.Namespace) -> int:
 
 
 def _all(arguments: argparse.Namespace) -> int:
+    from airflow_provider_fds.cli.stream_table import plain_table, rich_table
+    from airflow_provider_fds.cli.terminal import rich_console
     from airflow_provider_fds.stream.monitoring.metrics import exposition
 
     found, notes, problems = _of_file(arguments) if arguments.file is not None else (_of_staging(arguments), [], [])
@@ -202,6 +205,7 @@ def _of_staging(arguments: argparse.Namespace) -> list[StreamStatus]:
 
 def _of_file(arguments: argparse.Namespace) -> tuple[list[StreamStatus], list[str], list[str]]:
     """Return the statuses, a line for each pattern, and what someone should know about their tables."""
+    from airflow_provider_fds.cli.fleet import fleet
     from airflow_provider_fds.ledger.owner import Owner
 
     groups = list(fleet.find_fleet(arguments, dry_run=True))

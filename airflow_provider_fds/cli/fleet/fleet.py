@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from airflow_provider_fds.cli import arguments as common
 from airflow_provider_fds.cli.catalogs import catalog_called
@@ -30,8 +29,7 @@ _T = TypeVar("_T")
 _THREADS: Final = 16
 
 
-@dataclass(frozen=True)
-class FoundGroup:
+class FoundGroup(NamedTuple):
     """A group of the file with the tables that exist now.
 
     Attributes:
@@ -173,6 +171,8 @@ def for_stream(arguments: argparse.Namespace, stream: FleetStream) -> argparse.N
 
 def in_threads(work: Callable[[_S], _T], streams: Iterable[_S]) -> list[_T]:
     """Call a function for each stream, in threads, and return the results in the order of the streams."""
+    from concurrent.futures import ThreadPoolExecutor
+
     with ThreadPoolExecutor(_THREADS) as threads:
         return list(threads.map(work, streams))
 

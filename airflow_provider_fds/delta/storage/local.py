@@ -6,7 +6,6 @@ import errno
 import io
 import os
 import re
-import secrets
 import shutil
 import stat
 from contextlib import contextmanager, suppress
@@ -340,7 +339,7 @@ def _meta(key: str, found: os.stat_result) -> ObjectMeta:
 
 def _temporary_beside(target: Path) -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
-    return target.with_name(f".{target.name}.{os.getpid()}.{secrets.token_hex(8)}.tmp")
+    return target.with_name(f".{target.name}.{os.getpid()}.{os.urandom(8).hex()}.tmp")
 
 
 @contextmanager

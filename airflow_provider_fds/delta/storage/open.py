@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -235,7 +234,9 @@ def _unknown_scheme(uri: str, scheme: str) -> str:
             f"{uri!r} has the scheme {scheme!r}, which only Spark can read. Write "
             "hdfs://<NameNode or name service>/<path>, or use an object store"
         )
-    nearest = _ALIASES.get(scheme) or next(iter(difflib.get_close_matches(scheme, _SCHEMES, n=1, cutoff=0.5)), None)
+    from difflib import get_close_matches
+
+    nearest = _ALIASES.get(scheme) or next(iter(get_close_matches(scheme, _SCHEMES, n=1, cutoff=0.5)), None)
     hint = f"; did you mean {nearest}://?" if nearest else ""
     return f"{uri!r} has the unknown scheme {scheme!r}; expected one of {', '.join(_SCHEMES)}{hint}"
 

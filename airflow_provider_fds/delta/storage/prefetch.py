@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from concurrent.futures import Future
+    from concurrent.futures import Future, ThreadPoolExecutor
 
     from airflow_provider_fds.delta.storage.storage import ObjectMeta, Storage
 
@@ -45,7 +44,7 @@ def read_ahead(
     ahead_bytes = 0
     upcoming, failure = _next(metas)
     # threads, not an event loop: the client waits outside the interpreter, and futures across loops cost twice the CPU
-    pool = ThreadPoolExecutor(window, thread_name_prefix="fds-read-ahead")
+    pool = _threads(window)
     try:
         while under_way or upcoming is not None:
             while upcoming is not None and (
@@ -82,7 +81,7 @@ def get_all(storage: Storage, keys: Sequence[str]) -> list[bytes | None]:
 
     if storage.is_file_system or len(keys) < _FEW:
         return [get(key) for key in keys]
-    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="fds-read-ahead") as pool:
+    with _threads(AT_ONCE) as pool:
         return list(pool.map(get, keys))
 
 
@@ -102,11 +101,17 @@ def in_windows(
         yield from ((item, partial(read, item)) for item in items)
         return
     first = 0
-    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="fds-read-ahead") as pool:
+    with _threads(AT_ONCE) as pool:
         while chosen := items[first : first + window]:
             for item, future in [(item, pool.submit(read, item)) for item in chosen]:
                 yield item, future.result
             first, window = first + window, min(2 * window, AT_ONCE)
+
+
+def _threads(number: int) -> ThreadPoolExecutor:
+    from concurrent.futures import ThreadPoolExecutor
+
+    return ThreadPoolExecutor(number, thread_name_prefix="fds-read-ahead")
 
 
 def _next(metas: Iterator[ObjectMeta]) -> tuple[ObjectMeta | None, Exception | None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from airflow_provider_fds.batch.spec import txn_version
+from airflow_provider_fds.batch.transactions import txn_version
 from airflow_provider_fds.ledger.entries import refusals
 from airflow_provider_fds.source.offset import BASE_INDEX, Offset, describe_position
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from airflow_provider_fds.batch.spec import fence_version
+from airflow_provider_fds.batch.transactions import fence_version
 from airflow_provider_fds.ledger.entries import refusals
 from airflow_provider_fds.ledger.entries.action import BaseAction, register
 from airflow_provider_fds.ledger.entries.conditions import (

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
 
 from airflow_provider_fds.delta.storage.prefetch import get_all
 from airflow_provider_fds.errors import StorageError
@@ -20,53 +21,46 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 
-@dataclass(frozen=True, slots=True)
-class Get:
+class Get(msgspec.Struct, frozen=True):
     """Read an object: its bytes, or ``None`` if it does not exist."""
 
     key: str
 
 
-@dataclass(frozen=True, slots=True)
-class GetAll:
+class GetAll(msgspec.Struct, frozen=True):
     """Read objects that do not depend on each other: for each its bytes, or ``None`` if it does not exist."""
 
     keys: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ListNames:
+class ListNames(msgspec.Struct, frozen=True):
     """List the names in ``folder`` that are greater than ``after``, ascending."""
 
     folder: str
     after: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PutIfAbsent:
+class PutIfAbsent(msgspec.Struct, frozen=True):
     """Write an object if its name is free; returns whether it was written."""
 
     key: str
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Put:
+class Put(msgspec.Struct, frozen=True):
     """Write or overwrite an object."""
 
     key: str
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Delete:
+class Delete(msgspec.Struct, frozen=True):
     """Remove an object."""
 
     key: str
 
 
-@dataclass(frozen=True, slots=True)
-class Pause:
+class Pause(msgspec.Struct, frozen=True):
     """Wait before the next access."""
 
     seconds: float

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from airflow_provider_fds.delta.reader.log import DeltaLog
@@ -11,8 +10,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.source.options.options import SourceOptions
 
 
-@dataclass(frozen=True, slots=True)
-class StreamEnd:
+class StreamEnd(NamedTuple):
     """The last version that a stream reads.
 
     Attributes:
@@ -67,7 +65,7 @@ def known_end(log: DeltaLog, options: SourceOptions, position: Offset | None) ->
         if found is None:
             reason = f"ending_timestamp={options.ending_timestamp!r} is before the oldest commit"
             return StreamEnd(log.earliest() - 1, reason, is_of_log=True)
-        return replace(ending_at(options.ending_timestamp, found), is_of_log=True) if is_last else None
+        return ending_at(options.ending_timestamp, found)._replace(is_of_log=True) if is_last else None
     if options.is_bounded and position is not None:
         version = position.version if position.is_initial_snapshot else position.version - 1
         option = "version_as_of" if options.version_as_of is not None else "timestamp_as_of"

@@ -12,7 +12,8 @@ from typing import Any, Dict, Optional
 from uuid import uuid4
 
 from airflow_provider_fds.batch.report import AttemptReport, report_name
-from airflow_provider_fds.batch.spec import USER_JOB_PREFIX, UserJobBatch, txn_app_id
+from airflow_provider_fds.batch.spec import USER_JOB_PREFIX, UserJobBatch
+from airflow_provider_fds.batch.transactions import txn_app_id
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.spark.application.batch_rows import batch_rows
 from airflow_provider_fds.spark.runtime.failures import RefusalError

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Optional, Tuple
 from airflow_provider_fds.batch.report import FenceEvidence, FenceReport, LandedBatch, RemovedRows
 from airflow_provider_fds.batch.sink.commit_metadata import fence_metadata, removal_metadata
 from airflow_provider_fds.batch.sink.table_account import account
-from airflow_provider_fds.batch.spec import FenceSpec, JobSpec, fence_version, txn_epoch
+from airflow_provider_fds.batch.transactions import fence_version, txn_epoch
 from airflow_provider_fds.fault_points import reach
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.sinks import DeltaAppendSink
@@ -36,6 +36,7 @@ from airflow_provider_fds.spark.sink_log.sink_place import check_log_store, chec
 if TYPE_CHECKING:
     from airflow_provider_fds.batch.sink.sink_account import Kept
     from airflow_provider_fds.batch.sink.sink_commit import SinkCommit
+    from airflow_provider_fds.batch.spec import FenceSpec, JobSpec
     from airflow_provider_fds.batch.table_writes import TableWrites
     from airflow_provider_fds.sinks import DeltaSink, ForeachBatchSink
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Sequence, Tuple
 from airflow_provider_fds.batch.report import FenceEvidence, FenceReport, LandedBatch, RemovedRows
 from airflow_provider_fds.batch.sink.postgres_account import FENCE, Account, Entry
 from airflow_provider_fds.batch.sink.postgres_connection import at_most, connected
-from airflow_provider_fds.batch.spec import fence_version, txn_version
+from airflow_provider_fds.batch.transactions import fence_version, txn_version
 from airflow_provider_fds.fault_points import reach
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.spark.fence.failed_fence import failed_fence

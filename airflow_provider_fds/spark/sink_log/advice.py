@@ -9,7 +9,7 @@ import shlex
 from typing import TYPE_CHECKING, Optional
 
 from airflow_provider_fds.batch.sink.doubled_rows import remove_and_load
-from airflow_provider_fds.batch.spec import txn_batch_id, txn_epoch
+from airflow_provider_fds.batch.transactions import txn_batch_id, txn_epoch
 
 if TYPE_CHECKING:
     from airflow_provider_fds.batch.spec import BatchSpec

@@ -18,7 +18,7 @@ from airflow_provider_fds.batch.sink.sink_commit import (
     parse_commit,
     takes_rows,
 )
-from airflow_provider_fds.batch.spec import txn_app_id
+from airflow_provider_fds.batch.transactions import txn_app_id
 from airflow_provider_fds.batch.version_ranges import describe_range
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.spark.runtime.failures import RefusalError

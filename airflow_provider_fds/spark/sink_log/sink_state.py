@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Dict, NamedTuple, Optional
 
-from airflow_provider_fds.batch.spec import BatchSpec, JobSpec, fence_version
+from airflow_provider_fds.batch.transactions import fence_version
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.spark.runtime.failures import RefusalError
 from airflow_provider_fds.spark.sink_log.history import History, SinkLog, read_table_id
@@ -17,6 +17,7 @@ from airflow_provider_fds.spark.sink_log.sink_place import check_features, check
 
 if TYPE_CHECKING:
     from airflow_provider_fds.batch.sink.sink_commit import SinkCommit
+    from airflow_provider_fds.batch.spec import BatchSpec, JobSpec
     from airflow_provider_fds.sinks import DeltaSink
     from airflow_provider_fds.spark.sink_log.advice import Advice
 

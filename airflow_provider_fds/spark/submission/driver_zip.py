@@ -31,6 +31,7 @@ _MODULES: Final = (
     "batch/sink/[!_]*.py",
     "batch/spec.py",
     "batch/table_writes.py",
+    "batch/transactions.py",
     "batch/version_ranges.py",
     "credentials.py",
     "durations.py",

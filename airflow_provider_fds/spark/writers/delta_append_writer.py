@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ContextManager, Dict, Optional, Sequence,
 from airflow_provider_fds.batch.column_fit import ColumnFit, widening_of
 from airflow_provider_fds.batch.sink.commit_metadata import commit_metadata
 from airflow_provider_fds.batch.sink.loaded_streams import Loaded
-from airflow_provider_fds.batch.spec import BatchSpec, JobSpec, fence_version
+from airflow_provider_fds.batch.transactions import fence_version
 from airflow_provider_fds.fault_points import reach
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.sinks.constants import PROVENANCE
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from airflow_provider_fds.batch.column_fit import Widening
     from airflow_provider_fds.batch.report import FenceReport
     from airflow_provider_fds.batch.sink.sink_commit import SinkCommit
-    from airflow_provider_fds.batch.spec import FenceSpec
+    from airflow_provider_fds.batch.spec import BatchSpec, FenceSpec, JobSpec
     from airflow_provider_fds.sinks import DeltaSink
 
 #: CREATE TABLE lost against another writer.

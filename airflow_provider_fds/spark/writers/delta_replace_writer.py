@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Dict, List
 
 from airflow_provider_fds.batch.sink.loaded_streams import Loaded, LoadedStream, pieces, table_id_of
 from airflow_provider_fds.batch.sink.replaced_rows import ReplacedRows, describe_replaced
-from airflow_provider_fds.batch.spec import stream_uuid
+from airflow_provider_fds.batch.transactions import stream_uuid
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.spark.runtime.failures import RefusalError, has_condition, shortened
 from airflow_provider_fds.spark.sink_log.other_writers import intervals_replaced

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Dict, List, Optional, Sequence, Tuple
 
 from airflow_provider_fds.batch.sink.commit_metadata import write_metadata
-from airflow_provider_fds.batch.spec import BatchSpec, txn_app_id
+from airflow_provider_fds.batch.transactions import txn_app_id
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.spark.runtime.failures import RefusalError
+
+if TYPE_CHECKING:
+    from airflow_provider_fds.batch.spec import BatchSpec
 
 
 class ForeachBatch:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Dict, Optional, Sequence, Set
 
 from airflow_provider_fds.batch.sink.table_account import account
-from airflow_provider_fds.batch.spec import fence_version, txn_app_id
 from airflow_provider_fds.batch.table_writes import NO_TABLE
+from airflow_provider_fds.batch.transactions import fence_version, txn_app_id
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.spark.fence.empty_append import append_nothing
 from airflow_provider_fds.spark.runtime.failures import RefusalError, is_conflict

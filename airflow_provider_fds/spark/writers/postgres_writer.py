@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple, Union
 from airflow_provider_fds.batch.sink.postgres_account import FENCE, Account, Entry
 from airflow_provider_fds.batch.sink.postgres_connection import at_most, connected, psycopg
 from airflow_provider_fds.batch.sink.sink_commit import SinkCommit
-from airflow_provider_fds.batch.spec import fence_version, txn_version
+from airflow_provider_fds.batch.transactions import fence_version, txn_version
 from airflow_provider_fds.batch.version_ranges import describe_range
 from airflow_provider_fds.fault_points import reach
 from airflow_provider_fds.reasons import Reason

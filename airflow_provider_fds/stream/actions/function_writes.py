@@ -9,8 +9,8 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from airflow_provider_fds.batch.spec import txn_version
 from airflow_provider_fds.batch.table_writes import TableWrite
+from airflow_provider_fds.batch.transactions import txn_version
 from airflow_provider_fds.errors import ConfigurationError, FdsError, LedgerError
 from airflow_provider_fds.ledger.rewind_options import target_from
 from airflow_provider_fds.reasons import Reason

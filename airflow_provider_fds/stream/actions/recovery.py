@@ -14,7 +14,7 @@ from msgspec import UNSET
 
 from airflow_provider_fds.batch.column_meaning import column_ids
 from airflow_provider_fds.batch.sink.sink_account import kept
-from airflow_provider_fds.batch.spec import fence_version, txn_app_id, txn_version
+from airflow_provider_fds.batch.transactions import fence_version, txn_app_id, txn_version
 from airflow_provider_fds.delta.reader.log import DeltaLog
 from airflow_provider_fds.delta.reader.replay import transactions
 from airflow_provider_fds.errors import ConfigurationError, FdsError, TableNotFoundError

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from airflow_provider_fds.batch.spec import txn_app_id
+from airflow_provider_fds.batch.transactions import txn_app_id
 from airflow_provider_fds.errors import ConfigurationError, LedgerError, UnreadableEntryError
 from airflow_provider_fds.ledger.entries.commit_entries import Accepted, Blocked, Committed
 from airflow_provider_fds.ledger.entries.entry import Entry

@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from airflow_provider_fds.batch.report import FenceReport, fence_report_name
-from airflow_provider_fds.batch.spec import FenceSpec, JobSpec, fence_version, txn_app_id
+from airflow_provider_fds.batch.spec import FenceSpec, JobSpec
+from airflow_provider_fds.batch.transactions import fence_version, txn_app_id
 from airflow_provider_fds.errors import (
     BatchFailedError,
     LedgerError,

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 from msgspec import UNSET
 
-from airflow_provider_fds.batch.spec import txn_app_id
+from airflow_provider_fds.batch.transactions import txn_app_id
 from airflow_provider_fds.delta.reader.log import DeltaLog
 from airflow_provider_fds.delta.reader.timestamps import CommitTimestamps
 from airflow_provider_fds.errors import ConfigurationError, LostPositionError, SinkError, TableNotFoundError

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from airflow_provider_fds.batch.report import LandedBatch, RemovedRows
-from airflow_provider_fds.batch.spec import fence_version, txn_batch_id, txn_epoch, txn_version
+from airflow_provider_fds.batch.transactions import fence_version, txn_batch_id, txn_epoch, txn_version
 from airflow_provider_fds.errors import LedgerError
 from airflow_provider_fds.ledger.entries.commit_entries import Committed
 from airflow_provider_fds.ledger.entries.plan_entries import Planned

@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from airflow_provider_fds.batch.sink.sink_account import NEWEST
-from airflow_provider_fds.batch.spec import fence_version, txn_version
 from airflow_provider_fds.batch.table_writes import NO_TABLE
+from airflow_provider_fds.batch.transactions import fence_version, txn_version
 from airflow_provider_fds.errors import LedgerError
 from airflow_provider_fds.ledger.rewind_options import target_from
 from airflow_provider_fds.ledger.values import SeenBatch

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -44,6 +43,8 @@ def all_statuses(
         AccessDeniedError: The staging folder cannot be listed.
         StorageError: Staging did not answer.
     """
+    from concurrent.futures import ThreadPoolExecutor
+
     staging = context.open_staging()
     with ThreadPoolExecutor(_THREADS) as threads:
         found = threads.map(lambda name: _status(context, staging, name, places_for), stream_names(staging))

@@ -7,8 +7,7 @@ what it says.
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from msgspec import UNSET
 
@@ -46,8 +45,7 @@ Condition = Literal[
 Commands = tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
+class Evidence(NamedTuple):
     """What the condition of a stream is decided by.
 
     Attributes:
@@ -79,8 +77,7 @@ class Evidence:
         return self.state.blocked or next(found, None)
 
 
-@dataclass(frozen=True, slots=True)
-class _Rule:
+class _Rule(NamedTuple):
     """A condition.
 
     Attributes:

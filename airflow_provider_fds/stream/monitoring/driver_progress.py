@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec.structs import asdict, replace
 
-from airflow_provider_fds.batch.report import AttemptReport, decode, report_name, started_name
 from airflow_provider_fds.credentials import redacted
 from airflow_provider_fds.delta.damage import DAMAGE
 from airflow_provider_fds.errors import StorageError
@@ -19,6 +18,7 @@ from airflow_provider_fds.ledger.layout import StreamFolder
 from airflow_provider_fds.ledger.state import working_driver
 
 if TYPE_CHECKING:
+    from airflow_provider_fds.batch.report import AttemptReport
     from airflow_provider_fds.delta.storage.storage import ObjectMeta, Storage
     from airflow_provider_fds.ledger.facts import SubmittedFacts
     from airflow_provider_fds.ledger.state import ScopeRecord, StreamState
@@ -68,6 +68,8 @@ def read_driver(staging: Storage, state: StreamState) -> DriverProgress | None:
     found = _working(state)
     if found is None:
         return None
+    from airflow_provider_fds.batch.report import AttemptReport, decode, report_name, started_name
+
     left, planned = found
     driver = DriverProgress(cluster=left.cluster, driver=left.driver)
     ids = [batch.batch_id for batch in planned if batch.batch_id <= left.batch_id]

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from airflow_provider_fds.batch.manifest.manifest import build_manifest
 from airflow_provider_fds.batch.manifest.publish import ManifestWriter, manifest_folder
-from airflow_provider_fds.batch.spec import txn_version
+from airflow_provider_fds.batch.transactions import txn_version
 from airflow_provider_fds.errors import FdsError
 from airflow_provider_fds.ledger.intervals import interval_folder
 from airflow_provider_fds.ledger.values import PassedSchema, PlannedBatch, Skipped

@@ -15,7 +15,6 @@ from airflow_provider_fds.errors import FdsError, LogGapError, LogTruncatedError
 from airflow_provider_fds.ledger.entries.plan_entries import Advanced
 from airflow_provider_fds.ledger.values import Skipped
 from airflow_provider_fds.source.offset import Offset
-from airflow_provider_fds.source.planned import range_digest
 from airflow_provider_fds.stream.position.source_unchanged import check_last_commit, check_position, check_table
 
 if TYPE_CHECKING:
@@ -131,6 +130,8 @@ def newest_from_position(connected: ConnectedStream, state: StreamState, owner: 
                 earliest_version=error.earliest_version,
             ) from error
         lost = error
+    from airflow_provider_fds.source.planned import range_digest
+
     log = connected.log
     # log cleanup may go on meanwhile: nobody has skipped what it removes now
     earliest = log.earliest() if earliest is None else earliest

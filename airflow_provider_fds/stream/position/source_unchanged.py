@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_fds.errors import LogRewoundError, LogTruncatedError, LostPositionError, TableReplacedError
 from airflow_provider_fds.source.offset import LOAD_NEW_TABLE, Offset
-from airflow_provider_fds.source.planned import RangeChecksums, range_digest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -129,6 +128,8 @@ def _check_table_of(log: DeltaLog, batches: Sequence[PlannedBatch]) -> None:
 
 def check_range_unchanged(log: DeltaLog, batch: PlannedBatch) -> str | None:
     """Return how the commit files of the batch's range differ from those it was planned from, or ``None`` if equal."""
+    from airflow_provider_fds.source.planned import range_digest
+
     first = batch.first_version
     if Offset.from_json(batch.start).is_initial_snapshot:
         # the snapshot is frozen in staging; only the commits after it are checked
@@ -147,6 +148,8 @@ def check_range_unchanged(log: DeltaLog, batch: PlannedBatch) -> str | None:
 
 def _has_same_content(log: DeltaLog, batch: PlannedBatch, first: int, metas: Sequence[ObjectMeta]) -> bool:
     """Whether the commit files of a range are unchanged since planning: by their ETags, else by their contents."""
+    from airflow_provider_fds.source.planned import RangeChecksums
+
     if not batch.log_checksum or _etags(first, metas) == batch.log_etags != "":
         return log.commit(batch.last_version, metas[-1]).sha256 == batch.last_commit_sha256
     read = RangeChecksums()
@@ -156,6 +159,8 @@ def _has_same_content(log: DeltaLog, batch: PlannedBatch, first: int, metas: Seq
 
 
 def _etags(first: int, metas: Sequence[ObjectMeta]) -> str:
+    from airflow_provider_fds.source.planned import RangeChecksums
+
     listed = RangeChecksums()
     for version, meta in enumerate(metas, start=first):
         listed.see(version, meta.size_bytes, 0, meta.etag)

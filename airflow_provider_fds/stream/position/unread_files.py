@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from airflow_provider_fds.source.changes.classify import CommitContent, Emit, classify
 from airflow_provider_fds.source.offset import Offset
-from airflow_provider_fds.source.planning.files_read import FilesRead
 
 if TYPE_CHECKING:
     from airflow_provider_fds.delta.actions import Metadata
@@ -89,6 +87,9 @@ class UnreadFiles:
         known = max(self._commits, default=first - 1)
         if known >= newest:
             return
+        from airflow_provider_fds.source.changes.classify import CommitContent, Emit, classify
+        from airflow_provider_fds.source.planning.files_read import FilesRead
+
         log, options = connected.log, connected.stream.options
         files_read = FilesRead(options, log.table_uri)
         if files_read.has_filter and (self._metadata is None or not self._commits):

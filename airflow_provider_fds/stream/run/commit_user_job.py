@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from airflow_provider_fds.batch.spec import USER_JOB_PREFIX, txn_app_id, txn_version
+from airflow_provider_fds.batch.spec import USER_JOB_PREFIX
+from airflow_provider_fds.batch.transactions import txn_app_id, txn_version
 from airflow_provider_fds.errors import ConfigurationError, LedgerError, VerificationError
 from airflow_provider_fds.ledger.entries.commit_entries import Blocked, Committed
 from airflow_provider_fds.ledger.measures import Measures

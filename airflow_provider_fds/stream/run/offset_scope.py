@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
-from airflow_provider_fds.batch.spec import fence_version, txn_app_id
+from airflow_provider_fds.batch.transactions import fence_version, txn_app_id
 from airflow_provider_fds.delta.reader.log import DeltaLog
 from airflow_provider_fds.delta.reader.replay import transactions
 from airflow_provider_fds.errors import (

@@ -17,7 +17,6 @@ from airflow_provider_fds.stream.attempt.batch_failure import FILE_NOT_FOUND, ba
 from airflow_provider_fds.stream.attempt.reports import new_attempt_id
 from airflow_provider_fds.stream.attempt.result import RunWork
 from airflow_provider_fds.stream.planning.plan_batches import schema_changes_of, skipped_of
-from airflow_provider_fds.stream.position.missing_files import find_missing
 from airflow_provider_fds.stream.sink_record.sink_now import find_sink
 
 if TYPE_CHECKING:
@@ -200,6 +199,8 @@ class Scope(ABC):
         del work
         missing = None
         if report is not None and report.error_class == FILE_NOT_FOUND:
+            from airflow_provider_fds.stream.position.missing_files import find_missing
+
             missing = find_missing(self.connected, transaction.parts, report.error_message or "")
         state = self.connected.state
         failure = batch_failure(

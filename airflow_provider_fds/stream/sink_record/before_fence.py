@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from airflow_provider_fds.batch.sink.sink_account import kept
-from airflow_provider_fds.batch.spec import txn_app_id, txn_batch_id, txn_epoch
+from airflow_provider_fds.batch.transactions import txn_app_id, txn_batch_id, txn_epoch
 from airflow_provider_fds.stream.sink_record.sink_commits import sink_commit
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from airflow_provider_fds.batch.sink.postgres_connection import (
     connected,
     psycopg,
 )
-from airflow_provider_fds.batch.spec import fence_version, txn_version
+from airflow_provider_fds.batch.transactions import fence_version, txn_version
 from airflow_provider_fds.stream.sink_record.evidence import Evidence, ReportedBatch
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_fds.batch.sink.sink_commit import parse_commit
-from airflow_provider_fds.batch.spec import fence_version, txn_app_id, txn_version
+from airflow_provider_fds.batch.transactions import fence_version, txn_app_id, txn_version
 from airflow_provider_fds.delta.damage import DAMAGE, describe
 from airflow_provider_fds.delta.names import commit_key
 from airflow_provider_fds.delta.reader.log import DeltaLog

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-from airflow_provider_fds.batch.sink.sink_account import kept
-from airflow_provider_fds.batch.sink.sink_commit import SinkCommit, takes_rows
-from airflow_provider_fds.batch.spec import txn_app_id
 from airflow_provider_fds.delta.reader.log import DeltaLog
 from airflow_provider_fds.errors import BatchRejectedError, FdsError, LogRewoundError, TableNotFoundError
 from airflow_provider_fds.reasons import Reason
-from airflow_provider_fds.stream.sink_record.function_tables import gone_tables, read_tables
-from airflow_provider_fds.stream.sink_record.sink_commits import sink_commit
 
 if TYPE_CHECKING:
+    from airflow_provider_fds.batch.sink.sink_commit import SinkCommit
     from airflow_provider_fds.ledger.state import StreamState
     from airflow_provider_fds.stream.connected_stream import ConnectedStream
 
@@ -22,8 +17,7 @@ if TYPE_CHECKING:
 _MOST_READ: Final = 64
 
 
-@dataclass(frozen=True, slots=True)
-class SinkNow:
+class SinkNow(NamedTuple):
     """What became of the rows that a stream has loaded.
 
     Attributes:
@@ -43,6 +37,11 @@ def sink_now(connected: ConnectedStream, state: StreamState) -> SinkNow:
     sink, known = state.sink, state.sink_version
     if sink is None or not sink.has_log or known is None or state.reads_by_interval:
         return SinkNow()
+    from airflow_provider_fds.batch.sink.sink_account import kept
+    from airflow_provider_fds.batch.sink.sink_commit import takes_rows
+    from airflow_provider_fds.batch.transactions import txn_app_id
+    from airflow_provider_fds.stream.sink_record.sink_commits import sink_commit
+
     log = DeltaLog(connected.open_sink(sink.target))
     try:
         newest = log.verify_position(known + 1)
@@ -78,6 +77,8 @@ def find_sink(connected: ConnectedStream, state: StreamState) -> Literal["there"
         return "unknown"
     try:
         if sink.is_function:
+            from airflow_provider_fds.stream.sink_record.function_tables import gone_tables, read_tables
+
             # a table without the stream's writes is another one
             return "gone" if gone_tables(state, read_tables(state, connected.open_sink, ())) else "there"
         if not sink.has_log:

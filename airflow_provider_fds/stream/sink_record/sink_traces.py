@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from airflow_provider_fds.batch.sink.loaded_streams import Loaded, read_loaded
-from airflow_provider_fds.batch.spec import stream_uuid
+from airflow_provider_fds.batch.transactions import stream_uuid
 from airflow_provider_fds.delta.reader.log import DeltaLog
 from airflow_provider_fds.delta.reader.replay import transactions_with
 from airflow_provider_fds.errors import (

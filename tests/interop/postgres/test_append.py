@@ -9,7 +9,8 @@ from dataclasses import replace
 import pytest
 
 from airflow_provider_fds.batch.report import FenceReport, decode, fence_report_name
-from airflow_provider_fds.batch.spec import Expectations, FenceSpec, fence_version, txn_version
+from airflow_provider_fds.batch.spec import Expectations, FenceSpec
+from airflow_provider_fds.batch.transactions import fence_version, txn_version
 from airflow_provider_fds.sinks import PostgresSink
 from airflow_provider_fds.spark.application.job_run import run
 from airflow_provider_fds.spark.runtime.failures import RefusalError

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pytest
 
-from airflow_provider_fds.batch.spec import txn_version
+from airflow_provider_fds.batch.transactions import txn_version
 from airflow_provider_fds.sinks import PostgresSink
 from airflow_provider_fds.spark.writers.postgres.postgres_rows import AppendedRows
 from tests.interop.spark.test_sink_replace import DAY, NEXT_DAY, interval_of

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_provider_fds.batch.sink.postgres_account import FENCE, Account, Entry
-from airflow_provider_fds.batch.spec import fence_version
+from airflow_provider_fds.batch.transactions import fence_version
 from airflow_provider_fds.cli.main import main
 from airflow_provider_fds.errors import LedgerError
 from airflow_provider_fds.sinks import PostgresSink

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from airflow_provider_fds.batch.sink.postgres_connection import grant
-from airflow_provider_fds.batch.spec import fence_version
+from airflow_provider_fds.batch.transactions import fence_version
 from airflow_provider_fds.sinks import PostgresSink
 from airflow_provider_fds.spark.fence import postgres_fence
 from airflow_provider_fds.spark.writers import postgres_writer

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from airflow_provider_fds.batch.sink.postgres_account import Account, Entry
-from airflow_provider_fds.batch.spec import JobSpec, txn_version
+from airflow_provider_fds.batch.spec import JobSpec
+from airflow_provider_fds.batch.transactions import txn_version
 from airflow_provider_fds.sinks import PostgresSink
 from airflow_provider_fds.spark.runtime.failures import RefusalError
 from airflow_provider_fds.spark.writers.postgres_writer import PostgresWriter

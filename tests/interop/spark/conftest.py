@@ -16,7 +16,8 @@ import pytest
 from airflow_provider_fds.batch.manifest.manifest import build_manifest
 from airflow_provider_fds.batch.manifest.publish import manifest_folder, write_manifest
 from airflow_provider_fds.batch.report import AttemptReport, decode, report_name, started_name
-from airflow_provider_fds.batch.spec import BatchSpec, JobSpec, job_name, txn_version
+from airflow_provider_fds.batch.spec import BatchSpec, JobSpec, job_name
+from airflow_provider_fds.batch.transactions import txn_version
 from airflow_provider_fds.delta.reader.log import DeltaLog
 from airflow_provider_fds.delta.reader.snapshot import freeze_snapshot
 from airflow_provider_fds.delta.storage.local import LocalStorage

@@ -18,7 +18,8 @@ import pyarrow as pa
 import pytest
 
 from airflow_provider_fds.batch.sink.sink_commit import parse_commit
-from airflow_provider_fds.batch.spec import JobSpec, fence_version, txn_app_id
+from airflow_provider_fds.batch.spec import JobSpec
+from airflow_provider_fds.batch.transactions import fence_version, txn_app_id
 from airflow_provider_fds.delta.reader.log import DeltaLog
 from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import BatchFailedError, BatchRejectedError, ConfigurationError, FdsError, LedgerError

@@ -9,7 +9,8 @@ from importlib import metadata
 import pytest
 
 from airflow_provider_fds.batch.report import FenceReport, decode, fence_report_name
-from airflow_provider_fds.batch.spec import FenceSpec, fence_version, txn_version
+from airflow_provider_fds.batch.spec import FenceSpec
+from airflow_provider_fds.batch.transactions import fence_version, txn_version
 from airflow_provider_fds.spark.application.job_run import run
 from airflow_provider_fds.spark.runtime.failures import RefusalError
 from airflow_provider_fds.spark.writers.delta_append_writer import DeltaAppendWriter

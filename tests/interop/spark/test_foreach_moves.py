@@ -15,7 +15,8 @@ from urllib.parse import unquote, urlsplit
 import deltalake
 import pytest
 
-from airflow_provider_fds.batch.spec import JobSpec, fence_version
+from airflow_provider_fds.batch.spec import JobSpec
+from airflow_provider_fds.batch.transactions import fence_version
 from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import ConfigurationError, LedgerError
 from airflow_provider_fds.ledger.owner import Actor, Owner

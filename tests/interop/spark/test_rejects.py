@@ -8,7 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_provider_fds.batch.spec import Expectations, fence_version, txn_version
+from airflow_provider_fds.batch.spec import Expectations
+from airflow_provider_fds.batch.transactions import fence_version, txn_version
 from airflow_provider_fds.sinks import DeltaAppendSink, DeltaMergeSink, DeltaReplaceSink
 from airflow_provider_fds.spark.writers import delta_append_writer
 from airflow_provider_fds.spark.writers.rows import rejects_table

@@ -9,7 +9,7 @@ from importlib import metadata
 
 import pytest
 
-from airflow_provider_fds.batch.spec import txn_version
+from airflow_provider_fds.batch.transactions import txn_version
 from airflow_provider_fds.sinks import DeltaAppendSink
 
 

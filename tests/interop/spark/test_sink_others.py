@@ -13,7 +13,8 @@ from uuid import uuid4
 import pytest
 
 from airflow_provider_fds.batch.report import FenceReport, decode, fence_report_name
-from airflow_provider_fds.batch.spec import FenceSpec, txn_version
+from airflow_provider_fds.batch.spec import FenceSpec
+from airflow_provider_fds.batch.transactions import txn_version
 from airflow_provider_fds.sinks import DeltaAppendSink, DeltaReplaceSink
 from airflow_provider_fds.spark.application.job_run import run
 from airflow_provider_fds.spark.fence import registration

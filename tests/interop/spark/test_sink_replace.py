@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pytest
 
-from airflow_provider_fds.batch.spec import txn_version
+from airflow_provider_fds.batch.transactions import txn_version
 from airflow_provider_fds.sinks import DeltaAppendSink, DeltaReplaceSink
 from airflow_provider_fds.spark.writers.delta_append_writer import DeltaAppendWriter
 

@@ -23,16 +23,9 @@ from airflow_provider_fds.batch.report import (
     started_name,
 )
 from airflow_provider_fds.batch.sink.commit_metadata import commit_metadata, fence_metadata, read_commit_metadata
-from airflow_provider_fds.batch.spec import (
-    BatchSpec,
-    FenceSpec,
-    JobSpec,
-    SpecChangedError,
-    fence_version,
-    job_name,
-    txn_version,
-)
+from airflow_provider_fds.batch.spec import BatchSpec, FenceSpec, JobSpec, SpecChangedError, job_name
 from airflow_provider_fds.batch.table_writes import TableWrite, TableWrites
+from airflow_provider_fds.batch.transactions import fence_version, txn_version
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "batch"
 
@@ -250,6 +243,7 @@ SHARED = (
     "sink.table_account",
     "spec",
     "table_writes",
+    "transactions",
     "version_ranges",
 )
 

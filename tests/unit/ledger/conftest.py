@@ -9,7 +9,7 @@ from typing import IO, TYPE_CHECKING, Any, BinaryIO
 import pytest
 from msgspec.structs import replace
 
-from airflow_provider_fds.batch.spec import txn_version
+from airflow_provider_fds.batch.transactions import txn_version
 from airflow_provider_fds.delta.storage.storage import ObjectMeta
 from airflow_provider_fds.errors import StorageError
 from airflow_provider_fds.ledger.entries.commit_entries import Committed

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 from msgspec.structs import replace
 
-from airflow_provider_fds.batch.spec import txn_version
+from airflow_provider_fds.batch.transactions import txn_version
 from airflow_provider_fds.delta.storage import prefetch
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from airflow_provider_fds.batch.report import FenceEvidence, LandedBatch, RemovedRows
-from airflow_provider_fds.batch.spec import fence_version, txn_version
+from airflow_provider_fds.batch.transactions import fence_version, txn_version
 from airflow_provider_fds.errors import FdsError
 from airflow_provider_fds.ledger.entries.request_entries import Requested, Shown
 from airflow_provider_fds.ledger.staging.log import Ledger

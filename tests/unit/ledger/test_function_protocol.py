@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from airflow_provider_fds.batch.report import AttemptReport
-from airflow_provider_fds.batch.spec import fence_version, txn_app_id, txn_version
+from airflow_provider_fds.batch.transactions import fence_version, txn_app_id, txn_version
 from airflow_provider_fds.delta.names import commit_key
 from airflow_provider_fds.errors import FdsError
 from airflow_provider_fds.ledger.entries.request_entries import Shown

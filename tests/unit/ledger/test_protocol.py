@@ -17,7 +17,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
 
-from airflow_provider_fds.batch.spec import fence_version, txn_version
+from airflow_provider_fds.batch.transactions import fence_version, txn_version
 from airflow_provider_fds.errors import StorageError
 from airflow_provider_fds.ledger.staging.access import Get, Put, PutIfAbsent, answer
 from airflow_provider_fds.ledger.values import Fence

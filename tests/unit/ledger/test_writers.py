@@ -18,7 +18,7 @@ from hypothesis.stateful import (
     rule,
 )
 
-from airflow_provider_fds.batch.spec import fence_version, txn_version
+from airflow_provider_fds.batch.transactions import fence_version, txn_version
 from airflow_provider_fds.errors import FdsError, StorageError, StreamBusyError
 from airflow_provider_fds.ledger.entries.entry import Entry
 from airflow_provider_fds.ledger.entries.operator_entries import Held, Resumed

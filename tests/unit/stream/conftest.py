@@ -9,7 +9,8 @@ import pytest
 
 from airflow_provider_fds.batch.report import AttemptReport, report_name
 from airflow_provider_fds.batch.sink.commit_metadata import commit_metadata, fence_metadata
-from airflow_provider_fds.batch.spec import JobSpec, txn_version
+from airflow_provider_fds.batch.spec import JobSpec
+from airflow_provider_fds.batch.transactions import txn_version
 from airflow_provider_fds.delta.names import commit_key
 from airflow_provider_fds.delta.storage.local import LocalStorage
 from airflow_provider_fds.delta.storage.open import open_storage

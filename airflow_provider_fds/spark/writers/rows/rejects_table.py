@@ -14,7 +14,7 @@ import time
 from typing import TYPE_CHECKING, Any, Dict, Optional
 
 from airflow_provider_fds.batch.sink.commit_metadata import write_metadata
-from airflow_provider_fds.batch.spec import fence_version, txn_app_id, txn_epoch
+from airflow_provider_fds.batch.transactions import fence_version, txn_app_id, txn_epoch
 from airflow_provider_fds.fault_points import reach
 from airflow_provider_fds.reasons import Reason
 from airflow_provider_fds.sinks import DeltaAppendSink

@@ -10,7 +10,8 @@ from airflow_provider_fds.batch.sink.commit_metadata import commit_metadata
 from airflow_provider_fds.batch.sink.loaded_streams import Loaded, loaded, pieces
 from airflow_provider_fds.batch.sink.sink_account import kept
 from airflow_provider_fds.batch.sink.sink_commit import parse_commit
-from airflow_provider_fds.batch.spec import BatchSpec, fence_version, txn_version
+from airflow_provider_fds.batch.spec import BatchSpec
+from airflow_provider_fds.batch.transactions import fence_version, txn_version
 
 UUID, OTHER = "u", "v"
 

@@ -6,6 +6,8 @@ import json
 import os
 import re
 import shutil
+import subprocess
+import sys
 import time
 from typing import Any
 
@@ -171,3 +173,26 @@ def test_arguments_that_do_not_fit_are_refused(staging, capsys, arguments, said)
     code, _, err = fds(capsys, "status", *arguments, "--staging", staging)
     assert code == 2
     assert said in err
+
+
+def loaded(*arguments: object) -> set[str]:
+    """Return the modules of FDS that a command loads in a process of its own."""
+    script = (
+        "import sys; from airflow_provider_fds.cli.main import main; main(sys.argv[1:]); "
+        "print(*(name for name in sys.modules if name.startswith('airflow_provider_fds.')))"
+    )
+    words = [sys.executable, "-c", script, *map(str, arguments)]
+    ran = subprocess.run(words, capture_output=True, text=True, check=True)
+    return {name.removeprefix("airflow_provider_fds.") for name in ran.stdout.splitlines()[-1].split()}
+
+
+def test_the_help_of_status_loads_no_part_of_a_stream():
+    found = loaded("status", "--help")
+    assert not {name for name in found if name.partition(".")[0] in ("batch", "delta", "ledger", "source", "stream")}
+    assert len(found) <= 20
+
+
+def test_the_status_of_a_stream_loads_no_planner_no_job_and_no_sink(staging):
+    found = loaded("status", "planned", "--staging", staging)
+    assert not found & {"batch.spec", "batch.report", "source.planned", "source.changes", "sinks", "delta.vectors"}
+    assert len(found) <= 125

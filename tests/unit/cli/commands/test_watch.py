@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from rich.console import Console
 
-from airflow_provider_fds.cli.commands import status, watch
+from airflow_provider_fds.cli.commands import watch
 from airflow_provider_fds.cli.commands.watch import Rounds, _screen
 from airflow_provider_fds.cli.main import main
 from airflow_provider_fds.cli.stream_table import by_urgency, plain_table, rich_table
@@ -256,7 +256,7 @@ def test_a_terminal_of_20_columns_is_no_error(terminal: Any) -> None:
 def test_status_of_all_streams_is_drawn_on_a_terminal(staging: Any, monkeypatch: Any) -> None:
     text = io.StringIO()
     console = Console(file=text, force_terminal=True, width=120, color_system="standard")
-    monkeypatch.setattr(status, "rich_console", lambda **_: console)
+    monkeypatch.setattr("airflow_provider_fds.cli.terminal.rich_console", lambda **_: console)
     assert main(["status", "--staging", str(staging)]) == 0
     assert "\x1b[36mloading" in text.getvalue()
 

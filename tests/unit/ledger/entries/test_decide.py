@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from airflow_provider_fds.batch.spec import fence_version, txn_version
+from airflow_provider_fds.batch.transactions import fence_version, txn_version
 from airflow_provider_fds.errors import LedgerError, SinkError, StreamBusyError
 from airflow_provider_fds.ledger.entries.commit_entries import Accepted, Blocked
 from airflow_provider_fds.ledger.entries.epoch_entries import Ended, Named, Opened

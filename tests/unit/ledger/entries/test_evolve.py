@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from airflow_provider_fds.batch.spec import fence_version, txn_version
+from airflow_provider_fds.batch.transactions import fence_version, txn_version
 from airflow_provider_fds.ledger.entries.commit_entries import Accepted, Blocked, Committed
 from airflow_provider_fds.ledger.entries.interval_entries import Boundary, IntervalOpened
 from airflow_provider_fds.ledger.entries.operator_entries import (

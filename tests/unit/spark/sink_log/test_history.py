@@ -8,7 +8,7 @@ import pytest
 
 from airflow_provider_fds.batch.sink.commit_metadata import commit_metadata, read_commit_metadata
 from airflow_provider_fds.batch.sink.sink_commit import SinkCommit, parse_commit
-from airflow_provider_fds.batch.spec import txn_version
+from airflow_provider_fds.batch.transactions import txn_version
 from airflow_provider_fds.spark.runtime.failures import RefusalError
 from airflow_provider_fds.spark.runtime.hadoop_files import read_bytes
 from airflow_provider_fds.spark.sink_log.history import History, SinkLog, quoted

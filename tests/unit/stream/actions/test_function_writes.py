@@ -7,8 +7,8 @@ import json
 import pytest
 
 from airflow_provider_fds.batch.report import FenceReport, fence_report_name
-from airflow_provider_fds.batch.spec import fence_version, txn_app_id, txn_version
 from airflow_provider_fds.batch.table_writes import TableWrite, TableWrites
+from airflow_provider_fds.batch.transactions import fence_version, txn_app_id, txn_version
 from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import ConfigurationError, LedgerError
 from airflow_provider_fds.ledger.staging.log import Ledger

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_provider_fds.batch.sink.commit_metadata import commit_metadata, fence_metadata
-from airflow_provider_fds.batch.spec import FenceSpec, JobSpec, fence_version, txn_app_id, txn_version
+from airflow_provider_fds.batch.spec import FenceSpec, JobSpec
+from airflow_provider_fds.batch.transactions import fence_version, txn_app_id, txn_version
 from airflow_provider_fds.checkpoint.file import FileCheckpointStore
 from airflow_provider_fds.cli.main import main
 from airflow_provider_fds.delta.storage.open import open_storage

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_provider_fds.batch.report import FenceEvidence, FenceReport, RemovedRows
-from airflow_provider_fds.batch.spec import fence_version, txn_version
+from airflow_provider_fds.batch.transactions import fence_version, txn_version
 from airflow_provider_fds.cli.main import parser
 from airflow_provider_fds.errors import ConfigurationError, FdsError, LedgerError
 from airflow_provider_fds.ledger.entries.commit_entries import Blocked

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from airflow_provider_fds.batch.report import FenceEvidence, FenceReport, LandedBatch, RemovedRows
-from airflow_provider_fds.batch.spec import fence_version, txn_version
 from airflow_provider_fds.batch.table_writes import NO_TABLE, TableWrite, TableWrites
+from airflow_provider_fds.batch.transactions import fence_version, txn_version
 from airflow_provider_fds.ledger.entries.commit_entries import Blocked
 from airflow_provider_fds.ledger.entries.epoch_entries import Created, Forked
 from airflow_provider_fds.ledger.entries.protocol import decide as allowed

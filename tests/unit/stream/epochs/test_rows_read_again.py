@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_provider_fds.batch.spec import fence_version
+from airflow_provider_fds.batch.transactions import fence_version
 from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.ledger.entries.request_entries import Requested
 from airflow_provider_fds.ledger.staging.log import Ledger

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_provider_fds.batch.report import AttemptReport, report_name
-from airflow_provider_fds.batch.spec import txn_app_id, txn_version
+from airflow_provider_fds.batch.transactions import txn_app_id, txn_version
 from airflow_provider_fds.errors import ConfigurationError, LedgerError, VerificationError
 from airflow_provider_fds.ledger.owner import Owner
 from airflow_provider_fds.sinks import DeltaAppendSink

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import deltalake
 import pytest
 
-from airflow_provider_fds.batch.spec import JobSpec, txn_version
+from airflow_provider_fds.batch.spec import JobSpec
+from airflow_provider_fds.batch.transactions import txn_version
 from airflow_provider_fds.delta.reader.log import DeltaLog
 from airflow_provider_fds.delta.storage.open import open_storage
 from airflow_provider_fds.errors import (

@@ -8,7 +8,7 @@ import pytest
 
 from airflow_provider_fds.batch.report import FenceEvidence, FenceReport, LandedBatch
 from airflow_provider_fds.batch.sink.sink_commit import parse_commit
-from airflow_provider_fds.batch.spec import fence_version, txn_version
+from airflow_provider_fds.batch.transactions import fence_version, txn_version
 from airflow_provider_fds.delta.reader.log import DeltaLog
 from airflow_provider_fds.delta.storage.local import LocalStorage
 from airflow_provider_fds.spark.sink_log.history import SinkLog

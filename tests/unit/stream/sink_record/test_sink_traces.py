@@ -9,7 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from airflow_provider_fds.batch.sink.commit_metadata import commit_metadata
-from airflow_provider_fds.batch.spec import BatchSpec, txn_version
+from airflow_provider_fds.batch.spec import BatchSpec
+from airflow_provider_fds.batch.transactions import txn_version
 from airflow_provider_fds.delta.reader.log import DeltaLog
 from airflow_provider_fds.errors import LedgerError
 from airflow_provider_fds.sinks import DeltaAppendSink, ForeachBatchSink
