@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
 import time
 
@@ -11,7 +13,15 @@ import pytest
 from airflow_provider_fds.spark.clusters.yarn import YarnCluster
 from airflow_provider_fds.spark.installation.install import bundled_spark_home
 from tests.fds_command import fds
-from tests.lost_task import DAG_TEXT, DEFERRED, FLEET_TEXT, kill_once_it_runs, restart_once_it_runs
+from tests.lost_task import (
+    DAG_TEXT,
+    DEFERRED,
+    FLEET_TEXT,
+    Lost,
+    kill_once_it_runs,
+    restart_once_it_runs,
+    stopping_driver,
+)
 from tests.standalone_cluster import SMALL
 from tests.yarn_cluster import running_yarn
 
@@ -97,6 +107,41 @@ def test_a_driver_that_cannot_start_fails_the_task_with_its_diagnosis_and_then_t
     assert "/nowhere/python" in caplog.text[first:].partition("\n")[0]
     assert "Log of the driver: http://" in caplog.text[:first]
     assert " stderr: " in caplog.text[first:]
+
+
+def test_an_application_that_outlives_its_task_is_found_by_the_next_attempt_which_starts_no_other(
+    dag_of, installation, lake, yarn, tmp_path, monkeypatch, caplog
+):
+    lake.append("orders", 1, 2)
+    before = len(yarn.applications())
+    lost = Lost(dag_of("outlives_in_yarn", **stopping_driver(tmp_path)), tmp_path)
+    assert not lake.exists("outlives_in_yarn")
+    look, looks = YarnCluster.look, []
+
+    def then_go_on(self, handle):
+        looks.append(look(self, handle))
+        if len(looks) == 2:
+            lost.go_on()
+        return looks[-1]
+
+    monkeypatch.setattr(YarnCluster, "look", then_go_on)
+    assert lost.run_again(installation) == "success", caplog.text
+    assert {each.state for each in looks[:2]} == {"running"}
+    assert len(yarn.applications()) == before + 1
+    assert f"Driver {newest_of(yarn)['id']} was started before, for the same batches" in caplog.text
+    assert lake.ids("outlives_in_yarn") == [1, 2]
+
+
+def test_an_application_that_died_after_its_task_is_followed_by_another_one(
+    dag_of, installation, lake, yarn, tmp_path, caplog
+):
+    lake.append("orders", 1, 2)
+    before = len(yarn.applications())
+    lost = Lost(dag_of("died_in_yarn", **stopping_driver(tmp_path)), tmp_path)
+    os.kill(int(lost.mark.read_text()), signal.SIGKILL)
+    assert lost.run_again(installation) == "success", caplog.text
+    assert len(yarn.applications()) == before + 2
+    assert lake.ids("died_in_yarn") == [1, 2]
 
 
 def test_a_task_leaves_its_application_and_is_woken_by_its_reports(dag_of, installation, lake, yarn, caplog):
